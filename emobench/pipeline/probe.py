@@ -130,7 +130,12 @@ def _few_steps(plan: Plan) -> dict[str, Any]:
     if recipes:
         tokens = max(STEPS * recipe.batch * recipe.max_length for recipe in recipes)
         most = min(recipe.max_tokens or tokens for recipe in recipes)
-        settings["recipe"] = {**plan.request.section("recipe"), "max_tokens": min(tokens, most), "epochs": 1}
+        settings["recipe"] = {
+            **plan.request.section("recipe"),
+            "max_tokens": min(tokens, most),
+            "epochs": 1,
+            "warmup": 0,
+        }
     return settings
 
 
@@ -171,4 +176,4 @@ def _subject(planned: PlannedTask) -> str:
 
 def _bare(recipe: Recipe) -> Recipe:
     """Return a recipe without what a probe changes."""
-    return replace(recipe, max_tokens=None, epochs=1)
+    return replace(recipe, max_tokens=None, epochs=1, warmup=0.0)

@@ -185,6 +185,8 @@ class Execution:
         request = self.plan.request
         for recipe in self.plan.recipes:
             recipe.micro_batch(self._processes)
+        for warning in self.plan.warnings():
+            self.reporter.note(warning)
         require_writable(self.stages.root, "--runs")
         if request.suite is not None:  # an entry will be recorded
             require_writable(request.leaderboard, "--leaderboard")

@@ -1,10 +1,14 @@
-"""The result of a training: a plain Hugging Face folder. What several processes trained is read again and compared.
+"""The result of a training: a plain Hugging Face folder, which is read again and compared with the trained model.
+
+Weights are written as they were trained. Adapters are merged in float32, because half precision would round most of
+what they add away.
 
 Legend: B sequences, T positions, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +25,44 @@ from emobench.training.sharded import gather_weights
 from emobench.training.trainer import ObjectiveTrainer
 from emobench.training.zero import ZeroTrainer, whole_models
 
-ROWS = 8
-"""The most validation rows that are compared."""
-TOLERANCE, COARSE = 1e-4, 5e-2
-"""Largest relative difference of MLE, in float32 on a CPU, and elsewhere, where the products are rounded otherwise."""
+ROWS, TOKENS = 8, 2048
+"""The most validation rows, and tokens of several rows, that are compared."""
+TOLERANCES = {"cpu": 1e-4, "cuda": 1e-3}
+"""Largest relative difference of MLE in float32, by the device of the trained model; the written one is on the CPU."""
+COARSE = 5e-2
+"""The same where the trained model computes in half precision."""
+HALF = (torch.bfloat16, torch.float16)
 
 
-def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, folder: Path) -> None:
+def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, folder: Path) -> Any:
     """Write the weights of a trained model, with adapters merged, and its tokenizer. All processes must call it.
 
-    `model` is the one that the objective was attached to. Raises RunError if several processes trained, and the folder
-    gives another MLE on validation rows than the trained model.
+    `model` is the one that the objective was attached to. Returns the written model, which was read again on the CPU;
+    None in all processes but the main one. Raises RunError if a written weight is not the trained one, or if the
+    written model gives another MLE on validation rows.
     """
-    expected = _trained_mle(trainer) if trainer.args.world_size > 1 else None
-    weights = _whole_weights(trainer, model)
+    gathered = _gathered_weights(trainer, model)
+    expected = None if gathered is None else _sharded_mle(trainer)
     if not trainer.is_world_process_zero():
-        return
+        return None
     detach(model, head)
-    if weights is None:
-        plain: Any = trainer.accelerator.unwrap_model(trainer.model)
-        (plain if plain is model else plain.merge_and_unload()).save_pretrained(folder)
-    elif trainer.model is model:
-        model.save_pretrained(folder, state_dict=weights)
-    else:
-        _merged(model, trainer.model, weights).save_pretrained(folder)
+    adapted: Any = None if trainer.model is model else trainer.model
+    if adapted is not None and gathered is None:
+        _widen(model)
+    if expected is None:
+        expected = _mle(model, trainer, head)
+    if adapted is not None:
+        model, gathered = _merged(model, adapted, gathered), None
+    model.save_pretrained(folder, **({} if gathered is None else {"state_dict": gathered}))
     tokenizer.save_pretrained(folder)
-    if expected is not None:
-        _compare(expected, _read_mle(trainer, folder, _class_of(model), head), trainer, folder)
+    with whole_models():
+        written = _class_of(model).from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
+    _require_same_weights(dict(model.named_parameters()) if gathered is None else gathered, written, folder)
+    _require_same_mle(expected, _mle(written, trainer, head), _tolerance(trainer, model), folder)
+    return written
 
 
-def _whole_weights(trainer: ObjectiveTrainer, model: Any) -> dict[str, Tensor] | None:
+def _gathered_weights(trainer: ObjectiveTrainer, model: Any) -> dict[str, Tensor] | None:
     """Return the complete weights of a sharded model, with tied weights once. None if the model is not sharded."""
     if trainer.is_fsdp_enabled:
         return gather_weights(trainer.model)
@@ -60,13 +72,22 @@ def _whole_weights(trainer: ObjectiveTrainer, model: Any) -> dict[str, Tensor] |
     return {name: value for name, value in trainer.gather_weights().items() if name not in tied}
 
 
-def _merged(model: Any, adapted: Any, weights: dict[str, Tensor]) -> Any:
-    """Return a model that holds all its weights, with the adapters of a sharded one merged."""
+def _widen(model: Any) -> None:
+    """Convert half-precision weights to float32, on the CPU: a GPU may have no memory for them."""
+    if any(weight.dtype in HALF for weight in model.parameters()):
+        model.to(device="cpu", dtype=torch.float32)
+
+
+def _merged(model: Any, adapted: Any, gathered: Mapping[str, Tensor] | None) -> Any:
+    """Return a model with its adapters merged; `gathered` are the weights of a sharded one."""
+    if gathered is None:
+        return adapted.merge_and_unload()
     from peft import get_peft_model
 
+    wide = {name: weight.float() if weight.dtype in HALF else weight for name, weight in gathered.items()}
     with torch.device("meta"):
         whole: Any = get_peft_model(_class_of(model)(model.config), next(iter(adapted.peft_config.values())))
-    whole.load_state_dict(weights, strict=False, assign=True)
+    whole.load_state_dict(wide, strict=False, assign=True)
     whole.get_base_model().tie_weights()
     return whole.merge_and_unload()
 
@@ -76,39 +97,72 @@ def _class_of(model: Any) -> Any:
     return next(c for c in type(model).__mro__ if not issubclass(c, FSDPModule))
 
 
-def _batch(trainer: ObjectiveTrainer) -> Any:
+def _rows(trainer: ObjectiveTrainer) -> list[Any]:
+    """Return the first validation rows, at least one."""
     rows: Any = trainer.eval_dataset
-    return trainer.data_collator([rows[i] for i in range(min(ROWS, len(rows)))])
+    taken, tokens = [rows[0]], len(rows[0]["input_ids"])
+    for place in range(1, min(ROWS, len(rows))):
+        tokens += len(rows[place]["input_ids"])
+        if tokens > TOKENS:
+            break
+        taken.append(rows[place])
+    return taken
 
 
 @torch.no_grad()
-def _trained_mle(trainer: ObjectiveTrainer) -> float:
+def _sharded_mle(trainer: ObjectiveTrainer) -> float:
+    """Return the trained model's MLE, computed by all processes together, as in a validation."""
     model: Any = trainer.model_wrapped
     model.eval()
-    trainer.compute_loss(model, trainer._prepare_inputs(_batch(trainer)))
+    trainer.compute_loss(model, trainer._prepare_inputs(trainer.data_collator(_rows(trainer))))
     sums = trainer.attached.evaluated
     assert sums is not None
     return float(sums.mle_B.sum() / sums.tokens_B.sum().clamp(min=1))
 
 
 @torch.no_grad()
-def _read_mle(trainer: ObjectiveTrainer, folder: Path, model_class: Any, head: Head) -> float:
-    with whole_models():
-        model = model_class.from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
-    batch = _batch(trainer)
+def _mle(model: Any, trainer: ObjectiveTrainer, head: Head) -> float:
+    """Return a model's MLE in its own precision, without autocast, by its logits."""
+    batch = trainer.collate(_rows(trainer))
+    names = [name for name in ("input_ids", "attention_mask", "position_ids") if name in batch]
+    inputs = {name: batch[name].to(model.device) for name in names}
+    # Not model(...): a compiled model would be compiled once more.
+    logits_BTV = model.eval().forward(**inputs, use_cache=False).logits[..., : head.tokens]
     labels_BT = next_labels(batch["labels"], IGNORE)
-    inputs = {n: batch[n] for n in ("input_ids", "attention_mask", "position_ids") if n in batch}
-    logits_BTV = model(**inputs, use_cache=False).logits[..., : head.tokens]
     total = F.cross_entropy(
-        logits_BTV.double().flatten(0, 1), labels_BT.flatten(), ignore_index=IGNORE, reduction="sum"
+        logits_BTV.double().cpu().flatten(0, 1), labels_BT.flatten(), ignore_index=IGNORE, reduction="sum"
     )
     return float(total / (labels_BT != IGNORE).sum().clamp(min=1))
 
 
-def _compare(expected: float, found: float, trainer: ObjectiveTrainer, folder: Path) -> None:
-    exact = trainer.args.device.type == "cpu" and not (trainer.args.bf16 or trainer.args.fp16)
-    if not abs(found - expected) <= (TOLERANCE if exact else COARSE) * max(abs(expected), 1.0):
-        raise RunError(
-            f"{folder} does not hold the model that was trained: its MLE on {ROWS} validation rows is {found:.6g} nats "
-            f"per token, and was {expected:.6g}. Its checkpoints are kept; train with one process, and report this."
-        )
+def _tolerance(trainer: ObjectiveTrainer, model: Any) -> float:
+    sharded = trainer.is_fsdp_enabled or isinstance(trainer, ZeroTrainer)
+    autocast = sharded and (trainer.args.bf16 or trainer.args.fp16)
+    if autocast or any(weight.dtype in HALF for weight in model.parameters()):
+        return COARSE
+    return TOLERANCES[trainer.args.device.type]
+
+
+def _require_same_weights(trained: Mapping[str, Tensor], written: Any, folder: Path) -> None:
+    """Raise RunError unless each weight was written bit by bit."""
+    found = dict(written.named_parameters(remove_duplicate=False))
+    for name, weight in trained.items():
+        same = name not in found or _is_equal(weight.detach().cpu(), found[name].detach())
+        if not same:
+            raise _other_model(folder, f"its weight {name} is not the trained one")
+
+
+def _is_equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a, b)
+
+
+def _require_same_mle(expected: float, found: float, tolerance: float, folder: Path) -> None:
+    if not abs(found - expected) <= tolerance * max(abs(expected), 1.0):
+        what = f"its MLE on validation rows is {found:.6g} nats per token, and was {expected:.6g}"
+        raise _other_model(folder, what)
+
+
+def _other_model(folder: Path, what: str) -> RunError:
+    return RunError(
+        f"{folder} does not hold the model that was trained: {what}. Its checkpoints are kept. Please report this."
+    )

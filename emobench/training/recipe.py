@@ -76,9 +76,11 @@ class Recipe:
     max_tokens: int | None = ranged(None, low=2, high=10**14)
     """Largest number of tokens to train on. None: no limit."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of the forward pass. With half precision, the weights keep the precision in which they were loaded.
-    auto: like the EMO paper's code, on a GPU float16 with LoRA and bfloat16 without; float32 on a CPU, and with
-    --dtype float32."""
+    """Precision of the matrix products, by autocast. float32: no autocast. auto: that of --dtype; without it, like the
+    EMO paper's code, on a GPU float16 with LoRA and bfloat16 without, and float32 on a CPU."""
+    weight_dtype: Literal["float32", "bfloat16", "float16"] = field(default="float32", metadata=OPTIONAL)
+    """Data type of the weights while they are trained. Half precision takes half of the memory; without LoRA it rounds
+    most updates away. LoRA's adapters are always float32, and are merged in float32."""
     lora: bool | Lora = False
     """Train low-rank adapters instead of all weights. true: the defaults of `recipe.lora.*`."""
     optimizer: Literal["auto", "adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"] = field(
@@ -105,6 +107,10 @@ class Recipe:
         check_ranges(self)
         if self.max_tokens is not None and self.max_tokens < self.max_length:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
+        if self.weight_dtype == "float16" and self.adapters is None:
+            raise ConfigError(
+                "`weight_dtype` is float16, whose gradients underflow; set it to float32 or bfloat16, or lora to true."
+            )
         if self.packing == "blocks" and self.mask_until:
             raise ConfigError("`mask_until` belongs to packing=rows; set packing to rows, or drop it.")
         if self.template == "none":
@@ -133,11 +139,13 @@ class Recipe:
         """Return the recipe with its precision chosen for a device and for `--dtype`, as far as it is "auto"."""
         if self.precision != "auto":
             return self
-        # Half-precision weights compute in their own precision; LoRA's adapters are float32.
-        half = device.startswith("cuda") and dtype != "float32" and (dtype == AUTO or self.adapters is not None)
-        if not half:
-            return replace(self, precision="float32")
-        return replace(self, precision="bfloat16" if self.adapters is None else "float16")
+        if self.weight_dtype != "float32":
+            return replace(self, precision=self.weight_dtype)
+        if dtype == "bfloat16" or dtype == "float16":
+            return replace(self, precision=dtype)
+        if dtype == AUTO and device.startswith("cuda"):
+            return replace(self, precision="bfloat16" if self.adapters is None else "float16")
+        return replace(self, precision="float32")
 
     def in_less_memory(self) -> Recipe | None:
         """Return the recipe with micro-batches of half the rows, and twice as many of them: the same batch.
@@ -172,7 +180,29 @@ def computed_with(device: str, *recipes: Recipe) -> dict[str, str]:
     return {"optimizer": optimizer_of(device)} if chosen else {}
 
 
-def total_steps(recipe: Recipe, rows: int, processes: int) -> int:
-    """Return the number of optimizer steps of a training on `rows` rows, by the Trainer's rule."""
-    batches = math.ceil(math.ceil(rows / recipe.micro_batch(processes)) / processes)
-    return math.ceil(recipe.epochs * max(math.ceil(batches / recipe.accumulation), 1))
+def total_steps(recipe: Recipe, rows: int) -> int:
+    """Return the number of optimizer steps of a training on `rows` rows, by the Trainer's rule.
+
+    Micro-batches and processes share a batch, and change nothing.
+    """
+    return math.ceil(recipe.epochs * max(math.ceil(rows / recipe.batch), 1))
+
+
+def warmup_steps(recipe: Recipe, steps: int) -> int:
+    """Return in how many of a training's steps the learning rate grows."""
+    return math.ceil(recipe.warmup * steps)
+
+
+def steps_at_rate_0(recipe: Recipe, steps: int) -> int:
+    """Return how many steps of a training have a learning rate of 0: transformers' warm-up starts from 0."""
+    return min(1, warmup_steps(recipe, steps))
+
+
+def require_a_rate(recipe: Recipe, steps: int) -> None:
+    """Raise ConfigError for a training that moves no weight, as the learning rate of all its steps is 0."""
+    if steps_at_rate_0(recipe, steps) == steps:
+        raise ConfigError(
+            f"Recipe {recipe.name} has {steps} step on this corpus, and with `warmup` {recipe.warmup:g} its learning "
+            "rate is 0: no weight would move. Use --set recipe.warmup=0, or train for more steps: more epochs, a "
+            "smaller batch, or more text."
+        )

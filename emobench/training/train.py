@@ -8,12 +8,11 @@ FOLDER/training.json   the summary: the selected step, tokens, seconds, memory
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,11 +36,12 @@ from emobench.training.attach import attach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
+from emobench.training.digests import weight_digests
 from emobench.training.export import export
 from emobench.training.liger import liger_body, require_liger
 from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
 from emobench.training.packed import require_separate_conversations
-from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
+from emobench.training.recipe import Lora, Recipe, optimizer_of, require_a_rate, total_steps, warmup_steps
 from emobench.training.sharded import ShardedTrainer, uses_fsdp
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
@@ -96,6 +96,8 @@ class TrainingSummary:
     """Number of rows of the frozen cost embedding that are 0, such as padding. Their cost to any other token is 1."""
     accumulation: int | None = field(default=None, metadata=OPTIONAL)
     """Micro-batches of a step on a device, where those of the recipe did not fit the memory."""
+    weights: Mapping[str, Mapping[str, str]] | None = field(default=None, metadata=OPTIONAL)
+    """`weight_digests` of the model before ("base") and after ("trained"). None in processes that do not write."""
 
 
 def train(job: Training) -> TrainingSummary:
@@ -116,6 +118,7 @@ def train(job: Training) -> TrainingSummary:
 def _train(job: Training, result: Path) -> TrainingSummary:
     set_seed(job.seed)
     recipe = job.recipe
+    base = weight_digests(job.model) if os.environ.get("RANK", "0") == "0" else {}
     head = probe_head(job.model, job.tokenizer)
     checkpoints = job.folder / CHECKPOINTS
     checkpoint = last_checkpoint(checkpoints, job.note)
@@ -165,8 +168,9 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     # Wait until every process has loaded the best weights and read the log: the main process deletes files below.
     trainer.accelerator.wait_for_everyone()
     summary = _summarise(job, trainer, steps)
-    export(trainer, job.model, head, job.tokenizer, job.folder / "model")
+    written = export(trainer, job.model, head, job.tokenizer, job.folder / "model")
     if main:
+        summary = replace(summary, weights={"base": base, "trained": weight_digests(written)})
         result.write_text(canonical_json(summary) + "\n")
         write_seal(job.folder, leave_out=CHECKPOINTS)
         shutil.rmtree(checkpoints, ignore_errors=True)
@@ -179,7 +183,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     recipe = job.recipe
     micro = recipe.micro_batch(torch_processes())
     schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-    steps = total_steps(recipe, len(job.train), torch_processes())
+    steps = total_steps(recipe, len(job.train))
     zero = uses_deepspeed()
     configured = job.device == "cpu" and zero
     if configured:
@@ -194,7 +198,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         gradient_accumulation_steps=recipe.accumulation,
         learning_rate=recipe.learning_rate,
         lr_scheduler_type=schedules[recipe.schedule],
-        warmup_steps=math.ceil(recipe.warmup * steps),
+        warmup_steps=warmup_steps(recipe, steps),
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         optim=optimizer_of(job.device, recipe.optimizer),
@@ -245,6 +249,7 @@ def torch_processes() -> int:
 
 
 def _refuse_unusable(job: Training) -> None:
+    require_a_rate(job.recipe, total_steps(job.recipe, len(job.train)))
     if job.recipe.precision == "float16" and job.device == "cpu":
         # The Trainer would compute in float32 without a warning.
         raise ConfigError("`precision` is float16, which needs a GPU; on a CPU set it to bfloat16 or float32.")
@@ -288,7 +293,7 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
 
 def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
     """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint."""
-    steps = total_steps(job.recipe, len(job.train), torch_processes())
+    steps = total_steps(job.recipe, len(job.train))
     job.objective.setup(
         TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
     )

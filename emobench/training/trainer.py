@@ -49,7 +49,7 @@ class ObjectiveTrainer(Trainer):
         self._order: FilledSampler | None = None
         self._parts: dict[str, float] = {}
         self._step_began = time.monotonic()
-        self._collate = kwargs.pop("data_collator")
+        self.collate = kwargs.pop("data_collator")
         if kwargs["args"].world_size > 1:
             kwargs["train_dataset"] = FilledRows(kwargs["train_dataset"])
         super().__init__(*args, data_collator=self._prepared, compute_metrics=validation_losses, **kwargs)
@@ -57,7 +57,7 @@ class ObjectiveTrainer(Trainer):
 
     def _prepared(self, rows: list[Any]) -> dict[str, Any]:
         """Return a batch with its targets. They are copied to the device together with it."""
-        batch = self._collate(rows)
+        batch = self.collate(rows)
         dtype = self.attached.head.linear.weight.dtype
         if dtype != torch.float64 and (self.args.bf16 or self.args.fp16):
             dtype = torch.bfloat16 if self.args.bf16 else torch.float16

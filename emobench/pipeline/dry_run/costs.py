@@ -19,7 +19,7 @@ from emobench.pipeline.planning.ingredients import corpus_bytes, size_of
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.stages.stage import Stages
-from emobench.training.recipe import total_steps
+from emobench.training.recipe import require_a_rate, total_steps
 
 EXPECTED_COST = "expected_cost"
 BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
@@ -76,7 +76,7 @@ class Costs:
         self.machine: Machine = this_machine(plan.request.device) if is_here(plan.request.device) else H100
 
     def amount(self, planned: PlannedTraining) -> Amount:
-        """Return what a training trains on."""
+        """Return what a training trains on. Raises ConfigError if its learning rate is 0 in all steps."""
         if planned.recipe not in self._amounts:
             here = "train" in planned.texts and not isinstance(planned.model, AbsentModel)
             self._amounts[planned.recipe] = self._counted(planned) if self._exact and here else self._rough(planned)
@@ -86,17 +86,17 @@ class Costs:
         """Return what a training takes."""
         if self.size is None:
             return Effort(None, None)
-        recipe, dtype, tokens = planned.recipe, planned.model.options.dtype, self.amount(planned).tokens
+        recipe, tokens = planned.recipe, self.amount(planned).tokens
         if self._timed is not None and (timed := self._timed.training(planned, tokens)) is not None:
             return timed
         costs = EXPECTED_COST in getattr(planned.objective.objective, "needs", ())
-        memory = round(estimate.training_memory(self.size, recipe, dtype, costs=costs))
+        memory = round(estimate.training_memory(self.size, recipe, costs=costs))
         if tokens is None:
             return Effort(None, memory)
         operations = estimate.training_operations(
             self.size, tokens, lora=recipe.adapters is not None, checkpointing=recipe.gradient_checkpointing
         )
-        rate = self.machine.rate(estimate.computes_in(recipe, dtype)) * self.machine.training
+        rate = self.machine.rate(estimate.computes_in(recipe)) * self.machine.training
         return Effort(operations / rate, memory)
 
     def tokens(self, planned: PlannedTask) -> Cost:
@@ -150,13 +150,15 @@ class Costs:
         """What trainings compute in, with the precision of their weights."""
         model, trainings = self._plan.model, list(self._plan.trainings())
         trainings += [model.pretraining] if isinstance(model, MadeModel) else []
-        found = ((planned.recipe, planned.model.options.dtype) for planned in trainings)
-        return sorted({(estimate.computes_in(recipe, dtype), dtype) for recipe, dtype in found})
+        recipes = [planned.recipe for planned in trainings]
+        return sorted({(estimate.computes_in(recipe), recipe.weight_dtype) for recipe in recipes})
 
     def _counted(self, planned: PlannedTraining) -> Amount:
         packed = self.corpora.rows(planned, "train")
         tokens = int(packed.target_count * planned.recipe.epochs)
-        return Amount(tokens, total_steps(planned.recipe, len(packed), 1), rough=False)
+        steps = total_steps(planned.recipe, len(packed))
+        require_a_rate(planned.recipe, steps)
+        return Amount(tokens, steps, rough=False)
 
     def _rough(self, planned: PlannedTraining) -> Amount:
         """Count by the bytes of the texts, or by those that are documented."""

@@ -66,9 +66,8 @@ def _runs(lines: Sequence[StageLine]) -> StageLine:
     of = first.group if len(tasks) == 1 else ""
     what = run_words(first.subject, objective, f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds", of)
     if first.stage == "train":
-        known = tokens is not None and summed.steps is not None
         about = any(line.amount.startswith("~") for line in lines)
-        amount = training_words(tokens, summed.steps, about) if known else first.amount
+        amount = first.amount if tokens is None else training_words(summed, about)
     elif len(tasks) == 1:
         amount = evaluation_words(summed)
     else:
@@ -91,6 +90,7 @@ def _summed(lines: Sequence[StageLine]) -> StageLine:
         state=DONE if not left else f"{done} of {len(lines)} {DONE}" if done else TO_DO,
         tokens=total("tokens"),
         steps=total("steps"),
+        steps_at_rate_0=total("steps_at_rate_0"),
         examples=total("examples"),
         requests=total("requests"),
         request_tokens=total("request_tokens"),

@@ -29,6 +29,7 @@ from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
+from emobench.training.recipe import steps_at_rate_0
 
 OFFLINE = "With --offline the run would stop: what is to be downloaded is not here."
 
@@ -66,6 +67,7 @@ def make_outline(
     lines = [*downloads, *writer.embeddings(_state_of(evaluations)), *writer.pretraining(_state_of(runs)), *runs]
     title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
     ahead = [*plan.ingredients.unusable.values(), *([OFFLINE] if request.offline and downloads else [])]
+    ahead += plan.warnings()
     return Outline(title, tuple(lines), costs.machine, tuple(_assumptions(plan, costs, found)), tuple(ahead))
 
 
@@ -164,17 +166,18 @@ class _Writer:
 
     def _trained(self, what: str, planned: PlannedTraining, state: str) -> StageLine:
         amount, effort = self._costs.amount(planned), self._costs.training(planned)
-        unknown = f"all of {planned.recipe.corpus}, whose size is not known here"
-        return StageLine(
+        line = StageLine(
             stage="train",
             what=what,
-            amount=unknown if amount.tokens is None else training_words(amount.tokens, amount.steps, amount.rough),
+            amount=f"all of {planned.recipe.corpus}, whose size is not known here",
             state=state,
             tokens=amount.tokens,
             steps=amount.steps,
+            steps_at_rate_0=None if amount.steps is None else steps_at_rate_0(planned.recipe, amount.steps),
             seconds=effort.seconds,
             memory_bytes=effort.memory_bytes,
         )
+        return line if amount.tokens is None else replace(line, amount=training_words(line, amount.rough))
 
 
 def _assumptions(plan: Plan, costs: Costs, timed: Timed | None) -> Iterator[str]:
@@ -192,7 +195,7 @@ def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
     yield f"Times are rough, for {machine.name}{elsewhere}:"
     for precision, weights in costs.precisions:
         rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
-        kept = "" if weights == precision else f" (recipe.precision; weights in {weights}, by --dtype)"
+        kept = "" if weights == precision else f", weights in {weights}"
         yield f"  training in {precision}{kept}, at {machine.training:.0%} of {rate};"
     yield f"  scoring in {dtype}, at {machine.scoring:.0%} of {machine.rate(dtype) / 1e12:.3g} TFLOP/s."
     yield (
@@ -215,8 +218,7 @@ def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
             yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if machine is H100 and dtype == "float32":
         faster = machine.rate("bfloat16") / machine.rate(dtype)
-        more = " --set recipe.precision=bfloat16" if costs.precisions else ""
-        yield f"--dtype bfloat16{more}: half the memory for weights, and scoring is {faster:.0f} times as fast."
+        yield f"--dtype bfloat16: evaluations need half the memory for weights, and are {faster:.0f} times as fast."
     if costs.size is None:
         yield f"The size of {model.name} is not known here: no time or memory is given."
     here = not isinstance(model, AbsentModel)

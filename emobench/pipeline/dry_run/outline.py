@@ -27,6 +27,8 @@ class StageLine:
     tokens: int | None = None
     """train: target tokens; sample: those of the texts; evaluate and embed: tokens that are forwarded."""
     steps: int | None = None
+    steps_at_rate_0: int | None = None
+    """train: those of the steps whose learning rate is 0."""
     seconds: float | None = None
     memory_bytes: int | None = None
     download_bytes: int | None = None
@@ -101,8 +103,9 @@ class Outline:
         if totals.memory_bytes > limit:
             notes.append(
                 f"Too large: {gigabytes(totals.memory_bytes)} is more than the {gigabytes(limit)} of "
-                f"{self.machine.place}. Less is taken by --dtype bfloat16 --set recipe.precision=bfloat16, and by "
-                "micro-batches, such as --set recipe.accumulation=4."
+                f"{self.machine.place}. A training needs less with --set recipe.lora=true (and less again with "
+                "recipe.weight_dtype=bfloat16), recipe.gradient_checkpointing=true or smaller micro-batches, such as "
+                "recipe.accumulation=4; an evaluation with --dtype bfloat16."
             )
         return [*notes, *self.assumptions]
 
@@ -141,10 +144,14 @@ def run_words(subject: str, objective: str, seeds: str, of: str) -> str:
     return (f"{subject}: " if subject else "") + ", ".join(filter(None, (objective, seeds, of)))
 
 
-def training_words(tokens: int | None, steps: int | None, about: bool) -> str:
+def training_words(line: StageLine, about: bool) -> str:
     """Return target tokens and steps; a rough count is rounded."""
-    count = f"~{large(tokens or 0)}" if about else f"{tokens or 0:,}"
-    return f"{count} target tokens, {steps or 0:,} steps"
+    count = f"~{large(line.tokens or 0)}" if about else f"{line.tokens or 0:,}"
+    if line.steps is None:
+        return f"{count} target tokens, number of steps not known"
+    rate_0 = f", {line.steps_at_rate_0:,} of them at a learning rate of 0" if line.steps_at_rate_0 else ""
+    steps = "1 step" if line.steps == 1 else f"{'~' * about}{line.steps:,} steps"
+    return f"{count} target tokens, {steps}{rate_0}"
 
 
 def evaluation_words(line: StageLine) -> str:

@@ -26,6 +26,7 @@ from emobench.locks import locked
 from emobench.pipeline.execution.environment import ENVIRONMENT, join_environments, read_environment
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun
+from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.pipeline.stages.storage import storage_errors
 from emobench.seals import find_damage
@@ -158,7 +159,24 @@ def _run(plan: Plan, run: PlannedRun, found: Sequence[Evaluation], stages: Stage
         # Generations may have been removed by hand once they were scored.
         "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
         "environment": _file(made / ENVIRONMENT, stages) if (made / ENVIRONMENT).is_file() else None,
+        "weights": _weights(plan, run, stages),
     }
+
+
+def _weights(plan: Plan, run: PlannedRun, stages: Stages) -> list[dict[str, Any]]:
+    """Return the digests of the weights of each training of a run, in the precision of the evaluation."""
+    found = []
+    for training, tasks in run.parts:
+        digests = None if training is None else _summary(training, stages).get("weights")
+        if digests is not None:  # older trainings have none
+            precise = {when: digests[when][plan.request.weights] for when in ("base", "trained")}
+            found.append({"tasks": [planned.task.name for planned in tasks], **precise})
+    return found
+
+
+def _summary(training: PlannedTraining, stages: Stages) -> dict[str, Any]:
+    """Return the summary that a training wrote."""
+    return json.loads(_sealed(stages.folder(training.stage) / "training.json").read_text())
 
 
 def _short_environment(evaluations: Sequence[Sequence[Evaluation]]) -> dict[str, str] | None:
@@ -222,14 +240,18 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
         return {"dtype": plan.request.weights}
     run = {"dtype": plan.request.weights, "from_scratch": plan.request.from_scratch}
     run |= computed_with(plan.request.device, *plan.recipes)
-    if len(plan.recipes) == 1:
-        return {**to_plain(plan.recipes[0]), **run}
-    return {**{f"{i + 1}. {recipe.name}": to_plain(recipe) for i, recipe in enumerate(plan.recipes)}, **run}
+    recipes = [to_plain(recipe) for recipe in plan.recipes]
+    if plan.request.weights != "float32":
+        # Entries of half precision without it are older: their weights were trained in that precision, too.
+        for values, recipe in zip(recipes, plan.recipes, strict=True):
+            values["weight_dtype"] = recipe.weight_dtype
+    if len(recipes) == 1:
+        return {**recipes[0], **run}
+    return {**{f"{i + 1}. {values['name']}": values for i, values in enumerate(recipes)}, **run}
 
 
 def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
-    folders = [stages.folder(training.stage) for run in row.runs for training in run.trainings()]
-    trained = [json.loads(_sealed(folder / "training.json").read_text()) for folder in folders]
+    trained = [_summary(training, stages) for run in row.runs for training in run.trainings()]
     split = [t["accumulation"] for t in trained if t.get("accumulation")]
     return {
         "train_seconds": sum(t["seconds"] for t in trained) if trained else None,

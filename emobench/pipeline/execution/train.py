@@ -77,7 +77,8 @@ class Trainer:
         tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if tracks else None
 
         def attempt(recipe: Recipe) -> None:
-            loaded = planned.model.load(self.base_folder(planned.model), seed=planned.seed if scratch else None)
+            seed = planned.seed if scratch else None
+            loaded = planned.model.load(self.base_folder(planned.model), seed=seed, dtype=recipe.weight_dtype)
             self._train(planned, loaded, folder, title, recipe=recipe, pretrained=not scratch, tracking=tracking)
 
         in_what_fits(planned.recipe, attempt, self._reporter.note)
@@ -119,7 +120,7 @@ class Trainer:
     ) -> None:
         from emobench.training.train import Training, train
 
-        options, tokenizer = planned.model.options, loaded.tokenizer
+        options, tokenizer = planned.options, loaded.tokenizer
         rows = {split: self.corpora.rows(planned, split) for split in ("train", "validation")}
         # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
         pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)

@@ -119,16 +119,14 @@ class BaseModel:
         recipe.micro_batch(int(os.environ.get("WORLD_SIZE", "1")))
         if recipe.precision == "float16" and not self.options.device.startswith("cuda"):
             raise ConfigError(
-                f"recipe.precision is float16, which scales its loss on a CUDA device; --device is "
-                f"{self.options.device}. Use --set recipe.precision=bfloat16."
+                f"recipe.precision is float16 (by itself, or by --dtype), which scales its loss on a CUDA device; "
+                f"--device is {self.options.device}. Use --set recipe.precision=bfloat16."
             )
-        if recipe.precision == "float16" and self.options.dtype != "float32" and recipe.adapters is None:
+        if recipe.precision == "float16" and recipe.weight_dtype != "float32" and recipe.adapters is None:
             raise ConfigError(
-                f"recipe.precision is float16, whose scaled gradients must be float32, and --dtype "
-                f"{self.options.dtype} gives all weights others; use --set recipe.precision=bfloat16, --dtype float32, "
-                "or --set recipe.lora=true."
+                f"recipe.precision is float16, whose scaled gradients must be float32, and recipe.weight_dtype is "
+                f"{recipe.weight_dtype}; use --set recipe.weight_dtype=float32, or --set recipe.precision=bfloat16."
             )
-
         if recipe.liger:
             require_liger_on(self.options.device)
 
@@ -199,17 +197,19 @@ class BaseModel:
             self._encoders[name] = found
         return self._encoders[name]
 
-    def load(self, folder: Path | None = None, *, seed: int | None = None, frozen: bool = False) -> LoadedModel:
+    def load(
+        self, folder: Path | None = None, *, seed: int | None = None, frozen: bool = False, dtype: str | None = None
+    ) -> LoadedModel:
         """Load the model, or weights of its kind from a folder; with `seed` they are drawn at random.
 
-        `frozen`: see `load_model`.
+        `frozen`: see `load_model`. `dtype`: the data type of the weights; by default, that of --dtype.
         """
         from emobench.models.load import load_model
 
         options = self.options
         return load_model(
             self._source_of(folder),
-            dtype=options.dtype,
+            dtype=dtype or options.dtype,
             device=options.device,
             from_scratch=seed is not None,
             seed=0 if seed is None else seed,

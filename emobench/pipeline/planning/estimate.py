@@ -123,20 +123,21 @@ def sampling_seconds(machine: Machine, size: ModelSize, texts: int, length: int,
     return computed + -(-texts // batch) * length * machine.step
 
 
-def computes_in(recipe: Recipe, dtype: str) -> str:
+def computes_in(recipe: Recipe) -> str:
     """Return the precision of a training's matrix products: that of autocast, else that of the weights."""
-    return dtype if recipe.precision == "float32" else recipe.precision
+    return recipe.weight_dtype if recipe.precision == "float32" else recipe.precision
 
 
-def training_memory(size: ModelSize, recipe: Recipe, dtype: str, *, costs: bool) -> float:
+def training_memory(size: ModelSize, recipe: Recipe, *, costs: bool) -> float:
     """Return bytes at most: weights, gradients and Adam's two moments, activations, a chunk of logits.
 
     `costs`: the objective keeps a cost embedding besides. Where autocast computes in another precision than that of the
     weights, a copy of these stays for the backward pass.
     """
-    lora, compute = recipe.adapters, BYTES[computes_in(recipe, dtype)]
+    dtype, product = recipe.weight_dtype, computes_in(recipe)
+    lora, compute = recipe.adapters, BYTES[product]
     held = size.parameters * BYTES[dtype]
-    held += size.parameters * compute if computes_in(recipe, dtype) != dtype else 0
+    held += size.parameters * compute if product != dtype else 0
     adapters = 0 if lora is None else size.layers * ADAPTED * lora.rank * 2 * size.width
     trained = 3 * (size.parameters * BYTES[dtype] if lora is None else adapters * 4) + adapters * 4
     tokens = recipe.micro_batch(1) * recipe.max_length
@@ -161,7 +162,7 @@ def blocks_and_steps(recipe: Recipe, tokens: int) -> tuple[int, int]:
     """Return the target tokens and steps of training on a corpus of `tokens` tokens, cut into blocks."""
     rows = max(min(tokens, recipe.max_tokens or tokens) // recipe.max_length, 1)
     targets = int(rows * (recipe.max_length - 1) * recipe.epochs)
-    return targets, total_steps(recipe, rows, 1)
+    return targets, total_steps(recipe, rows)
 
 
 def duration(seconds: float) -> str:

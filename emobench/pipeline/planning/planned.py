@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,11 @@ class PlannedTraining:
     texts: Mapping[str, Texts]
     """The train and validation splits of the recipe's corpus, as far as they are here."""
 
+    @property
+    def options(self) -> LoadOptions:
+        """How the model is loaded for training: --dtype is for evaluations, and the recipe has the weights' type."""
+        return replace(self.model.options, dtype=self.recipe.weight_dtype)
+
     @cached_property
     def facts(self) -> Mapping[str, Any]:
         """All that determines the weights."""
@@ -53,7 +58,7 @@ class PlannedTraining:
             "texts": {split: texts[split].fingerprint for split in sorted(texts)},
             "seed": self.seed,
             **({"chat": CHAT_RULES} if recipe.template == "chat" else {}),
-            "dtype": model.options.dtype,
+            "dtype": recipe.weight_dtype,
             **computed_with(model.options.device, recipe),
             **_machine(model.options, "torch", "transformers", "accelerate", *peft),
         }

@@ -213,13 +213,15 @@ def _recipes(entry: Entry) -> tuple[Mapping[str, Any], ...]:
     """Return the values of each training; with several, they are numbered in an entry."""
     if entry.untrained:
         return ()
+    # Entries of half precision that do not say it were trained with weights of that precision.
+    common = {"weight_dtype": entry.recipe.get("dtype", "float32")}
     numbered = [values for name, values in entry.recipe.items() if _NUMBERED.fullmatch(name)]
     if numbered:
-        return tuple(dict(values) for values in numbered)
+        return tuple(common | dict(values) for values in numbered)
     values = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
     if values.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
         del values["optimizer"]
-    return (values,)
+    return (common | values,)
 
 
 def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:

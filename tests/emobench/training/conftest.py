@@ -112,9 +112,7 @@ def job(folder: Path, **values: Any) -> Training:
 def train_sgd(job: Training, *, rate: float = 0.5, steps_only: bool = True) -> list[dict[str, float]]:
     """Train the job's model in place with plain SGD, whose steps are gradients; return the log of its steps."""
     head = probe_head(job.model)
-    job.objective.setup(
-        TrainingContext(head, total_steps(job.recipe, len(job.train), 1), job.pretrained, job.load_head)
-    )
+    job.objective.setup(TrainingContext(head, total_steps(job.recipe, len(job.train)), job.pretrained, job.load_head))
     attached = attach(job.model, job.objective, head, engine=job.recipe.engine)
     optimizer = torch.optim.SGD(job.model.parameters(), lr=rate)
     log: list[dict[str, float]] = []

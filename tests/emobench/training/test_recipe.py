@@ -6,10 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from emobench.config import build, content_hash, to_plain
 from emobench.errors import ConfigError, UserError
-from emobench.training.recipe import Lora, Recipe, computed_with, optimizer_of
+from emobench.training.recipe import (
+    Lora,
+    Recipe,
+    computed_with,
+    optimizer_of,
+    require_a_rate,
+    steps_at_rate_0,
+    warmup_steps,
+)
 
 NAMES = {"name": "tiny", "corpus": "none"}
 
@@ -84,8 +93,10 @@ def test_a_batch_that_cannot_be_shared_names_one_that_can(batch: int, accumulati
         ("auto", False, "cpu", "auto", "float32"),
         ("auto", False, "cuda", "auto", "bfloat16"),
         ("auto", True, "cuda:1", "auto", "float16"),
-        ("auto", True, "cuda", "bfloat16", "float16"),
-        ("auto", False, "cuda", "bfloat16", "float32"),
+        ("auto", True, "cuda", "bfloat16", "bfloat16"),
+        ("auto", False, "cuda", "bfloat16", "bfloat16"),
+        ("auto", False, "cpu", "bfloat16", "bfloat16"),
+        ("auto", True, "cuda", "float16", "float16"),
         ("auto", False, "cuda", "float32", "float32"),
         ("auto", True, "cuda", "float32", "float32"),
         ("float32", False, "cuda", "auto", "float32"),
@@ -93,11 +104,45 @@ def test_a_batch_that_cannot_be_shared_names_one_that_can(batch: int, accumulati
     ],
 )
 def test_the_precision_of_a_device(precision: str, lora: bool, device: str, dtype: str, expected: str) -> None:
-    """Half-precision weights without LoRA need no autocast: they compute in their own precision."""
+    """--dtype decides what a training computes in, and never the data type of its weights."""
     recipe = Recipe(name="r", corpus="c", precision=precision, lora=lora)  # type: ignore[arg-type]
     found = recipe.resolved(device, dtype)
     assert found == replace(recipe, precision=expected)  # type: ignore[arg-type]
-    assert found.resolved("cuda") == found
+    assert (found.resolved("cuda"), found.weight_dtype) == (found, "float32")
+
+
+def test_weights_in_half_precision_are_asked_for_by_the_recipe_alone() -> None:
+    lean = Recipe(**NAMES, weight_dtype="bfloat16")
+    for device in ("cpu", "cuda"):
+        for dtype in ("auto", "float32", "bfloat16", "float16"):
+            assert lean.resolved(device, dtype) == replace(lean, precision="bfloat16")
+    with pytest.raises(ConfigError, match="`weight_dtype` is float16"):
+        Recipe(**NAMES, weight_dtype="float16")
+    assert Recipe(**NAMES, weight_dtype="float16", lora=True).resolved("cuda").precision == "float16"
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_the_steps_at_a_rate_of_0_are_those_of_the_trainers_schedule(schedule: str) -> None:
+    from torch import nn
+    from torch.optim import SGD
+    from transformers import get_scheduler
+
+    for steps in (1, 2, 3, 10, 33):
+        for warmup in (0.0, 0.001, 0.03, 0.5, 1.0):
+            recipe = Recipe(**NAMES, warmup=warmup)
+            optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+            rates = get_scheduler(schedule, optimizer, warmup_steps(recipe, steps), steps)
+            zero = 0
+            for _ in range(steps):
+                zero += rates.get_last_lr()[0] == 0
+                optimizer.step()
+                rates.step()
+            assert zero == steps_at_rate_0(recipe, steps), (steps, warmup)
+            if zero < steps:
+                require_a_rate(recipe, steps)
+                continue
+            with pytest.raises(ConfigError, match="no weight would move"):
+                require_a_rate(recipe, steps)
 
 
 def test_a_gpu_updates_weights_with_one_kernel_and_says_so() -> None:

@@ -134,7 +134,7 @@ def test_total_steps_are_the_trainers(kit: SimpleNamespace, tmp_path: Path, rows
     job = kit.job(tmp_path, train=kit.ragged(rows), recipe=values, progress=stop)
     with pytest.raises(Stop):
         train(job)
-    assert seen[0]["steps"] == total_steps(job.recipe, rows, 1)
+    assert seen[0]["steps"] == total_steps(job.recipe, rows)
 
 
 @pytest.mark.parametrize(("warmup", "factors"), [(0.0, [1, 0.75, 0.5, 0.25]), (0.5, [0, 0.5, 1, 0.5]),

@@ -121,8 +121,9 @@ def test_what_is_too_large_for_one_gpu_is_said() -> None:
     full = outline("recipe.lora=false", device="cuda")
     assert any(note.startswith("Too large: ") and "more than the 80.0 GB" in note for note in full.notes())
     assert not any(note.startswith("Too large") for note in outline(device="cuda").notes())
-    lean = outline("recipe.lora=false", "recipe.precision=bfloat16", device="cuda", dtype="bfloat16")
+    lean = outline("recipe.lora=false", "recipe.weight_dtype=bfloat16", device="cuda", dtype="bfloat16")
     assert not any(note.startswith("Too large") for note in lean.notes())
+    assert [note.startswith("Warning: recipe continual-wikitext103 trains bfloat16") for note in lean.ahead] == [True]
 
 
 def test_a_model_of_unknown_size_has_amounts_and_no_times() -> None:
@@ -183,7 +184,8 @@ def test_what_is_here_is_counted(byte_model: Path, small_data: Path, labelled: P
     texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
     rows = sum(map(len, texts)) // 32  # a byte a token
     (training,) = of(found, "train")
-    assert training.amount == f"{rows * 31:,} target tokens, {-(-rows // 16)} steps"
+    steps = f"{-(-rows // 16)} steps, 1 of them at a learning rate of 0"
+    assert training.amount == f"{rows * 31:,} target tokens, {steps}"
     assert training.seconds
     assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 30 examples"] * 2
     assert not (tmp_path / "runs").exists()
@@ -235,11 +237,12 @@ def test_what_is_too_large_for_this_machine_is_said(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("settings", "given", "said"),
     [
-        ((), {}, "training in float16 (recipe.precision; weights in bfloat16, by --dtype), at"),
-        (("recipe.lora=false",), {}, "training in bfloat16, at"),
-        (("recipe.precision=bfloat16",), {}, "training in bfloat16, at"),
-        (("recipe.precision=float32",), {}, "training in bfloat16, at"),
-        (("recipe.precision=bfloat16",), {"dtype": "float32"}, "training in bfloat16 (recipe.precision; weights in fl"),
+        ((), {}, "training in bfloat16, weights in float32, at"),
+        ((), {"dtype": "auto"}, "training in float16, weights in float32, at"),
+        (("recipe.lora=false",), {}, "training in bfloat16, weights in float32, at"),
+        (("recipe.weight_dtype=bfloat16",), {}, "training in bfloat16, at"),
+        (("recipe.precision=float32",), {}, "training in float32, at"),
+        (("recipe.precision=bfloat16",), {"dtype": "float32"}, "training in bfloat16, weights in float32, at"),
     ],
 )
 def test_the_precision_in_force_is_said(settings: tuple[str, ...], given: dict[str, Any], said: str) -> None:

@@ -45,22 +45,24 @@ def test_memory_of_lora_is_weights_adapters_and_activations() -> None:
     adapters = LAYERS * 2 * 32 * (WIDTH + WIDTH)
     activations = 16 * 256 * LAYERS * WIDTH * 34
     logits = 8 * 16 * 256 * VOCABULARY  # under the most that a chunk holds, 1 GiB
-    found = training_memory(LLAMA, recipe(precision="bfloat16"), "bfloat16", costs=False)
+    found = training_memory(LLAMA, recipe(precision="bfloat16", weight_dtype="bfloat16"), costs=False)
     assert found == 2 * N + 16 * adapters + activations + logits
-    with_costs = training_memory(LLAMA, recipe(precision="bfloat16"), "bfloat16", costs=True)
+    with_costs = training_memory(LLAMA, recipe(precision="bfloat16", weight_dtype="bfloat16"), costs=True)
     assert with_costs - found == 2 * VOCABULARY * WIDTH
     # Autocast from float32: 4 bytes a weight, and 2 of its copy.
-    assert training_memory(LLAMA, recipe(precision="float16"), "float32", costs=False) - found == 4 * N
-    fewer = training_memory(LLAMA, recipe(precision="bfloat16", accumulation=4), "bfloat16", costs=False)
+    assert training_memory(LLAMA, recipe(precision="float16"), costs=False) - found == 4 * N
+    parts = recipe(precision="bfloat16", weight_dtype="bfloat16", accumulation=4)
+    fewer = training_memory(LLAMA, parts, costs=False)
     assert found - fewer == (activations + logits) * 3 / 4
 
 
 def test_memory_of_a_full_training_is_weights_gradients_and_two_moments() -> None:
     assert LLAMA is not None
     activations = 16 * 256 * LAYERS * WIDTH * 34
-    found = training_memory(LLAMA, recipe(lora=False, precision="bfloat16"), "bfloat16", costs=False)
+    half = {"lora": False, "precision": "bfloat16", "weight_dtype": "bfloat16"}
+    found = training_memory(LLAMA, recipe(**half), costs=False)
     assert found == 4 * 2 * N + activations + 8 * 16 * 256 * VOCABULARY
-    larger = training_memory(LLAMA, recipe(lora=False, batch=64, precision="bfloat16"), "bfloat16", costs=False)
+    larger = training_memory(LLAMA, recipe(**half, batch=64), costs=False)
     assert larger == 4 * 2 * N + 4 * activations + (1 << 30)
     assert scoring_memory(LLAMA, "float32") == 4 * N + 8 * 4096 * VOCABULARY
 
@@ -77,8 +79,8 @@ def test_sampled_tokens_keep_keys_and_values() -> None:
 
 
 def test_without_autocast_a_training_computes_in_its_weights_precision() -> None:
-    assert computes_in(recipe(precision="float32"), "bfloat16") == "bfloat16"
-    assert computes_in(recipe(precision="float16"), "float32") == "float16"
+    assert computes_in(recipe(precision="float32", weight_dtype="bfloat16")) == "bfloat16"
+    assert computes_in(recipe(precision="float16")) == "float16"
 
 
 @pytest.mark.parametrize(

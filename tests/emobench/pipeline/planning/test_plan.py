@@ -88,6 +88,7 @@ RECIPE = (
         "recipe.select=last",
         "recipe.engine=reference",
         "recipe.cost_rows=8",
+        "recipe.weight_dtype=bfloat16",
         "recipe.compile=true",
         "recipe.liger=true",
         "recipe.corpus=other",
@@ -115,6 +116,10 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeyp
         with (data / f"wikitext2.{split}.jsonl").open("a") as file:
             file.write('{"text": "bar", "document": "added"}\n')
         found[split] = keys(plan(model, data))
+    # With --dtype bfloat16 a training has the same precision as with the recipe's setting; its evaluation has another.
+    assert found["dtype"][0] == found["recipe.precision=bfloat16"][0]
+    assert found["dtype"][1] != found["recipe.precision=bfloat16"][1]
+    del found["dtype"]
     for stage in range(3):  # whatever changes the training changes all that follows from it
         assert len({of[stage] for of in found.values()}) == len(found)
     recipe = {setting.split(".")[1].split("=")[0] for setting in RECIPE}
@@ -285,14 +290,27 @@ def test_continual_training_computes_as_the_papers_code_does(device: str, lora: 
 def test_gradients_that_cannot_be_scaled_are_refused_before_any_training(small_model: Path) -> None:
     """PyTorch's GradScaler takes no float16 gradients, and on a GPU none of bfloat16."""
     settings = ["recipe.precision=float16", "recipe.max_length=16"]
-    for lora, dtype in (("true", "bfloat16"), ("false", "float32"), ("false", "bfloat16"), ("false", "float16")):
-        settings_of = parse_overrides([*settings, f"recipe.lora={lora}"])
-        request = Request(suite="nlu", device="cuda", dtype=dtype, settings=settings_of, offline=True)  # type: ignore[arg-type]
+    for lora, dtype in (("true", "bfloat16"), ("false", "float32"), ("false", "bfloat16")):
+        settings_of = parse_overrides([*settings, f"recipe.lora={lora}", f"recipe.weight_dtype={dtype}"])
+        request = Request(suite="nlu", device="cuda", settings=settings_of, offline=True)
         model, recipe = find_base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
         if lora == "true" or dtype == "float32":
             model.check_recipe(recipe)
         else:
-            with pytest.raises(ConfigError, match=rf"--dtype {dtype} gives all weights others; use --set recipe.prec"):
+            with pytest.raises(ConfigError, match=r"weight_dtype is bfloat16; use --set recipe\.weight_dtype=fl"):
+                model.check_recipe(recipe)
+
+
+def test_half_precision_is_for_evaluations_and_float16_is_refused_on_a_cpu(small_model: Path) -> None:
+    for dtype in ("bfloat16", "float16"):
+        settings_of = parse_overrides(["recipe.max_length=16"])
+        request = Request(suite="nlu", device="cpu", dtype=dtype, settings=settings_of, offline=True)
+        model, recipe = find_base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
+        assert (recipe.precision, recipe.weight_dtype, model.options.dtype) == (dtype, "float32", dtype)
+        if dtype == "bfloat16":
+            model.check_recipe(recipe)
+        else:
+            with pytest.raises(ConfigError, match=r"by --dtype\), which scales its loss on a CUDA device"):
                 model.check_recipe(recipe)
 
 
