@@ -10,7 +10,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
-from emobench.cli.terminal.streams import print_text
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.leaderboard.sharing import share
 from emobench.leaderboard.sharing.places import find_place
 from emobench.leaderboard.store.board import Leaderboard
@@ -71,13 +71,16 @@ def pull(
     place = find_place(repo)
     done = share.pull(Leaderboard(leaderboard), place, allowed_signers)
     if json:
-        print_json({"repo": place.name, "received": done.entries, "skipped": done.there, "files": done.files})
+        received = {"received": done.entries, "skipped": done.there, "files": done.files, "hidden": done.hidden}
+        print_json({"repo": place.name, **received})
         return
     board = "" if leaderboard == options.DEFAULT_BOARD else f" --leaderboard {shlex.quote(str(leaderboard))}"
     print_text(
         f"{leaderboard}: {_counted(done.entries)} received with {done.files:,} files of runs; {done.there:,} skipped, "
         f"which it has. See them: emobench leaderboard show{board}"
     )
+    if done.hidden:
+        remark(f"New entries of the same runs now stand for {', '.join(done.hidden)}; an id still shows its entry.")
 
 
 def _counted(entries: int) -> str:

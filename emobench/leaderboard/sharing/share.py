@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emobench.errors import ConfigError, DataError
@@ -50,6 +50,8 @@ class Shared:
     entries: int
     there: int
     files: int
+    hidden: tuple[str, ...] = ()
+    """The ids of one's own entries that new ones of the same runs supersede or contain."""
 
 
 def push(
@@ -95,7 +97,10 @@ def pull(board: Leaderboard, place: Place, allowed: Path | None = None) -> Share
             raise DataError(f"{place.name} holds no shared board. Begin it: emobench leaderboard push {place.name}")
         _fetch(copy, folder, place, allowed)
         _require_whole(folder, place.name)
-        return _shared(merge(folder, board.root, str(board.root)))
+        before = {row.id for row in board.rows()}
+        done = _shared(merge(folder, board.root, str(board.root)))
+        hidden = before - {row.id for row in board.rows()}
+        return replace(done, hidden=tuple(sorted(hidden)))
 
 
 def _require_same(copy: Copy, folder: Path, added: Added, place: Place) -> None:

@@ -23,6 +23,7 @@ from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
 from emobench.leaderboard.schema.run_files import PACKED
 from emobench.leaderboard.store.index import NO_ROW, Index, Row, row_of, row_of_plain
+from emobench.leaderboard.store.superseding import contained, superseded_by
 from emobench.locks import remove_abandoned
 from emobench.reading import is_folder
 
@@ -124,10 +125,10 @@ class Leaderboard:
         hidden = set() if superseded else self._hidden(rows)
         return sorted((row for row in rows if row.id not in hidden), key=lambda row: (row.created, row.id))
 
-    def _hidden(self, rows: list[Row]) -> set[str | None]:
+    def _hidden(self, rows: list[Row]) -> set[str]:
         """Return the ids of rows that another one stands for."""
-        by = {row.supersedes: row.id for row in rows}
-        hidden = by.keys() | _contained(rows)
+        by = superseded_by(rows)
+        hidden = by.keys() | contained(rows)
         by_runs: dict[tuple[str, frozenset[str]], list[Row]] = {}
         for row in rows:
             if row.runs:
@@ -282,13 +283,3 @@ def _results(entry: Entry) -> str:
         values = [metric.values[place] for place in order] if len(metric.values) == len(order) else metric.values
         metrics[name] = [values, metric.mean, metric.std, metric.ci95]
     return repr((entry.objective, metrics, sorted(entry.missing)))
-
-
-def _contained(rows: list[Row]) -> set[str | None]:
-    """Return the ids of rows all of whose runs are among the more runs of another one."""
-    keys = {row.id: frozenset(row.runs) for row in rows}
-    holders: dict[str, set[frozenset[str]]] = {}
-    for runs in set(keys.values()):
-        for key in runs:
-            holders.setdefault(key, set()).add(runs)
-    return {row.id for row in rows if row.runs and any(keys[row.id] < other for other in holders[row.runs[0]])}

@@ -71,6 +71,10 @@ class Row(NamedTuple):
     supersedes: str | None
     runs: tuple[str, ...]
     """The runs' keys."""
+    seeds: tuple[int, ...] = ()
+    revision: str = ""
+    """Of the model, or its source where it has none."""
+    objective_version: str = ""
 
     @property
     def untrained(self) -> bool:
@@ -97,6 +101,9 @@ def row_of(entry: Entry, path: Path) -> Row:
         metrics=tuple(entry.metrics),
         supersedes=entry.supersedes,
         runs=tuple(run.key for run in entry.runs),
+        seeds=tuple(entry.seeds),
+        revision=entry.model.revision or entry.model.source,
+        objective_version=entry.objective.version,
     )
 
 
@@ -119,15 +126,17 @@ def row_of_plain(plain: Mapping[str, Any], root: Path, file: str) -> Row:
 
 def row_of_facts(root: Path, file: str, facts: Any) -> Row:
     """Return a row; raises one of `NO_ROW` where its facts have other types or another file's name."""
-    identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs = facts
-    texts = (identity, kind, suite, model, objective, label, key, *runs)
+    identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs, *more = facts
+    seeds, revision, objective_version = more
+    texts = (identity, kind, suite, model, objective, label, key, revision, objective_version, *runs)
     right = {*map(type, texts)} == {str} and type(version) is int and type(supersedes) in (str, type(None))
-    if not right or type(runs) not in (list, tuple) or file != f"{suite}-v{version}/{identity}.json":
+    right = right and {*map(type, seeds)} <= {int} and {type(runs), type(seeds)} <= {list, tuple}
+    if not right or file != f"{suite}-v{version}/{identity}.json":
         raise ValueError
     datetime.fromisoformat(created)
     path, names = Path(f"{root}/{file}"), _metric_names(tuple(metrics))
     named = (identity, path, kind, suite, version, model, objective, label, created, key)
-    return Row(*named, names, supersedes, tuple(runs))
+    return Row(*named, names, supersedes, tuple(runs), tuple(seeds), revision, objective_version)
 
 
 @functools.cache

@@ -26,6 +26,8 @@ from emobench.leaderboard.schema.run_files import (
     recorded_file,
 )
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.index import row_of
+from emobench.leaderboard.store.superseding import superseded_by
 from emobench.reading import read_text
 
 PROMPTS = 50
@@ -86,7 +88,7 @@ def pack(
 
 def current(entries: Sequence[Entry]) -> Iterator[Entry]:
     """Yield the entries that no other one supersedes: computing scores again replaces the files of the others."""
-    superseded = {entry.supersedes for entry in entries}
+    superseded = superseded_by(row_of(entry, Path()) for entry in entries)
     return (entry for entry in entries if entry.id not in superseded)
 
 

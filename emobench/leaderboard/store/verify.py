@@ -21,6 +21,7 @@ from emobench.leaderboard.schema.run_files import PACKED, digest, find_file, is_
 from emobench.leaderboard.store.board import LONGEST, Leaderboard, file_of, parse
 from emobench.leaderboard.store.index import INDEX, Index, row_of
 from emobench.leaderboard.store.pack import current, left_out_files, unnamed_files
+from emobench.leaderboard.store.superseding import ignored_claims
 
 LEFT = (".*.part", "*/.*.part", f"{PACKED}/*/**/.*.part")
 """Where a write that was killed leaves its file."""
@@ -156,6 +157,9 @@ def _lost(board: Leaderboard, entries: Sequence[Entry]) -> Iterator[Finding]:
             advice = f"Copy it from a board that has it to {path.with_name(f'{entry.supersedes}.json')}"
             text = f"{path}: supersedes {entry.supersedes}, which is not on this board. {advice}"
             yield Finding.of("supersedes", path, text)
+    for new, old, why in ignored_claims(row_of(entry, board.path(entry)) for entry in entries):
+        text = f"{new.path}: supersedes {old.id}, but {why}; so {old.id} stays. Remove this file, or record it again."
+        yield Finding.of("supersedes", new.path, text)
 
 
 def _leftovers(board: Leaderboard) -> Iterator[Finding]:

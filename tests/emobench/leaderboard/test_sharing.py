@@ -42,7 +42,7 @@ class Person:
         self.runs, self.board, self.repo = folder / "runs", Leaderboard(folder / "board"), str(repo)
         self._entry_of = entry_of
 
-    def record(self, name: str, path: str = "", **changes: Any) -> Entry:
+    def record(self, name: str, path: str = "", key: str = "", **changes: Any) -> Entry:
         """Record an entry with per-example results, a log, samples, and samples that are left out."""
         path = path or f"{name}-{self.runs.parent.name}"
         texts = {
@@ -58,7 +58,7 @@ class Person:
             (self.runs / file).parent.mkdir(parents=True, exist_ok=True)
             (self.runs / file).write_text(text)
             files.append({"path": file, "sha256": hashlib.sha256(text.encode()).hexdigest()})
-        run = {"seed": 0, "key": path, "examples": files[0], "curves": files[1:2], "samples": files[2:]}
+        run = {"seed": 0, "key": key or path, "examples": files[0], "curves": files[1:2], "samples": files[2:]}
         entry = self._entry_of(name, runs=[run], **changes)
         self.board.append(entry)
         return entry
@@ -113,7 +113,7 @@ def test_what_one_pushed_another_pulls(
     repo = request.getfixturevalue(kind)
     ann, bob = person("ann", repo), person("bob", f"file://{repo}")
     old = ann.record("emo")
-    new = ann.record("emo", "again", supersedes=old.id)
+    new = ann.record("emo", "again", key=old.runs[0].key, supersedes=old.id)
     other = bob.record("mle")
     assert ann.push() == (2, 0)
     assert ann.push() == (0, 2)
@@ -133,6 +133,30 @@ def test_what_one_pushed_another_pulls(
     subprocess.run(["sha256sum", "--quiet", "--strict", "-c", DIGESTS], cwd=repo, check=True)
     listed = {line[66:] for line in (repo / DIGESTS).read_text().splitlines()}
     assert {name for name in _contents(repo) if not name.startswith(".git/")} == {*listed, DIGESTS}
+
+
+def test_a_pulled_entry_stands_for_one_of_the_same_runs_alone(
+    folder: Path, person: Callable[..., Person], entry_of: MakeEntry
+) -> None:
+    ann, eve = person("ann", folder), person("eve", folder)
+    mine = ann.record("emo")
+    ann.push()
+    eve.pull()
+    again = eve.record("emo", "again", key=mine.runs[0].key, supersedes=mine.id)
+    eve.push()
+    assert pull(ann.board, find_place(ann.repo)).hidden == (mine.id,)
+    assert [entry.id for entry in ann.board.entries()] == [again.id]
+    theirs = entry_of("mle", runs=[{"seed": 0, "key": mine.runs[0].key}], supersedes=again.id)
+    eve.board.append(theirs)
+    with pytest.raises(DataError, match=f"{theirs.id}.*supersedes {again.id}, but its label is mle"):
+        eve.push()
+    (eve.board.path(theirs)).rename(folder / file_of(theirs))
+    lines = [(folder / DIGESTS).read_text()]
+    lines.append(f"{hashlib.sha256((folder / file_of(theirs)).read_bytes()).hexdigest()}  {file_of(theirs)}\n")
+    (folder / DIGESTS).write_text("".join(lines))
+    with pytest.raises(DataError, match=f"{theirs.id}.*supersedes {again.id}, but its label is mle"):
+        ann.pull()
+    assert [entry.id for entry in ann.board.entries()] == [again.id]
 
 
 @pytest.mark.parametrize("kind", ["folder", "repository"])

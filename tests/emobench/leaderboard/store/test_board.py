@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from emobench.errors import DataError, StorageError, UserError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard, parse
+from emobench.leaderboard.store.pack import current
+from emobench.leaderboard.store.verify import verify
 from emobench.locks import open_locked
 
 MakeEntry = Callable[..., Entry]
@@ -217,3 +220,56 @@ def test_of_exact_twins_the_oldest_one_stays(make: MakeEntry, tmp_path: Path) ->
     assert len(board.problems) == 1
     board.append(of(7.0, 5, "1", "2", supersedes=twin.id))  # whoever supersedes one of them supersedes them all
     assert [entry.id for entry in board.entries()][:1] == [other.id]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "another objective": {"objective": {"name": "mle", "version": "1", "params": {}}},
+    "other parameters": {"objective": {"name": "emo", "version": "1", "params": {"gamma": 1}}},
+    "another version": {"objective": {"name": "emo", "version": "2", "params": {}}},
+    "another model": {"model": {"name": "large", "source": "tiny"}},
+    "another revision": {"model": {"name": "tiny", "source": "tiny", "revision": "other"}},
+    "another suite": {"suite": {"name": "lm-quick", "version": 1}},
+    "another version of the suite": {"suite": {"name": "nlu", "version": 2}},
+    "other seeds": {"seeds": [5, 6], "runs": [{"seed": 5, "key": "a"}, {"seed": 6, "key": "b"}]},
+    "fewer seeds": {"seeds": [0], "runs": [{"seed": 0, "key": "a"}]},
+    "other runs": {"runs": [{"seed": 0, "key": "c"}, {"seed": 1, "key": "d"}]},
+    "no runs": {"runs": []},
+    "another kind": {"kind": "imported", "source": {"cite": "a file"}},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_an_entry_replaces_no_other_entry(what: str, entry_of: MakeEntry, tmp_path: Path) -> None:
+    board = Leaderboard(tmp_path)
+    runs = [{"seed": 0, "key": "a"}, {"seed": 1, "key": "b"}]
+    mine = entry_of("emo", seeds=[0, 1], runs=runs)
+    theirs = entry_of("emo", **{"seeds": [0, 1], "runs": runs, "supersedes": mine.id, **OTHERS[what]})
+    again = entry_of("emo", seeds=[0, 1], runs=runs, supersedes=mine.id, cost={"tokens": 7})
+    board.append(mine)
+    board.append(theirs)
+    assert mine.id in {entry.id for entry in board.entries()}
+    assert mine in current(board.entries(superseded=True))
+    (finding,) = verify(board, None)[1]
+    assert finding.kind == "supersedes"
+    assert mine.id in finding.text
+    board.path(theirs).unlink()
+    board.append(again)
+    assert [entry.id for entry in board.entries()] == [again.id]
+    assert verify(board, None)[1] == []
+
+
+def test_more_runs_hide_fewer_ones_of_the_same_conditions_alone(entry_of: MakeEntry, tmp_path: Path) -> None:
+    """A run's key is public: another entry may name it."""
+    board, runs = Leaderboard(tmp_path), [{"seed": 0, "key": "a"}, {"seed": 1, "key": "b"}]
+    mine = entry_of("emo", seeds=[0], runs=runs[:1])
+    others = [
+        entry_of("mle", seeds=[0, 1], runs=runs),
+        entry_of("emo", seeds=[0, 1], runs=runs, suite={"name": "lm-quick", "version": 1}),
+        entry_of("emo", seeds=[0, 1], runs=runs, recipe={"name": "other"}),
+    ]
+    for entry in (mine, *others):
+        board.append(entry)
+    assert mine.id in {entry.id for entry in board.entries()}
+    more = entry_of("emo", seeds=[0, 1], runs=runs)
+    board.append(more)
+    assert mine.id not in {entry.id for entry in board.entries()}

@@ -161,7 +161,7 @@ def test_files_that_were_replaced_with_their_entry_are_not_altered(
     (runs / NAMES[0]).write_text("scores that were computed again\n")
     assert only(verify(board, runs), 3).kind == "altered"
     files = [{"path": name, "sha256": hashlib.sha256((runs / name).read_bytes()).hexdigest()} for name in NAMES]
-    run = {"seed": 0, "key": "k1", "examples": files[0], "curves": files[1:2], "samples": files[2:]}
+    run = {"seed": 0, "key": "k0", "examples": files[0], "curves": files[1:2], "samples": files[2:]}
     suite = {"name": "lm-quick", "version": 1}
     new = entry_of(suite=suite, recipe={"name": "again"}, runs=[run], supersedes=old.id)
     board.append(new)
