@@ -12,7 +12,7 @@ from emobench.config import content_hash
 from emobench.errors import ConfigError, MetricError
 from emobench.extras import require
 from emobench.kinds.instruct.judged import REPLIES, check_verdicts, kept_replies, replies_facts, tokens_of
-from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge
+from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge, local_identity
 from emobench.kinds.instruct.judging.judgements import Replies, pair_judgements, request_key, request_keys, requests_of
 from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robin
 from emobench.kinds.instruct.rules import JudgeRule
@@ -218,11 +218,15 @@ def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) ->
     name = rule.model or judge.model
     with quiet_libraries():
         loaded = load_model(find_model(name, offline=offline), device=device, offline=offline, frozen=True)
-    return LocalModel(loaded.model, loaded.tokenizer, name, _identity(rule, judge, offline))
+    return LocalModel(loaded.model, loaded.tokenizer, name, _digest(name, offline))
 
 
 def _identity(rule: JudgeRule, judge: PairJudge, offline: bool) -> str:
     """Return what identifies who answers, without asking or loading it."""
     if rule.backend == "endpoint":
         return rule.endpoint(judge).identity
-    return content_hash(identity(find_model(rule.model or judge.model, offline=offline)))
+    return local_identity(_digest(rule.model or judge.model, offline))
+
+
+def _digest(name: str, offline: bool) -> str:
+    return content_hash(identity(find_model(name, offline=offline)))

@@ -13,11 +13,13 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+import numpy as np
 
 from emobench.config import content_hash
 from emobench.errors import ModelError, RunError
@@ -268,7 +270,16 @@ def _top_logprobs(choice: Any) -> list[dict[str, float]]:
     found = getattr(choice, "logprobs", None)
     if getattr(choice, "message", None) is None:
         return [dict(top) for top in getattr(found, "top_logprobs", None) or []]
-    return [{top.token: top.logprob for top in token.top_logprobs} for token in getattr(found, "content", None) or []]
+    return [_by_text(token.top_logprobs) for token in getattr(found, "content", None) or []]
+
+
+def _by_text(tops: Iterable[Any]) -> dict[str, float]:
+    """Return the log probability of each text. The probabilities of several tokens with one text add up."""
+    found: dict[str, float] = {}
+    for top in tops:
+        known = found.get(top.token)
+        found[top.token] = top.logprob if known is None else float(np.logaddexp(known, top.logprob))
+    return found
 
 
 def _reason(error: Any) -> str:

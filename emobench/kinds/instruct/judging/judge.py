@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from emobench.data.chat_templates import RULES
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -75,6 +77,15 @@ class Answering(Protocol):
     ) -> Asked:
         """Answer requests, and call `keep` with each reply as soon as it is there: what was paid for is not lost."""
         ...
+
+
+LOCAL_RULES = 2
+"""Of local models' replies. 2: the probabilities of several tokens with one text add up."""
+
+
+def local_identity(digest: str) -> str:
+    """Return who answers, for a model on this machine whose weights and tokenizer have this digest."""
+    return f"{digest}/{RULES}/{LOCAL_RULES}"
 
 
 class Judge(ABC):

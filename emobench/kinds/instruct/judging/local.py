@@ -1,25 +1,28 @@
 """A language model on this machine that answers the requests of a judge.
 
 Messages become a prompt by the tokenizer's chat template; a text is continued as it is. Replies are the likeliest token
-at each step: `temperature` must be 0. Of the first token, the likeliest ones have their log probabilities where a
-request asks for them; where that token is the whole reply, nothing is drawn, and `temperature` may be 1.
+at each step: `temperature` must be 0. Of the first token, the likeliest texts have their log probabilities where a
+request asks for them: several tokens may be one text, such as LLaMA's "m" with and without a space before it, and their
+probabilities add up. Where that token is the whole reply, nothing is drawn, and `temperature` may be 1.
 
-Legend: B requests of a batch, T positions, V vocabulary.
+Legend: B requests of a batch, T positions, V vocabulary, D different texts of tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from emobench.data.chat_templates import RULES, end_of, frame_of, text_ids
+from emobench.data.chat_templates import end_of, frame_of, text_ids
 from emobench.errors import ModelError
 from emobench.kinds.generation.decoding.continuations import iter_continuations
 from emobench.kinds.generation.decoding.request import Decoding
-from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, local_identity
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad, reading
 from emobench.models.head import token_count
@@ -43,7 +46,14 @@ class LocalModel:
 
     @property
     def identity(self) -> str:
-        return f"{self.digest}/{RULES}"
+        return local_identity(self.digest)
+
+    @cached_property
+    def _token_texts(self) -> tuple[list[str], torch.Tensor]:
+        """The different texts of single tokens, (D,), and the place of each token's text among them, (V,)."""
+        texts = self.tokenizer.batch_decode([[token] for token in range(token_count(self.tokenizer))])
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        return list(places), torch.tensor([places[text] for text in texts])
 
     def ask(
         self,
@@ -124,7 +134,7 @@ class LocalModel:
     def _top_logprobs(
         self, prompts: Mapping[str, list[int]], requests: Mapping[str, JudgeRequest]
     ) -> dict[str, tuple[Mapping[str, float], ...]]:
-        """Return the likeliest first tokens of those requests that ask for them."""
+        """Return the likeliest texts of the first token, of those requests that ask for them."""
         asking = [key for key in prompts if requests[key].options.get("top_logprobs")]
         found: dict[str, tuple[Mapping[str, float], ...]] = {}
         for members in by_length([len(prompts[key]) for key in asking], BUDGET):
@@ -135,11 +145,14 @@ class LocalModel:
                 logits_BV = self.model(
                     input_ids=ids_BT, attention_mask=mask_BT, position_ids=places_BT, logits_to_keep=1
                 ).logits[:, -1, : token_count(self.tokenizer)]
-                log_probs_BV = torch.log_softmax(logits_BV.float(), -1)
-            for key, row_V in zip(keys, log_probs_BV, strict=True):
-                top = row_V.topk(int(requests[key].options["top_logprobs"]))
-                tokens = (self.tokenizer.decode([token]) for token in top.indices.tolist())
-                found[key] = (dict(zip(tokens, top.values.tolist(), strict=True)),)
+                probs_BV = torch.softmax(logits_BV.float(), -1).cpu().double()
+            texts, place_V = self._token_texts
+            probs_BD = torch.zeros(len(keys), len(texts), dtype=torch.double)
+            probs_BD.index_add_(1, place_V[: probs_BV.shape[1]], probs_BV)
+            for key, row_D in zip(keys, probs_BD, strict=True):
+                top = row_D.topk(min(int(requests[key].options["top_logprobs"]), len(texts)))
+                likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+                found[key] = ({texts[place]: math.log(prob) for place, prob in likeliest if prob > 0},)
         return found
 
 

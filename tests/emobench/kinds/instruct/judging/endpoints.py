@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
         choice |= {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         if body.get("logprobs") and chat:
-            tops = [{"token": "m", "logprob": -0.25}, {"token": "M", "logprob": -1.5}]
+            tops = [{"token": t, "logprob": p} for t, p in (("m", -0.25), ("M", -1.5), ("m", -3.0))]
             choice["logprobs"] = {"content": [{"token": "m", "logprob": -0.25, "top_logprobs": tops}]}
         usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         kind = "chat.completion" if chat else "text_completion"

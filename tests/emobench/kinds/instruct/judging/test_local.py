@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -66,6 +67,46 @@ def test_the_likeliest_first_tokens_have_their_log_probabilities(model: Any) -> 
         (found,) = kept[key].top_logprobs
         assert list(found) == [judge.tokenizer.decode([token]) for token in top.indices.tolist()]
         assert list(found.values()) == pytest.approx(top.values.tolist(), abs=1e-5)
+
+
+def test_tokens_with_one_text_add_up(model: Any) -> None:
+    """As LLaMA's tokens for "m" with and without a space before it; more tokens of a text than are asked for."""
+
+    class Merging:
+        """A tokenizer whose tokens have the texts a to e in turn."""
+
+        def __init__(self) -> None:
+            self.inner = oracle_tokenizer()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            return self.inner(*args, **options)
+
+        def __len__(self) -> int:
+            return len(self.inner)
+
+        def decode(self, ids: Any, **options: Any) -> str:
+            return "".join("abcde"[int(token) % 5] for token in ids)
+
+        def batch_decode(self, rows: Any, **options: Any) -> list[str]:
+            return [self.decode(row) for row in rows]
+
+    judge, kept = LocalModel(model, Merging(), "a-judge", "digest"), dict[str, JudgeReply]()
+    options = {"temperature": 1, "max_tokens": 1, "top_logprobs": 3}
+    requests = {str(n): JudgeRequest(words(*range(5, 9 + n)), options) for n in range(3)}
+    judge.ask(requests, kept.__setitem__)
+    for key, request in requests.items():
+        ids = judge.tokenizer(request.prompt, return_tensors="pt").input_ids
+        with torch.no_grad():
+            probs = torch.softmax(model(ids).logits[0, -1].double(), -1)
+        masses = {text: float(probs[place::5].sum()) for place, text in enumerate("abcde")}
+        likeliest = sorted(masses, key=lambda text: -masses[text])[:3]
+        (found,) = kept[key].top_logprobs
+        assert list(found) == likeliest
+        assert [math.exp(found[text]) for text in likeliest] == pytest.approx([masses[t] for t in likeliest], rel=1e-5)
+        assert kept[key].text == likeliest[0]
 
 
 def test_a_verdict_of_one_tokens_probabilities_may_ask_for_temperature_one(model: Any) -> None:
