@@ -24,6 +24,8 @@ PASSAGES = ("passage", "paragraph", "article", "story", "context", "premise", "s
 LONGEST = 500
 """Characters of a text that is taken over."""
 
+BYPASS = "bypass"
+"""The metric of lm-eval's --predict_only, which is 999 whatever a model answers."""
 _FACTS = ("name", "alias", "sample_len", "sample_count")
 _SHARES = {
     *("acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "pass@1", "pass_at_1"),
@@ -61,6 +63,16 @@ class LmEvalNumber:
         return f"{self.metric},{self.filter}"
 
     @property
+    def is_bypass(self) -> bool:
+        """Whether nothing was scored (`lm_eval --predict_only`)."""
+        return self.metric == BYPASS
+
+    @property
+    def absent(self) -> str:
+        """Why there is no value."""
+        return "not scored (--predict_only)" if self.is_bypass else f"lm-eval has {self.text}"
+
+    @property
     def unit(self) -> str:
         if self.metric.endswith("perplexity"):
             return "perplexity"
@@ -78,7 +90,8 @@ def numbers_of(task: str, values: Mapping[str, Any]) -> Iterator[LmEvalNumber]:
             continue
         error = values.get(f"{metric}_stderr,{chosen}" if "," in key else f"{metric}_stderr")
         text = clip(json.dumps(value, ensure_ascii=False), 40)
-        yield LmEvalNumber(task, metric, chosen or "none", number(value), text, number(error))
+        amount = None if metric == BYPASS else number(value)
+        yield LmEvalNumber(task, metric, chosen or "none", amount, text, number(error))
 
 
 def example_values(of: LmEvalNumber, rows: Mapping[str, Any]) -> Values | None:

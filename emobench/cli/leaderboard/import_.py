@@ -100,7 +100,7 @@ def _outcome(done: Imported) -> str:
 
 def _notes(done: Imported) -> list[str]:
     """Return what could not be taken, and why."""
-    notes = [f"without per-example results: {note}" for note in done.notes]
+    notes = list(done.notes)
     if missing := done.entry.missing:
         shown = [f"{name} ({why})" for name, why in missing.items()][:SHOWN]
         more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""

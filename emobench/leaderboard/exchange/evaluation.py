@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.leaderboard.schema.examples import Recorded
+from emobench.tasks.lm_eval_numbers import clip
 
 MOST_NAMED = 4
 """Differences that are named one by one."""
@@ -30,6 +31,17 @@ class Measured:
     covers: str = "items"
 
 
+@dataclass(frozen=True)
+class Window:
+    """How many tokens a model reads at once, if known, and whether this decides a task's numbers.
+
+    It does in tasks of rolling likelihoods, and where the command chose it; else each model has its own.
+    """
+
+    tokens: str | None
+    decides: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """One model's evaluation. Numbers and examples are by "<task>/<metric>", the rest by task.
@@ -37,6 +49,12 @@ class Evaluation:
     Examples are identified by their content, so that those of two files pair whatever their order. `prompts` holds a
     digest of what the model was shown and of the target; `rules` all else that decides a task's numbers. `members` are
     the tasks of a group.
+
+    `without` says of a number why it has no examples, and `notes` what was left out of which.
+
+    `targets` has a digest of each target alone: models with chat templates of their own, whose digest is `template`,
+    are paired by it. `variant` distinguishes models of one name, and `precision` says how the model was run, as far as
+    it changes numbers by rounding or by random draws.
 
     Where the file says so, `base` is the model that it was trained from, as an entry has it, and `objective` what it
     was trained with. `created` is a date, or seconds since 1970.
@@ -51,7 +69,14 @@ class Evaluation:
     examples: Mapping[str, Recorded]
     prompts: Mapping[str, Mapping[str, str]]
     rules: Mapping[str, Mapping[str, Any]]
+    without: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    template: str | None = None
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    variant: str = ""
+    precision: Mapping[str, str] = field(default_factory=dict)
     base: Mapping[str, Any] | None = None
     objective: str | None = None
     created: str | None = None
@@ -82,9 +107,34 @@ def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):
             found.append(f"{name}: {_shown(left.get(name))} and {_shown(right.get(name))}")
-    mine, others = ours.prompts.get(task, {}), theirs.prompts.get(task, {})
+    windows = [one.windows.get(task, Window(None, decides=False)) for one in (ours, theirs)]
+    if any(window.decides for window in windows) and windows[0].tokens != windows[1].tokens:
+        found.append(f"window in tokens: {_shown(windows[0].tokens)} and {_shown(windows[1].tokens)}")
+    by_target = own_templates(ours, theirs)
+    mine, others = ((one.targets if by_target else one.prompts).get(task, {}) for one in (ours, theirs))
     if mine and others:
         found += _unlike_examples(mine, others)
+    return found
+
+
+def own_templates(ours: Evaluation, theirs: Evaluation) -> bool:
+    """Return whether each model was asked in a chat template of its own, so that no prompt can be the other's."""
+    return bool(ours.template and theirs.template and ours.template != theirs.template)
+
+
+def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
+    """Return what differs between two evaluations and does not keep them from being compared, in sentences."""
+    found = []
+    if own_templates(ours, theirs):
+        found.append("Each model has its own chat template: examples are paired by document and target.")
+    unlike = {
+        name: (ours.precision.get(name), theirs.precision.get(name))
+        for name in dict.fromkeys([*ours.precision, *theirs.precision])
+        if ours.precision.get(name) != theirs.precision.get(name)
+    }
+    if unlike:
+        shown = "; ".join(f"{name} {_shown(a)} and {_shown(b)}" for name, (a, b) in unlike.items())
+        found.append(f"The models were not run alike: {shown}.")
     return found
 
 
@@ -97,5 +147,4 @@ def _unlike_examples(mine: Mapping[str, str], others: Mapping[str, str]) -> Iter
 
 
 def _shown(value: Any) -> str:
-    text = "none" if value is None else str(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    return "none" if value is None else clip(str(value), LONGEST)

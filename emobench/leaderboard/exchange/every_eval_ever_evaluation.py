@@ -16,7 +16,7 @@ from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content, renamed
 from emobench.leaderboard.exchange.every_eval_ever_instances import UNIT
-from emobench.leaderboard.exchange.lm_eval_results import json_lines, listed, mapping
+from emobench.leaderboard.exchange.json_files import json_lines, listed, mapping
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 from emobench.tasks.scores import RANGES

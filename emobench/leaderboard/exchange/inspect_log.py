@@ -15,7 +15,7 @@ from typing import Any
 from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content
-from emobench.leaderboard.exchange.lm_eval_results import listed, mapping
+from emobench.leaderboard.exchange.json_files import listed, mapping
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name

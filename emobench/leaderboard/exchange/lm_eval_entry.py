@@ -9,6 +9,7 @@ from typing import Any
 
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
+from emobench.leaderboard.exchange.lm_eval_model import model_name, variant
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.schema.private_paths import published, published_value, without_paths
@@ -40,11 +41,10 @@ def entry_fields(
     Raises DataError for a file without numbers, and for files of which one was made otherwise than the first.
     """
     first = files[0]
+    first.require_numbers()
     for other in files[1:]:
         _require_alike(first, other)
     metrics, missing = _of_one(first) if len(files) == 1 else _of_seeds(files, examples)
-    if not metrics:
-        raise DataError(f"{first.path}: has no number under `results`; nothing was imported.")
     name, params = published(list(parse_call(given.objective)), published_value)
     packages = {"lm-eval": first.text("lm_eval_version"), "transformers": first.text("transformers_version")}
     return {
@@ -81,7 +81,7 @@ def _require_alike(first: ResultsFile, other: ResultsFile) -> None:
 def _of_one(file: ResultsFile) -> tuple[dict[str, Any], dict[str, str]]:
     numbers = file.numbers()
     metrics = {name: _summary(one, one.value, file) for name, one in numbers.items() if one.value is not None}
-    return metrics, {name: f"lm-eval has {one.text}" for name, one in numbers.items() if one.value is None}
+    return metrics, {name: one.absent for name, one in numbers.items() if one.value is None}
 
 
 def _of_seeds(
@@ -168,20 +168,14 @@ def _model(file: ResultsFile, given: ImportedModel) -> dict[str, Any]:
     if given.model is not None:
         source = published_value(given.model)
         return {"name": source.removeprefix("./"), "source": source}
-    named = model_name(file)
+    named, own = model_name(file.data), variant(file.data)
     count = number(file.mapping("config").get("model_num_parameters"))
     return {
-        "name": named.rstrip("/").rpartition("/")[2] or named,
-        "source": published_value(named),
+        "name": (named.rstrip("/").rpartition("/")[2] or named) + own,
+        "source": published_value(named) + own,
         "revision": file.text("config", "model_sha"),
         "parameters": int(count) if count and count > 0 else None,
     }
-
-
-def model_name(file: ResultsFile) -> str:
-    """Return what a file calls its model."""
-    args = file.text("config", "model_args") or ""
-    return file.text("model_name") or args.partition("pretrained=")[2].partition(",")[0] or "unnamed"
 
 
 def _cite(files: Sequence[ResultsFile]) -> str:

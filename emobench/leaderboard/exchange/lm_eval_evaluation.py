@@ -6,13 +6,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content, renamed
-from emobench.leaderboard.exchange.lm_eval_entry import interval, model_name
-from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, Samples, read_samples
+from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, Window, by_content, renamed
+from emobench.leaderboard.exchange.json_files import mapping
+from emobench.leaderboard.exchange.lm_eval_entry import interval
+from emobench.leaderboard.exchange.lm_eval_model import model_name, precision, variant, window
+from emobench.leaderboard.exchange.lm_eval_results import ROLLING, ResultsFile
+from emobench.leaderboard.exchange.lm_eval_samples import read_samples
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.tasks.lm_eval_numbers import gives, task_name
 
 _SHOWN = {"shots": "n-shot", "chat": "chat template", "system": "system instruction"}
+NO_SAMPLES = "evaluate with --log_samples"
+NO_MEAN = "it is no mean of its examples"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """Of a function that older files name by its place in memory."""
 
@@ -22,21 +27,38 @@ def lm_eval_evaluation(file: ResultsFile) -> Evaluation:
     samples = read_samples(file)
     names = {task: by_content(contents) for task, contents in samples.contents.items()}
     own = {metric: renamed(one, names[metric.partition("/")[0]]) for metric, one in samples.examples.items()}
+    examples = {**own, **dict(_of_groups(file, own))}
+    numbers = dict(_numbers(file, {task: len(found) for task, found in names.items()}))
+    file.require_numbers()
+    why = NO_MEAN if samples.contents else NO_SAMPLES
+    chat = file.data.get("chat_template_sha")
     return Evaluation(
         path=file.path,
         format="lm-eval",
         harness="lm-eval",
         version=file.text("lm_eval_version"),
-        model=model_name(file),
-        numbers=dict(_numbers(file)),
-        examples={**own, **dict(_of_groups(file, own))},
-        prompts=_prompts(samples, names),
+        model=model_name(file.data),
+        variant=variant(file.data),
+        numbers=numbers,
+        examples=examples,
+        without={name: why for name in numbers if name not in examples},
+        prompts=_renamed(samples.prompts, names),
+        targets=_renamed(samples.targets, names),
+        template=str(chat) if chat else None,
+        windows={task_name(task): _window(file, task) for task in file.results},
+        precision=precision(file.data),
         rules={task_name(task): _rules(file, task) for task in file.results},
         members={task_name(task): tuple(map(task_name, file.members(task))) for task in file.results},
     )
 
 
-def _numbers(file: ResultsFile) -> Iterator[tuple[str, Measured]]:
+def _window(file: ResultsFile, task: str) -> Window:
+    tokens, chosen = window(file.data)
+    rolling = mapping(file.mapping("configs").get(task)).get("output_type") == ROLLING
+    return Window(tokens, chosen or rolling)
+
+
+def _numbers(file: ResultsFile, counts: Mapping[str, int]) -> Iterator[tuple[str, Measured]]:
     for name, one in file.numbers().items():
         if one.value is not None:
             yield (
@@ -45,14 +67,16 @@ def _numbers(file: ResultsFile) -> Iterator[tuple[str, Measured]]:
                     value=one.value,
                     unit=one.unit,
                     higher_is_better=file.higher_is_better(one),
-                    n=file.examples(one),
+                    n=file.examples(one) or counts.get(task_name(one.task)),
                     interval=interval(one, one.value),
                 ),
             )
 
 
-def _prompts(samples: Samples, names: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    return {task: {names[task][e]: digest for e, digest in of.items()} for task, of in samples.prompts.items()}
+def _renamed(
+    digests: Mapping[str, Mapping[str, str]], names: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    return {task: {names[task][example]: one for example, one in of.items()} for task, of in digests.items()}
 
 
 def _of_groups(file: ResultsFile, own: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
@@ -83,11 +107,19 @@ def _leaves(file: ResultsFile, group: str, above: tuple[str, ...] = ()) -> Itera
 
 
 def _rules(file: ResultsFile, task: str) -> dict[str, Any]:
-    """Return what decides a task's numbers, flat and under names for people."""
+    """Return what decides a task's numbers, flat and under names for people.
+
+    Of a chat template it is whether there is one, and how it shows the examples.
+    """
     facts = file.facts(task)
     config = {f"its {key}": _plain(value) for key, value in facts.pop("config").items() if value is not None}
-    del facts["members"]  # which are compared one by one
-    return {_SHOWN.get(name, name): _plain(value) for name, value in facts.items()} | config
+    arguments = {f"model argument {key}": value for key, value in facts.pop("arguments", {}).items()}
+    for name in ("members", "window"):  # which are compared one by one
+        facts.pop(name, None)
+    if facts["chat"]:
+        _, as_turns = facts["chat"]
+        facts["chat"] = f"applied, examples as turns: {as_turns}"
+    return {_SHOWN.get(name, name): _plain(value) for name, value in facts.items()} | config | arguments
 
 
 def _plain(value: Any) -> Any:

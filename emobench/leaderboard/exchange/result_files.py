@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError, MetricError
-from emobench.leaderboard.exchange.evaluation import EXPECTED, MOST_NAMED, Evaluation, unpaired
+from emobench.leaderboard.exchange.evaluation import EXPECTED, MOST_NAMED, Evaluation, remarks, unpaired
 from emobench.leaderboard.exchange.evaluation_entry import summary
 from emobench.leaderboard.exchange.every_eval_ever_evaluation import is_record, record_evaluation
 from emobench.leaderboard.exchange.inspect_log import inspect_evaluation, is_inspect_log
+from emobench.leaderboard.exchange.json_files import read_json
 from emobench.leaderboard.exchange.lm_eval_evaluation import lm_eval_evaluation
-from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json, require_no_samples
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile
+from emobench.leaderboard.exchange.lm_eval_samples import require_no_samples
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import RunExamples
+from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.common_examples import common_examples, scored
 from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.stats.models import compare_models
 from emobench.reading import expand_home, is_file, is_folder, path_exists
 
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
 ENDINGS = (".json", ".eval")
+NO_DIRECTION = "descriptive, without a verdict: the file does not say which direction is better"
+ADVICE = {
+    "lm-eval": "evaluate with --log_samples",
+    "inspect": "evaluate without --no-log-samples",
+    "every-eval-ever": "put its instances, a file of JSON Lines, next to it",
+}
+"""What gives the files of a format per-example results."""
 EPOCH = "2000-01-01T00:00:00+00:00"
 """The time of entries that are made for one comparison."""
 
@@ -74,7 +86,7 @@ def compare_files(
     others = [evaluation for evaluation in read.values() if evaluation is not base]
     for other in others:
         _require_common(other, base)
-    models = [_short(evaluation.model) for evaluation in read.values()]
+    models = [_short(evaluation.model) + evaluation.variant for evaluation in read.values()]
     names = [model if models.count(model) == 1 else text for model, text in zip(models, read, strict=True)]
     entries = {text: _entry(read[text], name) for text, name in zip(read, names, strict=True)}
     of = {entries[text].id: one for text, one in read.items()}
@@ -87,8 +99,26 @@ def compare_files(
         return [{metric: recorded.sampled for metric, recorded in of[entry.id].examples.items()}]
 
     first = next(entry for text, entry in entries.items() if read[text] is base)
-    problems = [f"{one.path} has none; evaluate with --log_samples." for one in read.values() if not one.examples]
-    return compare_models(first, rows, examples_of, why), problems
+    problems = [f"{one.path} has none; {ADVICE[one.format]}." for one in read.values() if not one.examples]
+    found = compare_models(first, rows, examples_of, why)
+    explained = tuple(_explained(c, of[c.candidate], base, why[c.candidate]) for c in found.contrasts)
+    notes = [f"{name}: {note}." for name, one in zip(names, read.values(), strict=True) for note in one.notes]
+    notes += [f"{entry.model.name}: {text}" for entry in rows for text in remarks(of[entry.id], base)]
+    return replace(found, contrasts=explained, remarks=tuple(map(clean, notes))), problems
+
+
+def _explained(contrast: Contrast, ours: Evaluation, theirs: Evaluation, apart: Collection[str]) -> Contrast:
+    """Return a contrast that says whose per-example results are missing, and why, or that no direction is known."""
+    if contrast.family is None and contrast.higher_is_better is None and not contrast.verdict:
+        return replace(contrast, why=contrast.why if contrast.metric in apart else NO_DIRECTION)
+    if contrast.verdict != "undetermined" or contrast.p is not None:
+        return contrast
+    reasons: dict[str, list[str]] = {}
+    for one in (ours, theirs):
+        if contrast.metric not in one.examples and contrast.metric in one.without:
+            reasons.setdefault(one.without[contrast.metric], []).append(_short(one.model) + one.variant)
+    told = [f"no per-example results of {' and '.join(names)}; {why}" for why, names in reasons.items()]
+    return replace(contrast, why=". ".join(told)) if told else contrast
 
 
 def _short(model: str) -> str:

@@ -12,7 +12,8 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.evaluation import EXPECTED, Evaluation
 from emobench.leaderboard.exchange.evaluation_entry import SUITES, evaluation_fields
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, ImportedModel, entry_fields
-from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_samples
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile
+from emobench.leaderboard.exchange.lm_eval_samples import read_samples
 from emobench.leaderboard.exchange.result_files import read_results, result_files
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import Recorded, write_examples
@@ -23,7 +24,7 @@ from emobench.tasks.scores import Score
 
 @dataclass(frozen=True)
 class Imported:
-    """`paired` counts the metrics with per-example results; `notes` say why they were left behind, if they were.
+    """`paired` counts the metrics with per-example results; `notes` say what was left out, in sentences.
 
     `replaced` is the entry of the same files that this one supersedes.
     """
@@ -72,7 +73,7 @@ def import_results(
     """
     files = [read_results(path) for path in paths]
     read = [_examples(file) for file in files]
-    examples, notes = [found for found, _ in read], tuple(note for _, note in read if note)
+    examples, notes = [found for found, _ in read], tuple(note for _, of in read for note in of)
     fields = {**_fields(files, examples, given), "supersedes": None}
     seeds = given.seeds or (None,) * len(files)
     fields["runs"] = [{"seed": seed, "key": file_sha256(path)[:16]} for seed, path in zip(seeds, paths, strict=True)]
@@ -144,13 +145,14 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
     return replace(given, provenance=provenance, **of_known) == known
 
 
-def _examples(file: ResultsFile | Evaluation) -> tuple[Mapping[str, Recorded], str | None]:
+def _examples(file: ResultsFile | Evaluation) -> tuple[Mapping[str, Recorded], tuple[str, ...]]:
+    """Return the per-example results of a file, and what was left out, in sentences."""
     if not isinstance(file, ResultsFile):
-        return file.examples, None
+        return file.examples, file.notes
     try:
-        return read_samples(file).examples, None
+        return read_samples(file).examples, ()
     except DataError as error:
-        return {}, str(error)
+        return {}, (f"without per-example results: {error}",)
 
 
 def _scores(examples: Mapping[str, Recorded]) -> dict[str, Score]:

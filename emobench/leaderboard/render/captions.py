@@ -244,6 +244,7 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield f"{name} is not comparable, so there is no verdict: {listed(apart, separator='; ')}."
     if not contrasts:
         yield f"{name} and the baseline have no metric in common."
+    yield from comparison.remarks
     if "published" in (comparison.baseline.kind, candidate.kind):
         yield "Published rows have no per-example results and no values by seed: their noise cannot be estimated."
     if comparison.replicates == "items" and any(contrast.p is not None for contrast in contrasts):

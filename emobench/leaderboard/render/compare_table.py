@@ -166,7 +166,7 @@ def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Return {"replicates", "baseline", "candidates", "contrasts", "apart", "missing", "components"}.
+    """Return {"replicates", "baseline", "candidates", "contrasts", "apart", "missing", "remarks", "components"}.
 
     Entries have their id, title and kind, and the ids of their `bases` where they are rows of several. Components are
     those of the metrics shown, by metric and entry.
@@ -183,5 +183,6 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "contrasts": to_plain(comparison.contrasts),
         "apart": to_plain(comparison.apart),
         "missing": to_plain(comparison.missing),
+        "remarks": list(comparison.remarks),
         "components": plain_components(comparison),
     }

@@ -26,7 +26,7 @@ class Duel:
     ties: int
     losses: int
     win_rate: float
-    """The mean preference of both orders, a fraction. A tie is half a win; probabilities are averaged."""
+    """A fraction: a tie is half a win."""
     ci95: tuple[float, float]
     """Of the win rate, over instructions."""
 
@@ -38,8 +38,7 @@ class Duel:
 
 HEADS = ("wins", "ties", "losses", "win rate (%)", "95 %")
 LEGEND = (
-    "A win is a response that the judge prefers in both orders; orders that disagree are a tie.",
-    "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
+    "A win is a response that the judge prefers in both orders; orders that disagree are a tie, which is half a win.",
     "95 %: of the win rate, over instructions.",
 )
 

@@ -25,7 +25,7 @@ class Comparison:
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
     and are comparable with no baseline. `replicates` says what is sampled beside the items; where that is bases, the
     entries are rows of several, and `members` holds, for an id, the entry of each base (`across_bases.py`). Where only
-    the items are sampled, each entry is one model (`models.py`).
+    the items are sampled, each entry is one model (`models.py`). `remarks` are sentences about the compared files.
     """
 
     baseline: Entry
@@ -36,6 +36,7 @@ class Comparison:
     left_out: tuple[Entry, ...] = ()
     replicates: Literal["seeds", "bases", "items"] = "seeds"
     members: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def of(self, candidate: Entry) -> list[Contrast]:
         return [contrast for contrast in self.contrasts if contrast.candidate == candidate.id]

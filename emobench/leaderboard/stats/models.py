@@ -53,9 +53,6 @@ def compare_models(
             made.append(
                 replace(plain, why=why) if why else _judged(plain, *(series(e, metric) for e in (candidate, baseline)))
             )
-        if bare := [entry.model.name for entry in (candidate, baseline) if not any(examples_of(entry) or ())]:
-            advised = f"no per-example results of {' and '.join(bare)}; evaluate with --log_samples"
-            made = [replace(one, why=advised) if one.why == NO_EXAMPLES else one for one in made]
         found += adjusted(made)
     return Comparison(
         baseline=baseline,
