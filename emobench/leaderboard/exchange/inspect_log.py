@@ -8,33 +8,28 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
+from emobench.leaderboard.exchange.directions import known_direction
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content
+from emobench.leaderboard.exchange.inspect_scores import LETTERS, epoch_values, recorded_reductions, reducer_of
 from emobench.leaderboard.exchange.json_files import listed, mapping
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 
-LETTERS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-"""What scorers of inspect write in place of a number: correct, partial, incorrect, no answer (`value_to_float`)."""
 MEANS = ("accuracy", "mean")
 """Metrics that are the mean of the samples' scores."""
+NO_SAMPLES = "the log has no samples with scores"
 LIMITS = (
-    "limit",
-    "sample_id",
-    "epochs",
-    "epochs_reducer",
-    "message_limit",
-    "token_limit",
-    "time_limit",
-    "working_limit",
+    *("limit", "sample_id", "epochs", "message_limit", "token_limit", "token_limit_type", "turn_limit"),
+    *("time_limit", "working_limit", "cost_limit"),
 )
-"""Settings of an evaluation that decide its numbers."""
+"""Settings of an evaluation that decide its numbers. The reducers of epochs are part of the metrics' names."""
 
 
 def is_inspect_log(data: Mapping[str, Any]) -> bool:
@@ -47,37 +42,61 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         status = "invalidated" if data["status"] == "success" else clip(str(data["status"]), 20)
         raise DataError(f"{path}: its status is {status!r}; expected a log whose evaluation is a success.")
     spec, task = mapping(data["eval"]), task_name(str(data["eval"]["task"]))
-    samples = listed(data.get("samples"))
-    if any("id" not in sample or "input" not in sample for sample in samples):
-        raise DataError(f"{path}: a sample has no `id` or no `input`; expected a log of inspect_ai.")
-    if len({(str(sample["id"]), sample.get("epoch", 1)) for sample in samples}) < len(samples):
-        raise DataError(f"{path}: a sample is there twice in one epoch; keep one.")
-    units = by_content({str(sample["id"]): _content(sample) for sample in samples})
-    of_epoch = {f"{units[str(s['id'])]} epoch {s.get('epoch', 1)}": s for s in samples}
-    inputs = {example: [_digest(_input(s))] for example, s in of_epoch.items()}
-    sampled = joined_units(inputs, {example: units[str(s["id"])] for example, s in of_epoch.items()})
-    numbers, examples = {}, {}
+    samples = _samples(path, data)
+    contents = {str(sample["id"]): _content(sample) for sample in samples}
+    units = by_content(contents)
+    sampled = joined_units({units[str(sample["id"])]: [_digest(_input(sample))] for sample in samples})
+    numbers: dict[str, Measured] = {}
+    examples: dict[str, Recorded] = {}
+    without: dict[str, str] = {}
+    notes: dict[str, None] = {}
     for score, metric, value in _metrics(data):
-        name = f"{task}/{task_name(str(score.get('name')))},{task_name(metric)}"
-        found = {example: _value(s, score) for example, s in of_epoch.items()}
-        values = {example: (one, 1.0) for example, one in found.items() if one is not None}
-        numbers[name] = _measured(score, metric, value, len(units) or None)
-        if metric in MEANS and len(values) == len(found) > 0 and _is_mean(values, value):
-            examples[name] = Recorded(values, sampled)
+        name = f"{task}/{_shown(score, metric)}"
+        if name in numbers:
+            raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
+        of_epochs = epoch_values(samples, score)
+        scored = len(of_epochs) if samples else number(score.get("scored_samples"))
+        numbers[name] = _measured(score, metric, value, of_epochs, scored)
+        found = _values(data, score, metric, value, of_epochs)
+        if isinstance(found, str):
+            without[name] = found
+        else:
+            examples[name] = Recorded({units[sample]: pair for sample, pair in found.items()}, sampled)
+        if len(of_epochs) < len(units):
+            notes[f"{clip(str(score.get('name')), 60)}: {_unscored(samples, of_epochs)}"] = None
     if not numbers:
         raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
+    version, created = mapping(spec.get("packages")).get("inspect_ai"), spec.get("created")
     return Evaluation(
         path=path,
         format="inspect",
         harness="inspect",
-        version=mapping(spec.get("packages")).get("inspect_ai"),
+        version=clip(version) if isinstance(version, str) else None,
         model=clip(str(spec.get("model") or "unnamed")),
         numbers=numbers,
         examples=examples,
-        prompts={task: {units[str(sample["id"])]: _content(sample) for sample in samples}},
+        without=without,
+        notes=tuple(notes),
+        prompts={task: {units[sample]: content for sample, content in contents.items()}},
         rules={task: _rules(data, spec)},
-        created=created if isinstance(created := spec.get("created"), str) else None,
+        created=created if isinstance(created, str) else None,
     )
+
+
+def _samples(path: Path, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the samples of a log. Raises DataError for samples that cannot be told apart."""
+    samples = listed(data.get("samples"))
+    seen = set()
+    for sample in samples:
+        if "id" not in sample or "input" not in sample:
+            raise DataError(f"{path}: a sample has no `id` or no `input`; expected a log of inspect_ai.")
+        epoch = sample.get("epoch", 1)
+        if not isinstance(epoch, int):
+            raise DataError(f"{path}: a sample's `epoch` is {clip(repr(epoch), 40)}; expected a whole number.")
+        if (str(sample["id"]), epoch) in seen:
+            raise DataError(f"{path}: a sample is there twice in one epoch; keep one.")
+        seen.add((str(sample["id"]), epoch))
+    return samples
 
 
 def _metrics(data: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
@@ -89,34 +108,91 @@ def _metrics(data: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, 
                 yield score, metric, value
 
 
-def _measured(score: Mapping[str, Any], metric: str, value: float, n: int | None) -> Measured:
+def _shown(score: Mapping[str, Any], metric: str) -> str:
+    """Return the name of a metric: the score, the metric, and the reducer of its epochs if the log names one."""
+    reducer = score.get("reducer")
+    parts = [str(score.get("name")), metric, *([] if reducer is None else [str(reducer)])]
+    return ",".join(map(task_name, parts))
+
+
+def _measured(
+    score: Mapping[str, Any],
+    metric: str,
+    value: float,
+    of_epochs: Mapping[str, Sequence[Any]],
+    scored: float | None,
+) -> Measured:
     error = number(mapping(mapping(score.get("metrics")).get("stderr")).get("value")) if metric in MEANS else None
     share = metric == "accuracy"
     low, high = (value - NORMAL * error, value + NORMAL * error) if error else (0.0, 0.0)
     return Measured(
         value=value,
         unit="fraction" if share and 0 <= value <= 1 else "score",
-        higher_is_better=True if share else None,
-        n=n,
+        higher_is_better=_direction(score, metric, of_epochs),
+        n=int(scored) if scored else None,
         interval=((max(low, 0.0), min(high, 1.0)) if share else (low, high)) if error else None,
     )
 
 
-def _value(sample: Mapping[str, Any], score: Mapping[str, Any]) -> float | None:
-    """Return the value of a sample by a scorer, or of the part of a scorer's values that has this name."""
-    scores = mapping(sample.get("scores"))
-    value = mapping(scores.get(str(score.get("scorer"))) or scores.get(str(score.get("name")))).get("value")
-    if isinstance(value, Mapping):
-        value = value.get(score.get("name"))
-    if isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        return LETTERS.get(value.lower())
-    return number(value)
+def _direction(score: Mapping[str, Any], metric: str, of_epochs: Mapping[str, Sequence[Any]]) -> bool | None:
+    """Return whether a higher value is better: by the metric's name, or of a mean by the scorer's name and values."""
+    known = known_direction(metric)
+    if known is not None or metric not in MEANS or reducer_of(score.get("reducer")) is None:
+        return known
+    graded = {value for values in of_epochs.values() for value in values}
+    if graded and all(isinstance(value, str) and value in LETTERS for value in graded):
+        return True
+    named = [known_direction(str(score.get(key))) for key in ("name", "scorer")]
+    return next((direction for direction in named if direction is not None), None)
 
 
-def _is_mean(values: Mapping[str, tuple[float, float]], value: float) -> bool:
-    return math.isclose(math.fsum(v for v, _ in values.values()) / len(values), value, rel_tol=1e-6, abs_tol=1e-9)
+def _values(
+    data: Mapping[str, Any],
+    score: Mapping[str, Any],
+    metric: str,
+    value: float,
+    of_epochs: Mapping[str, Sequence[Any]],
+) -> dict[str, tuple[float, float]] | str:
+    """Return sample -> (value over its epochs, weight) where their mean is the metric, or else why there are none.
+
+    Each sample counts once, or once for each of its epochs where inspect did not reduce them.
+    """
+    reducer = reducer_of(score.get("reducer"))
+    if reducer is None:
+        return f"the reducer of epochs {clip(str(score.get('reducer')), 40)!r} is not known"
+    if mapping(mapping(score.get("metrics")).get(metric)).get("group") is not None:
+        return "it is one of several values of a metric"
+    if metric not in MEANS:
+        return "it is no mean of its samples"
+    if not of_epochs:
+        return NO_SAMPLES
+    calculated = {sample: found for sample, values in of_epochs.items() if (found := reducer(values)) is not None}
+    recorded = recorded_reductions(data, score)
+    for reduced in (recorded, calculated):
+        pairs = {sample: (one, 1.0) for sample, one in reduced.items() if sample in of_epochs}
+        if _is_mean(pairs, value):
+            return pairs
+    if score.get("reducer") is None:
+        pairs = {sample: (one, float(len(of_epochs[sample]))) for sample, one in calculated.items()}
+        if _is_mean(pairs, value):
+            return pairs
+    return "it is no mean of its samples"
+
+
+def _is_mean(pairs: Mapping[str, tuple[float, float]], value: float) -> bool:
+    total = math.fsum(weight for _, weight in pairs.values())
+    mean = math.fsum(one * weight for one, weight in pairs.values()) / total if total else math.nan
+    return math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def _unscored(samples: Sequence[Mapping[str, Any]], of_epochs: Mapping[str, Any]) -> str:
+    """Return how many samples have no score, and why."""
+    absent = [sample for sample in samples if str(sample["id"]) not in of_epochs]
+    ids = {str(sample["id"]) for sample in samples}
+    errors = [mapping(sample.get("error")).get("message") for sample in absent if sample.get("error")]
+    first = f": {clip(str(errors[0]), 60)}" if errors else ""
+    why = f"; {len(errors)} stopped with an error{first}" if errors else ""
+    return f"{len(ids) - len(of_epochs)} of {len(ids)} samples have no score{why}"
 
 
 def _content(sample: Mapping[str, Any]) -> str:
@@ -140,10 +216,17 @@ def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides the numbers beside model and samples: the task's version, arguments, solvers and limits."""
     config = mapping(spec.get("config"))
     steps = [[step.get("solver"), step.get("params")] for step in listed(mapping(data.get("plan")).get("steps"))]
+    scores = listed(mapping(data.get("results")).get("scores"))
+    scorers = {
+        f"scorer {clip(str(score.get('scorer')), 60)}": json.dumps(score["params"], sort_keys=True)
+        for score in scores
+        if score.get("params")
+    }
     return {
         "version": spec.get("task_version"),
         "arguments": json.dumps(spec.get("task_args") or {}, sort_keys=True),
         "solvers": json.dumps(steps, sort_keys=True),
         "generation": json.dumps(mapping(data.get("plan")).get("config") or {}, sort_keys=True),
+        **scorers,
         **{name: str(config[name]) for name in LIMITS if config.get(name) is not None},
     }

@@ -1,0 +1,274 @@
+"""Logs of inspect: values by inspect's own rules, one row for each reducer, and samples without a score."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.errors import DataError
+from emobench.leaderboard.exchange.evaluation import Evaluation
+from emobench.leaderboard.exchange.inspect_scores import reducer_of, to_float
+from emobench.leaderboard.exchange.result_files import compare_files, read_evaluation
+from emobench.leaderboard.stats.contrasts import Contrast
+
+VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def subsets(values: Sequence[float], k: int, of: Callable[..., bool]) -> float:
+    """Return the share of all ways to draw k epochs of which `of` (any, all) is right, counted one by one."""
+    return mean([of(value >= 1 for value in drawn) for drawn in itertools.combinations(values, k)])
+
+
+REDUCERS: dict[str | None, Callable[[Sequence[Any]], float]] = {
+    None: lambda values: mean([VALUES[v] for v in values]),
+    "mean": lambda values: mean([VALUES[v] for v in values]),
+    "median": lambda values: statistics.median([VALUES[v] for v in values]),
+    "mode": lambda values: VALUES[statistics.mode(values)],
+    "max": lambda values: max(VALUES[v] for v in values),
+    "at_least_2": lambda values: float(sum(VALUES[v] >= 1 for v in values) >= 2),
+    "pass_at_2": lambda values: subsets([VALUES[v] for v in values], 2, any),
+    "pass_k_2": lambda values: subsets([VALUES[v] for v in values], 2, all),
+}
+
+
+def log(path: Path, model: str, rows: Sequence[Sequence[str | None]], **changes: Any) -> str:
+    """Write a log of some samples, each with the letters of its epochs; None is an epoch that failed."""
+    samples = []
+    for number, letters in enumerate(rows):
+        for epoch, letter in enumerate(letters, 1):
+            sample: dict[str, Any] = {"id": number, "epoch": epoch, "input": f"question {number}", "target": "x"}
+            if letter is None:
+                sample["error"] = {"message": "RuntimeError('the sandbox stopped')", "traceback": "..."}
+            else:
+                sample["scores"] = {"match": {"value": letter}}
+            samples.append(sample)
+    scores = []
+    for reducer in changes.get("reducers", [None]):
+        reduce = changes.get("reduce", REDUCERS.get(reducer))
+        reduced = [reduce(kept) for letters in rows if (kept := [v for v in letters if v is not None])]
+        metrics = {
+            "accuracy": {"name": "accuracy", "value": mean(reduced)},
+            "stderr": {"name": "stderr", "value": float(np.std(reduced) / math.sqrt(len(reduced)))},
+        }
+        score = {"name": "match", "scorer": "match", "reducer": reducer, "metrics": metrics}
+        scores.append({**score, "scored_samples": len(reduced)})
+    random.Random(model).shuffle(samples)
+    content = {
+        "version": 2,
+        "status": "success",
+        "eval": {"task": "arc", "model": f"org/{model}", "config": {"epochs": len(rows[0])}},
+        "results": {"total_samples": len(samples), "completed_samples": len(samples), "scores": scores},
+        "samples": samples,
+    }
+    content.update(changes.get("content", {}))
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def drawn(seed: int, epochs: int, letters: str = "CI", n: int = 40) -> list[list[str]]:
+    draw = random.Random(seed)
+    return [[draw.choice(letters + "C" * seed) for _ in range(epochs)] for _ in range(n)]
+
+
+def contrasts(files: Sequence[str]) -> dict[str, Contrast]:
+    return {contrast.metric: contrast for contrast in compare_files(files)[0].contrasts}
+
+
+def test_each_reducer_is_a_row_with_its_own_values(tmp_path: Path) -> None:
+    rows = drawn(1, 2), drawn(0, 2)
+    files = [log(tmp_path / f"{i}.json", f"m{i}", of, reducers=["mean", "max"]) for i, of in enumerate(rows)]
+    found = contrasts(files)
+    assert found.keys() == {"arc/match,accuracy,mean", "arc/match,accuracy,max"}
+    means, largest = ([np.array([REDUCERS[name](v) for v in of]) for of in rows] for name in ("mean", "max"))
+    of_means = found["arc/match,accuracy,mean"]
+    assert of_means.effect == pytest.approx((means[0] - means[1]).mean())
+    assert of_means.p == pytest.approx(stats.ttest_rel(means[0], means[1]).pvalue)
+    of_largest = found["arc/match,accuracy,max"]
+    assert of_largest.effect == pytest.approx((largest[0] - largest[1]).mean())
+    wins, losses = (int((a > b).sum()) for a, b in (largest, largest[::-1]))
+    assert of_largest.p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
+    assert of_largest.ci95 == pytest.approx(tuple(stats.ttest_rel(largest[0], largest[1]).confidence_interval()))
+    assert {one.items for one in found.values()} == {40}
+
+
+@pytest.mark.parametrize("reducer", REDUCERS)
+def test_values_are_reduced_as_inspect_does(reducer: str | None, tmp_path: Path) -> None:
+    rows = drawn(2, 5, "CPIN")
+    read = read_evaluation(log(tmp_path / "x.json", "m", rows, reducers=[reducer]))
+    (name,) = read.numbers
+    assert name == f"arc/match,accuracy{'' if reducer is None else f',{reducer}'}"
+    values = [value for value, weight in read.examples[name].examples.values() if weight == 1]
+    assert sorted(values) == pytest.approx(sorted(REDUCERS[reducer](letters) for letters in rows))
+    assert read.numbers[name].value == pytest.approx(mean(values))
+
+
+def test_reductions_in_the_log_come_first(tmp_path: Path) -> None:
+    """`at_least(1, value=0.5)` is called at_least_1, too; the log holds its values."""
+    rows = drawn(0, 3, "PI")
+    values = [float("P" in letters) for letters in rows]
+    reductions = [
+        {
+            "scorer": "match",
+            "reducer": "at_least_1",
+            "samples": [{"sample_id": i, "value": value} for i, value in enumerate(values)],
+        }
+    ]
+    changes = {"reducers": ["at_least_1"], "reduce": lambda letters: float("P" in letters)}
+    read = read_evaluation(log(tmp_path / "x.json", "m", rows, **changes, content={"reductions": reductions}))
+    found = [value for value, _ in read.examples["arc/match,accuracy,at_least_1"].examples.values()]
+    assert sorted(found) == sorted(values)
+    assert not read_evaluation(log(tmp_path / "x.json", "m", rows, **changes)).examples
+
+
+def test_an_unknown_reducer_gets_no_verdict_and_says_so(tmp_path: Path) -> None:
+    changes = {"reducers": ["mean", "best_of_day"], "reduce": REDUCERS["mean"]}
+    files = [log(tmp_path / f"{i}.json", f"m{i}", drawn(i, 2), **changes) for i in range(2)]
+    found = contrasts(files)
+    assert found["arc/match,accuracy,mean"].p is not None
+    unknown = found["arc/match,accuracy,best_of_day"]
+    assert (unknown.verdict, unknown.p) == ("undetermined", None)
+    assert "best_of_day" in (unknown.why or "")
+    assert "--log_samples" not in (unknown.why or "")
+
+
+def test_values_that_inspect_did_not_reduce_count_once_for_each_epoch(tmp_path: Path) -> None:
+    rows = [*drawn(0, 3), *([None, None, "C"] for _ in range(5))]
+    kept = [VALUES[letter] for letters in rows for letter in letters if letter is not None]
+    scores = [{"name": "match", "scorer": "match", "metrics": {"accuracy": {"value": mean(kept)}}}]
+    read = read_evaluation(log(tmp_path / "x.json", "m", rows, content={"results": {"scores": scores}}))
+    weights = [weight for _, weight in read.examples["arc/match,accuracy"].examples.values()]
+    assert sorted(weights) == [1.0] * 5 + [3.0] * 40
+
+
+def test_several_scorers_and_metrics_have_their_own_values(tmp_path: Path) -> None:
+    samples, draw = [], random.Random(0)
+    for i in range(20):
+        values = {"match": {"value": draw.choice("CI")}, "graded": {"value": {"style": draw.random(), "fact": i % 2}}}
+        samples.append({"id": f"s{i}", "epoch": 1, "input": f"q{i}", "target": "x", "scores": values})
+    of = {
+        ("match", "match"): [VALUES[s["scores"]["match"]["value"]] for s in samples],
+        ("style", "graded"): [s["scores"]["graded"]["value"]["style"] for s in samples],
+        ("fact", "graded"): [float(s["scores"]["graded"]["value"]["fact"]) for s in samples],
+    }
+    scores = [
+        {"name": n, "scorer": s, "metrics": {"mean": {"value": mean(v)}, "median": {"value": statistics.median(v)}}}
+        for (n, s), v in of.items()
+    ]
+    content = {"results": {"scores": scores}, "samples": samples}
+    read = read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))
+    assert len(read.numbers) == 6
+    for (name, _), values in of.items():
+        found = read.examples[f"arc/{name},mean"].examples.values()
+        assert sorted(value for value, _ in found) == pytest.approx(sorted(values))
+        assert "no mean" in read.without[f"arc/{name},median"]
+
+
+def test_samples_without_a_score_are_no_part_of_n_and_are_told(tmp_path: Path, command: Callable[..., Any]) -> None:
+    rows: list[Sequence[str | None]] = [*drawn(1, 1)]
+    whole = log(tmp_path / "whole.json", "whole", drawn(0, 1))
+    rows[3] = rows[17] = [None]
+    read = read_evaluation(log(tmp_path / "failed.json", "failed", rows))
+    (number,) = read.numbers.values()
+    assert number.n == 38
+    assert len(read.examples["arc/match,accuracy"].examples) == 38
+    (note,) = read.notes
+    assert "2 of 40 samples have no score" in note
+    assert "the sandbox stopped" in note
+    out = " ".join(command("compare", tmp_path / "failed.json", whole).ok().out.split())
+    assert "2 of 40 samples have no score" in out
+    assert "--log_samples" not in out
+
+
+def test_a_log_without_samples_is_advised_in_inspects_words(tmp_path: Path) -> None:
+    files = [log(tmp_path / f"{i}.json", f"m{i}", drawn(i, 1), content={"samples": None}) for i in range(2)]
+    found, problems = compare_files(files)
+    assert {one.verdict for one in found.contrasts} == {"undetermined"}
+    assert all("--no-log-samples" in problem and "--log_samples" not in problem for problem in problems)
+    assert not any("log_samples" in (one.why or "") for one in found.contrasts)
+    assert [one.n for one in read_evaluation(files[0]).numbers.values()] == [40]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *VALUES.items(),
+        *(("c", None), ("yes", 1.0), ("True", 1.0), ("NO", 0.0), ("false", 0.0), (True, 1.0), (False, 0.0)),
+        *(("0.25", 0.25), (" 3 ", 3.0), ("nan", None), ("inf", None), (math.nan, None), (3, 3.0), ("X", None)),
+        *((None, None), ([1], None), ({"a": 1}, None), ("", None), (10**400, None)),
+    ],
+)
+def test_a_value_counts_as_inspect_counts_it(value: Any, expected: float | None) -> None:
+    assert to_float(value) == expected
+
+
+@pytest.mark.parametrize("name", ["", "foo", "at_least", "at_least_0", "pass_at_-1", "at_least_x", 3, [], {"mean": 1}])
+def test_other_names_are_no_reducer(name: Any) -> None:
+    assert reducer_of(name) is None
+
+
+def test_a_reducer_of_more_epochs_than_were_scored_is_not_defined() -> None:
+    for name in ("pass_at_3", "pass_k_3"):
+        reducer = reducer_of(name)
+        assert reducer is not None
+        assert reducer(["C", "I"]) is None
+    assert [reducer_of(name)([]) for name in ("mean", "median", "mode", "max", "at_least_1")] == [None] * 5  # pyright: ignore
+
+
+def directions(read: Evaluation) -> list[bool | None]:
+    return [one.higher_is_better for one in read.numbers.values()]
+
+
+@pytest.mark.parametrize(
+    ("scorer", "metric", "values", "expected"),
+    [
+        ("match", "accuracy", [1, 0], True),
+        ("anything", "mean", ["C", "I"], True),
+        ("f1", "mean", [0.5, 0.25], True),
+        ("rouge", "mean", [0.5, 0.25], True),
+        ("perplexity", "mean", [5.5, 3.25], False),
+        ("perplexity", "perplexity_per_token", [5.5, 3.25], False),
+        ("toxicity", "mean", [0.5, 0.25], None),
+        ("f1", "median", [0.5, 0.25], None),
+    ],
+)
+def test_the_direction_of_a_known_name_is_known(
+    scorer: str, metric: str, values: list[Any], expected: bool | None, tmp_path: Path
+) -> None:
+    samples = [{"id": i, "input": f"q{i}", "scores": {scorer: {"value": value}}} for i, value in enumerate(values)]
+    of = mean([to_float(value) or 0.0 for value in values])
+    scores = [{"name": scorer, "scorer": scorer, "metrics": {metric: {"value": of}}}]
+    content = {"results": {"scores": scores}, "samples": samples}
+    assert directions(read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))) == [expected]
+
+
+@pytest.mark.parametrize("epoch", [[], {}, "1", None, 1.5])
+def test_an_epoch_that_is_no_number_is_a_sentence(epoch: Any, tmp_path: Path) -> None:
+    sample = {"id": 1, "epoch": epoch, "input": "q", "scores": {"match": {"value": "C"}}}
+    with pytest.raises(DataError, match="epoch"):
+        read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content={"samples": [sample]}))
+
+
+def test_a_lone_surrogate_anywhere_can_be_shown(tmp_path: Path, command: Callable[..., Any]) -> None:
+    spec = {"task": "t\ud800", "model": "m\ud800", "packages": {"inspect_ai": "\ud800"}}
+    files = [
+        log(tmp_path / f"{i}.json", "m", drawn(i, 1), content={"eval": {**spec, "task_version": f"\ud800{i // 2}"}})
+        for i in range(3)
+    ]
+    command("compare", *files[:2]).ok()
+    refused = command("compare", *files[1:])
+    assert (refused.code, "t?: version: ?0 and ?1" in refused.err) == (2, True)
+    command("leaderboard", "import", files[0], "--leaderboard", tmp_path / "b", "--runs", tmp_path / "r").ok()
