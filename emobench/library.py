@@ -12,28 +12,20 @@ Legend: B sequences, T positions, N tokens, V vocabulary, D hidden width, C toke
 
 from __future__ import annotations
 
-import functools
-import inspect
-import types
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import TrainerCallback
-from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.utils.generic import ModelOutput
+from transformers import AutoTokenizer
 
-from emobench.errors import ConfigError, ModelError, PluginError
+from emobench.errors import ConfigError, PluginError
 from emobench.models.catalog import find_model
-from emobench.models.head import Head, base_model, probe_head
+from emobench.models.head import Head, probe_head, refuse_auxiliary_loss, require_unchanged
 from emobench.models.load import load_model
+from emobench.models.quiet import silent_libraries
 from emobench.objectives import (
-    GREEDY,
     IGNORED,
     LogitsObjective,
     Objective,
@@ -41,40 +33,31 @@ from emobench.objectives import (
     TokenStatistics,
     objective_loss,
 )
-from emobench.objectives.combination.schedules import Constant
 from emobench.objectives.engine.job import frozen_cost
+from emobench.objectives.engine.linear import require_labels
 from emobench.objectives.statistics import statistics_from_logits
 from emobench.registry.objectives import load_objective
-from emobench.training.attach import LOSS, next_labels
-from emobench.training.attach import attach as attach_objective
-from emobench.training.attach import detach as detach_objective
+from emobench.training.attach import next_labels
 from emobench.training.context import TrainingContext
+from emobench.training.other_trainers import Attached, LossFunction, count_targets_of, divisor, refuse_attached
 
 ROWS = 256
 """Rows of logits whose loss is computed together, and again in the backward pass: few copies of the logits."""
-KEPT = 1024
-"""Micro-batches whose parts are kept until `parts` is read."""
-PER_TOKEN = frozenset({"entropy", GREEDY})
-"""Statistics that SFTTrainer logs."""
 
 
-@dataclass
-class PerTokenOutput(ModelOutput):
-    """What the forward of a model returns to SFTTrainer; (B, T - 1) each, 0 where the label is no target."""
-
-    loss: Tensor | None = None
-    log_probs: Tensor | None = None
-    entropy: Tensor | None = None
-    is_top1: Tensor | None = None
-    label_mask: Tensor | None = None
-
-
-def objective(name: str | Objective, *, model: Any = None, head_weight: Tensor | None = None) -> ObjectiveLoss:
+def objective(
+    name: str | Objective, *, model: Any = None, head_weight: Tensor | None = None, tokenizer: Any = None
+) -> ObjectiveLoss:
     """Return an objective as a loss of logits, or of hidden states.
 
     Objectives with a cost, such as `emo`, read the head of the pre-trained model once: give the `model` before it is
     trained, or the weight of its head, (V, D). Objectives with a teacher need the model.
-    Raises UserError for a name or parameters that do not exist, and ConfigError for one that needs what is not given.
+
+    Rows of the model's head that stand for no token of the `tokenizer` are padding, and have probability 0, as in
+    `emobench run`. None takes the tokenizer in the folder that the model was loaded from; without one, all rows are
+    tokens.
+    Raises UserError for a name or parameters that do not exist, ConfigError for one that needs what is not given, and
+    ModelError for a model whose loss has other parts.
     """
     chosen = _chosen(name)
     if not isinstance(chosen, (StatisticsObjective, LogitsObjective)):
@@ -84,12 +67,13 @@ def objective(name: str | Objective, *, model: Any = None, head_weight: Tensor |
         raise PluginError(f"{chosen.name} reads {names} of each batch; use emobench.attach(model, '{name}').")
     head = None
     if model is not None:
-        head = probe_head(_bare(model))
+        head = _measured_head(_bare(model), tokenizer)
+        count_targets_of(_bare(model))
     elif head_weight is not None:
         head = Head(_linear(head_weight))
     context: Any = _NoModel(chosen) if head is None else _context(head, model)
     chosen.setup(context)
-    return ObjectiveLoss(chosen, head)
+    return ObjectiveLoss(chosen, head, None if model is None else _bare(model))
 
 
 class ObjectiveLoss:
@@ -99,9 +83,12 @@ class ObjectiveLoss:
     predicts label t + 1. Of (N, V) they are the targets themselves, (N,). Labels of -100 are no targets.
     """
 
-    def __init__(self, chosen: StatisticsObjective | LogitsObjective, head: Head | None) -> None:
+    def __init__(
+        self, chosen: StatisticsObjective | LogitsObjective, head: Head | None = None, model: Any = None
+    ) -> None:
         self.objective = chosen
         self._head = head
+        self._model = model
         self._sums: Mapping[str, Tensor] = {}
         self._count = 1
 
@@ -120,16 +107,19 @@ class ObjectiveLoss:
             raise ConfigError(
                 f"{self.objective.name} reads the head as it is trained; use loss.linear(hidden, head_weight, labels)."
             )
+        if self._model is not None:
+            refuse_auxiliary_loss(self._model)
         labels_N = _targets(logits, labels)
         places_M = (labels_N != IGNORED).nonzero()[:, 0]
         vocabulary = self._vocabulary(logits.shape[-1])
+        require_labels(labels_N[places_M], vocabulary)
         logits_NV, sums = logits.reshape(-1, logits.shape[-1]), _Sums()
         total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
         for places_C in places_M.split(ROWS):
             rows_CV, targets_C = logits_NV[places_C][:, :vocabulary], labels_N[places_C]
             total = total + checkpoint(self._sum_of_rows, rows_CV, targets_C, sums, use_reentrant=False)
         self._sums, self._count = sums.close(), len(places_M)
-        return total / _divisor(num_items_in_batch, len(places_M))
+        return total / divisor(num_items_in_batch, len(places_M))
 
     def linear(
         self,
@@ -142,9 +132,14 @@ class ObjectiveLoss:
     ) -> Tensor:
         """Return the loss of hidden states, (B, T, D) or (N, D), before a head, (V, D) and (V,): a scalar.
 
-        The logits of a whole batch are never in memory. `backward` can run only once. A cap or factor between head and
-        logits is taken from the model that `objective` was given.
+        The hidden states are `model.base_model(...)[0]`. The logits of a whole batch are never in memory. `backward`
+        can run only once. The head's bias, and a cap or factor between hidden states and logits, are those of the model
+        that `objective` was given. Raises ModelError if its head was replaced.
         """
+        if self._model is not None and self._head is not None:
+            refuse_auxiliary_loss(self._model)
+            require_unchanged(self._model, self._head)
+            bias = self._head.linear.bias if bias is None else bias
         labels_N = _targets(hidden, labels)
         found = objective_loss(
             self.objective,
@@ -153,7 +148,7 @@ class ObjectiveLoss:
             bias,
             labels_N,
             logit_map=None if self._head is None else self._head.logit_map,
-            denominator=_divisor(num_items_in_batch, int((labels_N != IGNORED).sum())),
+            denominator=divisor(num_items_in_batch, int((labels_N != IGNORED).sum())),
             vocabulary=self._vocabulary(len(head_weight)),
         )
         self._sums, self._count = found.parts, found.count
@@ -194,140 +189,33 @@ class _Sums:
         return self._sums
 
 
-_ATTACHED: WeakKeyDictionary[nn.Module, Objective] = WeakKeyDictionary()
-
-
-def attach(model: Any, name: str | Objective) -> Attached:
+def attach(model: Any, name: str | Objective, *, tokenizer: Any = None) -> Attached:
     """Let a causal LM of transformers compute an objective in place of its own loss, in training.
 
     Attach before the training begins, when the weights are those that it starts from; to the `trainer.model` of TRL's
     SFTTrainer, because SFTTrainer replaces the model's forward. Evaluation and generation stay as they are. Adapters of
     peft are kept. A trainer that passes the model's loss by is stopped at its first step with a ModelError.
 
-    Trainers of transformers divide by the tokens of all micro-batches of a step (`num_items_in_batch`); in a loop of
-    your own, give the model that number, or each micro-batch has the mean over its own tokens.
+    Trainers of transformers divide by the target tokens of all micro-batches of a step (`num_items_in_batch`); in a
+    loop of your own, give the model that number, or each micro-batch has the mean over its own tokens.
+
+    Rows of the head that stand for no token of the `tokenizer` are padding; see `objective`.
     Raises UserError for a name or parameters that do not exist, ConfigError for a model with an objective attached, and
-    ModelError for one without a linear head.
+    ModelError for one without a linear head, or whose loss has other parts.
     """
     bare, chosen = _bare(model), _chosen(name)
-    if bare in _ATTACHED:
-        raise ConfigError(
-            f"{type(bare).__name__} has {_ATTACHED[bare]} attached; first call detach() of what emobench.attach gave."
-        )
-    head = probe_head(bare)
+    refuse_attached(bare)
+    head = _measured_head(bare, tokenizer)
     chosen.setup(_context(head, bare))
     return Attached(bare, chosen, head)
 
 
-class Attached(TrainerCallback):
-    """An objective that is attached to a model. Add it to a Trainer's callbacks where its weights have a schedule."""
-
-    def __init__(self, model: Any, chosen: Objective, head: Head) -> None:
-        self.objective = chosen
-        self._model, self._head = model, head
-        self._previous = model.forward
-        self._patched = "forward" in vars(model)
-        self._inside = False
-        self._begun = False
-        self._attached = attach_objective(model, chosen, head)
-        self._attached.window = deque(maxlen=KEPT)
-        model.forward = types.MethodType(self._forward_of(type(model)), model)
-        self._guard = base_model(model).register_forward_pre_hook(self._refuse_other_losses)
-        _ATTACHED[model] = chosen
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """What the objective logs: means over the target tokens of the micro-batches since the last time."""
-        window = list(self._attached.window)
-        self._attached.window.clear()
-        tokens = max(sum(float(one["tokens"]) for one in window), 1.0)
-        names = [name for name in (window[0] if window else ()) if name != "tokens"]
-        return {name: sum(float(one[name]) for one in window) / tokens for name in names}
-
-    def begin_step(self, step: int, total_steps: int) -> None:
-        """Set how far the training is, before each optimizer step, for objectives with a schedule."""
-        self._begun = True
-        self.objective.begin_step(step, total_steps)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.begin_step(state.global_step, state.max_steps)
-
-    def detach(self) -> None:
-        """Give the model its own loss back."""
-        self._guard.remove()
-        _ATTACHED.pop(self._model, None)
-        detach_objective(self._model, self._head)
-        if self._patched:
-            self._model.forward = self._previous
-
-    def _forward_of(self, cls: type) -> Callable[..., Any]:
-        names = list(inspect.signature(cls.forward).parameters)[1:]
-
-        @functools.wraps(cls.forward)
-        def forward(model: Any, *args: Any, fused_lm_head: bool = False, **named: Any) -> Any:
-            given = dict(zip(names, args, strict=False)) | named
-            if given.get("labels") is None or not (model.training and torch.is_grad_enabled()):
-                fused = {"fused_lm_head": True} if fused_lm_head else {}
-                return self._previous(*args, **named, **fused)
-            return self._trained(model, given, per_token=fused_lm_head)
-
-        return forward
-
-    def _trained(self, model: Any, given: dict[str, Any], *, per_token: bool) -> Any:
-        if given.get("shift_labels") is not None:
-            raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench.attach.")
-        if not self._begun and _is_scheduled(self.objective):
-            raise ConfigError(
-                f"{self.objective} has a schedule; add what emobench.attach returned to the trainer's callbacks, or "
-                "call its begin_step(step, total_steps) before each step."
-            )
-        count = given.pop("num_items_in_batch", None)
-        batch = {k: v for k, v in given.items() if v is not None and k not in ("use_cache", "return_dict")}
-        self._inside = True
-        try:
-            self._attached.report = PER_TOKEN if per_token else frozenset()
-            loss = self._attached.forward(model, batch, count)
-        finally:
-            self._inside = False
-        return CausalLMOutputWithPast(loss=loss) if not per_token else self._per_token(loss, batch["labels"], count)
-
-    def _per_token(self, loss: Tensor, labels_BT: Tensor, count: Tensor | int | None) -> Any:
-        """Return what SFTTrainer reads. It sums `log_probs`, so that these are the negative losses of the tokens."""
-        mask_BT = labels_BT[:, 1:] != IGNORED
-        reported = {name: value.view(labels_BT.shape)[:, :-1] for name, value in self._attached.reported.items()}
-        losses_BT = reported[LOSS].clone()
-        total = loss * _divisor(count, int(mask_BT.sum()))
-        losses_BT[0, 0] += total - total.detach()  # of value 0, with the gradient of the sum
-        return PerTokenOutput(
-            loss=loss,
-            log_probs=-losses_BT,
-            entropy=reported["entropy"],
-            is_top1=reported[GREEDY] * mask_BT,
-            label_mask=mask_BT,
-        )
-
-    def _refuse_other_losses(self, module: Any, *_: Any) -> None:
-        if module.training and torch.is_grad_enabled() and not self._inside:
-            raise ModelError(
-                f"{type(self._model).__name__} was called in training without its attached loss, {self.objective}. If "
-                "the batch has no `labels`, add them, such as by DataCollatorForLanguageModeling(tokenizer, "
-                "mlm=False). Otherwise this trainer computes a loss by itself: with TRL's SFTTrainer, attach to "
-                "`trainer.model` after the trainer was made; with others, use emobench.compute_loss_func, or "
-                "emobench.objective in a compute_loss of your own."
-            )
-
-
-def compute_loss_func(name: str | Objective, *, model: Any) -> Callable[..., Tensor]:
+def compute_loss_func(name: str | Objective, *, model: Any, tokenizer: Any = None) -> LossFunction:
     """Return an objective as transformers' `Trainer(compute_loss_func=...)` takes it. It needs whole logits.
 
-    `model` is the model before it is trained. `attach` needs less memory.
+    `model` is the model before it is trained; `tokenizer` is as for `objective`. `attach` needs less memory.
     """
-    loss = objective(name, model=model)
-
-    def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        return loss(outputs["logits"], labels, num_items_in_batch=num_items_in_batch)
-
-    return compute_loss
+    return LossFunction(objective(name, model=model, tokenizer=tokenizer), _bare(model))
 
 
 class _NoModel:
@@ -370,6 +258,24 @@ def _bare(model: Any) -> Any:
     return wrapped.get_base_model() if hasattr(model, "peft_config") else model
 
 
+def _measured_head(bare: Any, tokenizer: Any) -> Head:
+    """Return a model's head. Its tokens are those of the tokenizer, or of the one in the model's folder."""
+    refuse_auxiliary_loss(bare)
+    return probe_head(bare, _own_tokenizer(bare) if tokenizer is None else tokenizer)
+
+
+def _own_tokenizer(bare: Any) -> Any:
+    """Return the tokenizer of the folder, or of the hub's name, that a model was loaded from. None if there is none."""
+    name = getattr(bare, "name_or_path", "")
+    if not name:
+        return None
+    try:
+        with silent_libraries():
+            return AutoTokenizer.from_pretrained(name, local_files_only=True)
+    except Exception:  # `tokenizers` raises bare Exceptions for files that it cannot read
+        return None
+
+
 def _linear(weight_VD: Tensor) -> nn.Linear:
     linear = nn.Linear(weight_VD.shape[1], weight_VD.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight_VD.detach(), requires_grad=False)
@@ -384,14 +290,3 @@ def _targets(values: Tensor, labels: Tensor) -> Tensor:
             "(B, T, V), or (N,) for (N, V)."
         )
     return labels if labels.dim() == 1 else next_labels(labels, IGNORED).flatten()
-
-
-def _divisor(num_items_in_batch: Tensor | int | None, count: int) -> Tensor | int:
-    return max(count, 1) if num_items_in_batch is None else num_items_in_batch
-
-
-def _is_scheduled(chosen: Objective) -> bool:
-    weights = [term.weight for term in getattr(chosen, "terms", ())]
-    return any(not isinstance(weight, Constant) for weight in weights) or (
-        not weights and type(chosen).begin_step is not Objective.begin_step
-    )

@@ -110,7 +110,8 @@ def _print(found: JudgedEntries) -> None:
     print_out("")
     print_table("Ratings: 1000 is the mean, 400 more are odds of 10 to 1", ("entry", "rating", "95 % interval"), rated)
     notes = [
-        f"{found.instructions} instructions, both orders; orders that disagree are a tie.",
+        f"{found.instructions} instructions. A win is preferred in both orders; orders that disagree are a tie.",
+        "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
         f"{found.replies:,} replies, with {found.tokens_read:,} tokens read and {found.tokens_written:,} written.",
     ]
     if found.without_verdict:

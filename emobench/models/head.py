@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -50,6 +50,8 @@ class Head:
     logit_map: LogitMap = LogitMap()
     vocabulary: int | None = None
     """Number of rows that are tokens; the rows after them are padding. None: all rows are tokens."""
+    declared: tuple[Any, ...] = ()
+    """The values of the configuration's fields for the map to logits when it was measured; see `require_unchanged`."""
 
     @property
     def packed_product(self) -> Callable[[Tensor], Tensor] | None:
@@ -69,7 +71,12 @@ def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:
 
 def base_model(model: nn.Module) -> Any:
     """Return the model without its head, whose first output is hidden_BTD. Of a PEFT model it has the adapters."""
-    return _bare(model).base_model
+    bare = _bare(model)
+    if bare.base_model is not bare:
+        return bare.base_model
+    # The prefix in the class of Llama 4 names a part that only its multimodal model has.
+    bodies = [child for child in bare.children() if hasattr(child, "base_model_prefix")]
+    return bodies[0] if len(bodies) == 1 else bare
 
 
 def token_count(tokenizer: Any) -> int:
@@ -84,15 +91,61 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     one with raw outputs of up to +-50, so that a cap has an effect. The weights must be loaded and not sharded. Modes,
     hooks and random states do not change.
 
-    Raises ModelError unless the head is a plain nn.Linear, called once, with exactly `base_model(...)[0]` as its input,
-    and the logits are its output times a scale, with at most a cap that the configuration declares (relative error
-    below 2e-4 in float32).
+    Raises ModelError unless the head is a plain nn.Linear, called once, with `base_model(...)[0]` as its input (times a
+    number, if it has no bias), and the logits are its output times a scale, with at most a cap that the configuration
+    declares (relative error below 2e-4 in float32).
     """
     bare = _bare(model)
     linear = _find_linear(bare)
     rows = linear.out_features
     tokens = rows if tokenizer is None else min(rows, token_count(tokenizer))
-    return Head(linear, _fit(bare, linear, *_observe(bare, linear)), None if tokens == rows else tokens)
+    factor, probe_BTD, logits_BTV = _observe(bare, linear)
+    fitted = _fit(bare, linear, probe_BTD, logits_BTV)
+    logit_map = replace(fitted, scale=factor * fitted.scale)
+    return Head(linear, logit_map, None if tokens == rows else tokens, _map_fields(bare))
+
+
+def require_unchanged(model: nn.Module, head: Head) -> None:
+    """Raise ModelError if a model has another head, or another map to logits, than when `head` was measured.
+
+    A copy of the head that peft trains (`modules_to_save`) is the same head.
+    """
+    bare = _bare(model)
+    found = bare.get_output_embeddings()
+    parts = list(found.modules())
+    if any(type(part).__module__.startswith("peft.tuners") for part in parts):
+        raise ModelError(
+            f"The LM head of {type(bare).__name__} has an adapter of peft, whose part of the logits an objective would "
+            "leave out. Name the layers with adapters in `target_modules`, without the head."
+        )
+    if not any(part is head.linear for part in parts):
+        raise ModelError(
+            f"The LM head of {type(bare).__name__} was replaced after the objective was given the model, such as by "
+            "resize_token_embeddings. Replace or resize it first, then give the objective the model."
+        )
+    if head.declared and head.declared != _map_fields(bare):
+        fields = ", ".join((*CAP_FIELDS, *SCALE_FIELDS))
+        raise ModelError(
+            f"The configuration of {type(bare).__name__} changed after the objective was given the model: one of "
+            f"{fields}. Change it first, then give the objective the model."
+        )
+
+
+def refuse_auxiliary_loss(model: nn.Module, asked: Any = None) -> None:
+    """Raise ModelError if a model's own loss has a part for its experts, which an objective would drop.
+
+    `asked` is the argument `output_router_logits` of the forward; if it is None, the configuration decides.
+    """
+    bare = _bare(model)
+    if asked is None:
+        asked = any(getattr(config, "output_router_logits", False) for config in (bare.config, _config(bare)))
+    if asked:
+        raise ModelError(
+            f"`output_router_logits` adds an auxiliary loss for the experts of {type(bare).__name__} to its own loss, "
+            "and an objective would drop it. Train without it: set `output_router_logits` to false in config.json or "
+            "`model.config`, and do not pass it to the model. TRL's trainers set it themselves, unless they have "
+            "`router_aux_loss_coef=0.0`, as in SFTConfig(router_aux_loss_coef=0.0)."
+        )
 
 
 def _bare(model: nn.Module) -> Any:
@@ -112,12 +165,6 @@ def _refusal(model: nn.Module, found: str, advice: str = "Use a causal model wit
 def _find_linear(model: Any) -> nn.Linear:
     if getattr(model.config, "is_encoder_decoder", False):
         raise _refusal(model, "it is an encoder-decoder model.")
-    if getattr(_config(model), "output_router_logits", False):
-        raise _refusal(
-            model,
-            "its configuration asks for a mixture-of-experts auxiliary loss, which an objective would drop.",
-            "Set `output_router_logits` to false in its config.json.",
-        )
     get_head = getattr(model, "get_output_embeddings", None)
     head: Any = get_head() if callable(get_head) else None
     if head is None:
@@ -132,17 +179,19 @@ def _find_linear(model: Any) -> nn.Linear:
     return head
 
 
-def _observe(model: Any, linear: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Return a random input of the head (B, T, D) and the model's logits for it (B, T, V).
+def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:
+    """Return the factor from the base model's output to the head's input, a random input (B, T, D) and its logits.
 
-    Runs the base model, and the model with a replaced head input, in eval mode without gradients. Raises ModelError
-    unless the original input is the first output of the base model.
+    Runs the base model, and the model with a replaced head input, in eval mode without gradients. The logits (B, T, V)
+    are those of the random input. Raises ModelError unless the original input is the first output of the base model,
+    times a number if the head has no bias.
     """
+    given: list[Tensor] = []
     inputs: list[tuple[Tensor, Tensor]] = []
     generator = torch.Generator().manual_seed(0)
     device = linear.weight.device
 
-    def replace(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def enlarge(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         inputs.append((args[0], _large_input(model, linear, args[0], generator)))
         return (inputs[-1][1], *args[1:])
 
@@ -151,23 +200,37 @@ def _observe(model: Any, linear: nn.Linear) -> tuple[Tensor, Tensor]:
     devices = [device] if device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices), _eval_mode(model):
         base_BTD = final_hidden(model, input_ids=ids_BT)
-        handle = linear.register_forward_pre_hook(replace)
+        first = linear.register_forward_pre_hook(lambda _module, args: given.append(args[0]), prepend=True)
+        last = linear.register_forward_pre_hook(enlarge)
         try:
             logits_BTV = model(input_ids=ids_BT, use_cache=False).logits
         finally:
-            handle.remove()
+            first.remove()
+            last.remove()
     if len(inputs) != 1:
         raise _refusal(model, f"one forward pass called it {len(inputs)} times, not once.")
     ((hidden_BTD, probe_BTD),) = inputs
+    if hidden_BTD is not given[0]:
+        raise _refusal(model, "a hook changes its input, which is then not the first output of the base model.")
     if not hidden_BTD.isfinite().all():
         raise _refusal(
             model, "what the model feeds it is not finite.", "Its training diverged, or it needs --dtype float32."
         )
-    # Not torch.equal: some GPU kernels add in another order.
-    atol = _tolerance(linear) * base_BTD.double().abs().max().item()
-    if hidden_BTD.shape != base_BTD.shape or not torch.allclose(hidden_BTD.double(), base_BTD.double(), 0, atol):
-        raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
-    return probe_BTD, logits_BTV
+    return _input_factor(model, linear, base_BTD, hidden_BTD), probe_BTD, logits_BTV
+
+
+def _input_factor(model: Any, linear: nn.Linear, base_BTD: Tensor, hidden_BTD: Tensor) -> float:
+    """Return the number by which a model multiplies its base model's output before the head, such as MiniCPM3."""
+    if hidden_BTD.shape == base_BTD.shape:
+        hidden, base = hidden_BTD.double(), base_BTD.double()
+        tolerance = _tolerance(linear)
+        factor = 1.0
+        if linear.bias is None:
+            factor = _nearest_declared(model, _least_squares(base, hidden), tolerance)
+        # Not torch.equal: some GPU kernels add in another order.
+        if torch.allclose(hidden, factor * base, 0, tolerance * hidden.abs().max().item()):
+            return factor
+    raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
 
 
 def _large_input(model: Any, linear: nn.Linear, hidden: Tensor, generator: torch.Generator) -> Tensor:
@@ -210,7 +273,16 @@ def _fit_scale(model: Any, raw: Tensor, measured: Tensor, cap: float | None, tol
     if cap is not None:
         below = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
         raw, measured = raw[below], cap * torch.atanh(measured[below] / cap)
-    scale = ((measured * raw).sum() / raw.square().sum().clamp_min(1e-30)).item()
+    return _nearest_declared(model, _least_squares(raw, measured), tolerance)
+
+
+def _least_squares(given: Tensor, measured: Tensor) -> float:
+    """Return the s with the smallest sum of squares of s * given - measured."""
+    return ((measured * given).sum() / given.square().sum().clamp_min(1e-30)).item()
+
+
+def _nearest_declared(model: Any, scale: float, tolerance: float) -> float:
+    """Return 1, or a factor that the configuration declares, if it is within the tolerance of a measured one."""
     scales = _declared(model, SCALE_FIELDS)
     nearest = min([1.0, *scales, *(1 / value for value in scales)], key=lambda value: abs(value - scale))
     return nearest if abs(nearest - scale) <= tolerance * abs(nearest) else scale
@@ -219,6 +291,11 @@ def _fit_scale(model: Any, raw: Tensor, measured: Tensor, cap: float | None, tol
 def _declared(model: Any, fields: tuple[str, ...]) -> list[float]:
     values = (getattr(_config(model), field, None) for field in fields)
     return [float(value) for value in values if isinstance(value, (int, float)) and value > 0]
+
+
+def _map_fields(model: Any) -> tuple[Any, ...]:
+    """Return what the configuration declares about the map to logits."""
+    return tuple(getattr(_config(model), field, None) for field in (*CAP_FIELDS, *SCALE_FIELDS))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping, MutableSequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from emobench.data.packing import WEIGHTS
-from emobench.models.head import Head, final_hidden
+from emobench.models.head import Head, final_hidden, refuse_auxiliary_loss, require_unchanged
 from emobench.objectives import (
     IGNORED,
     LossResult,
@@ -69,12 +69,21 @@ class AttachedObjective:
     evaluated: SequenceSums | None = None
     """The result of the last forward in eval mode."""
     _prepared: _HeadCall | None = None
+    _linear: nn.Linear | None = None
+    """The head that was called last: of a model with adapters, it may be peft's copy of `head.linear`."""
 
     def __post_init__(self) -> None:
         self.number = register_attached(self)
 
     def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | float | None) -> Tensor:
-        """Return the loss of a micro-batch: the sum of its units' losses, divided by the denominator."""
+        """Return the loss of a micro-batch: the sum of its units' losses, divided by the denominator.
+
+        Raises ModelError if the model's own loss would have a further part, or if its head changed.
+        """
+        if not torch.compiler.is_compiling():
+            require_unchanged(model, self.head)
+            if model.training:
+                refuse_auxiliary_loss(model, batch.get("output_router_logits"))
         if model.training and isinstance(self.objective, ModelObjective):
             return self._model_loss(model, batch, denominator)
         if not torch.compiler.is_compiling():
@@ -125,10 +134,12 @@ class AttachedObjective:
         """Run the objective inside the head's forward, where a sharded weight is gathered. Return a scalar."""
         if torch.compiler.is_compiling():
             return compiled_loss(self.number, hidden_BTD, linear.weight, linear.bias, linear.training)
+        self._linear = linear
         return self.prepared_loss(hidden_BTD, linear.weight, linear.bias, training=linear.training)
 
     def prepared_loss(self, hidden_BTD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, *, training: bool) -> Tensor:
         """Return the loss of the prepared micro-batch, and store its parts."""
+        head = self.head if self._linear is None else replace(self.head, linear=self._linear)
         call, self._prepared = self._prepared, None
         if call is None:
             raise RuntimeError(
@@ -140,7 +151,7 @@ class AttachedObjective:
             tokens = torch.full((), result.count, device=hidden_ND.device)  # torch.tensor would copy from the host
             self.window.append({"loss": result.loss_sum, "tokens": tokens, **result.parts})
             if self.report:
-                statistics = token_statistics(hidden_ND.detach(), self.head, call.labels_BT.flatten(), self.report)
+                statistics = token_statistics(hidden_ND.detach(), head, call.labels_BT.flatten(), self.report)
                 self.reported = {LOSS: result.losses_N, **{name: statistics[name] for name in self.report}}
             return result.total if call.denominator is not None else result.total / _divisor(None, result.weight)
         if self.evaluate_loss:
@@ -148,7 +159,7 @@ class AttachedObjective:
             mle_N, loss_N = -result.log_prob_N, result.losses_N
         else:
             labels_N = call.labels_BT.flatten()
-            mle_N = loss_N = -token_statistics(hidden_ND, self.head, labels_N).log_prob
+            mle_N = loss_N = -token_statistics(hidden_ND, head, labels_N).log_prob
         shape = call.labels_BT.shape
         tokens_B = (call.labels_BT != IGNORED).sum(1)
         self.evaluated = SequenceSums(mle_N.double().view(shape).sum(1), loss_N.double().view(shape).sum(1), tokens_B)

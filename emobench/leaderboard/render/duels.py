@@ -26,7 +26,7 @@ class Duel:
     ties: int
     losses: int
     win_rate: float
-    """A fraction: a tie is half a win."""
+    """The mean preference of both orders, a fraction. A tie is half a win; probabilities are averaged."""
     ci95: tuple[float, float]
     """Of the win rate, over instructions."""
 
@@ -38,7 +38,8 @@ class Duel:
 
 HEADS = ("wins", "ties", "losses", "win rate (%)", "95 %")
 LEGEND = (
-    "A win is a response that the judge prefers in both orders; orders that disagree are a tie, which is half a win.",
+    "A win is a response that the judge prefers in both orders; orders that disagree are a tie.",
+    "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
     "95 %: of the win rate, over instructions.",
 )
 

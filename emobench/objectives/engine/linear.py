@@ -108,15 +108,21 @@ def prepare_for(
     if isinstance(objective, LogitsObjective):
         rows = max(1, rows // 4)  # its autograd holds several copies of the logits
     targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)
-    if len(targets):
-        low, high = (int(end) for end in targets.ids_M.aminmax())
-        if low < 0 or high >= vocabulary:
-            bad = high if high >= vocabulary else low
-            raise UserError(
-                f"Label {bad} is not a token of the vocabulary, 0 to {vocabulary - 1} (-100 is not a target). "
-                "Take the model's own tokenizer."
-            )
+    require_labels(targets.ids_M, vocabulary)
     return targets
+
+
+def require_labels(ids_M: Tensor, vocabulary: int) -> None:
+    """Raise UserError for a label outside the vocabulary."""
+    if not len(ids_M):
+        return
+    low, high = (int(end) for end in ids_M.aminmax())
+    if low < 0 or high >= vocabulary:
+        bad = high if high >= vocabulary else low
+        raise UserError(
+            f"Label {bad} is not a token of the vocabulary, 0 to {vocabulary - 1} (-100 is not a target). Take the "
+            "model's own tokenizer; if tokens were added to it, give it to emobench.attach or objective: tokenizer=..."
+        )
 
 
 @torch.no_grad()

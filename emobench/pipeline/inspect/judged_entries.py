@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import content_hash
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, MetricError
 from emobench.extras import require
 from emobench.kinds.instruct.judged import REPLIES, check_verdicts, kept_replies, replies_facts, tokens_of
 from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge, local_identity
@@ -174,9 +174,19 @@ def _judged(
     model = rule.model or judge.model
     check_verdicts(judged, counts, f"{judge.name}, answered by {model},")
     read, written = replies.tokens()
-    verdicts = {one.id: one.preference for one in judged if one.preference is not None}
+    verdicts = {one.id: one for one in judged if one.preference is not None}
     whole = [row for row in table.rows if all(_key(a, b, row) in verdicts for a, b in duels)]
-    found, ratings = round_robin({(a, b): [verdicts[_key(a, b, row)] for row in whole] for a, b in duels})
+    if not whole:
+        raise MetricError(
+            f"{judge.name}, answered by {model}, gave no instruction of {table.task} a verdict on every pair of "
+            "entries. Name fewer entries, or take a judge model that keeps to the form."
+        )
+    of_duel = {(a, b): [verdicts[_key(a, b, row)] for row in whole] for a, b in duels}
+    found, ratings = round_robin(
+        {pair: [one.preference or 0.0 for one in of] for pair, of in of_duel.items()},
+        {pair: [one.outcome for one in of] for pair, of in of_duel.items()},
+        [row["prefix"] for row in whole],
+    )
     return JudgedEntries(
         task=table.task,
         judge=rule.name,

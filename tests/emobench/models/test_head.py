@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.errors import ModelError
-from emobench.models.head import LogitMap, final_hidden, probe_head
+from emobench.models.head import LogitMap, final_hidden, probe_head, refuse_auxiliary_loss, require_unchanged
 
 LLAMA = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -156,7 +156,7 @@ class Zeros(transformers.LlamaForCausalLM):
     ("cls", "words"),
     [
         (TwoPasses, "called it 2 times"),
-        (ScaledHidden, "not the first output of the base model"),
+        (ScaledHidden, "a hook changes its input"),
         (NoWeights, "on device 'meta'"),
         (Zeros, "all zeros"),
     ],
@@ -188,11 +188,67 @@ def test_lora_on_the_head_is_refused_and_elsewhere_is_seen_through() -> None:
         torch.testing.assert_close(logits, elsewhere(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
 
 
-def test_an_auxiliary_router_loss_is_refused() -> None:
+@pytest.mark.parametrize(("declared", "asked"), [(True, None), (False, True), (True, True)])
+def test_an_auxiliary_router_loss_is_refused(declared: bool, asked: bool | None) -> None:
+    settings = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": declared}
+    with pytest.raises(ModelError, match=r"MixtralForCausalLM"):
+        refuse_auxiliary_loss(tiny("mixtral", settings), asked)
+
+
+def test_what_asks_for_no_auxiliary_loss_is_not_refused() -> None:
     settings = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1}
-    assert probe_head(tiny("mixtral", settings)).logit_map == LogitMap()
-    with pytest.raises(ModelError, match=r"MixtralForCausalLM.*auxiliary loss.*`output_router_logits` to false"):
-        probe_head(tiny("mixtral", {**settings, "output_router_logits": True}))
+    model = tiny("mixtral", settings)
+    assert probe_head(model).logit_map == LogitMap()
+    refuse_auxiliary_loss(model)
+    model.config.output_router_logits = True
+    refuse_auxiliary_loss(model, False)  # the argument goes before the configuration
+    refuse_auxiliary_loss(tiny("llama", LLAMA))
+
+
+LLAMA4 = {**LLAMA, "head_dim": 16, "num_local_experts": 2, "intermediate_size_mlp": 48, "attention_chunk_size": 16}
+MINICPM3 = {
+    **LLAMA, "num_key_value_heads": 2, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8, "v_head_dim": 16, "dim_model_base": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "settings", "scale"), [("llama4_text", LLAMA4, 1.0), ("minicpm3", MINICPM3, 0.25)])
+def test_bodies_that_the_class_does_not_name_and_scaled_hidden_states(kind: str, settings: Any, scale: float) -> None:
+    """The prefix of Llama 4's text class names no part of it; MiniCPM3 divides its hidden states by 32 / 8."""
+    model = tiny(kind, settings).eval()
+    head = probe_head(model)
+    assert head.logit_map == LogitMap(scale=scale)
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        logits = head.logit_map.apply(head.linear(final_hidden(model, input_ids=ids)))
+        torch.testing.assert_close(logits, model(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
+
+
+def resized(model: Any) -> None:
+    model.resize_token_embeddings(101, mean_resizing=False)
+
+
+def replaced(model: Any) -> None:
+    model.lm_head = nn.Linear(32, 97, bias=False)
+
+
+def recapped(model: Any) -> None:
+    model.config.final_logit_softcapping = 5.0
+
+
+def adapted(model: Any) -> None:
+    get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head"]))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize("change", [resized, replaced, recapped, adapted])
+def test_a_head_that_changed_after_it_was_measured_is_refused(change: Callable[[Any], None]) -> None:
+    model = tiny("gemma2", CLASSES["gemma2"][0] | {"tie_word_embeddings": False})
+    head = probe_head(model)
+    require_unchanged(model, head)
+    change(model)
+    with pytest.raises(ModelError, match="Gemma2ForCausalLM"):
+        require_unchanged(model, head)
 
 
 def test_modes_hooks_and_random_state_are_left_as_they_were() -> None:

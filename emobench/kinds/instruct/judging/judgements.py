@@ -43,6 +43,14 @@ class Judgement:
     problem: str = ""
     """Why a verdict is missing."""
 
+    @property
+    def outcome(self) -> int | None:
+        """1 if ours is preferred in both orders, -1 if the other one is, else 0: a tie. None without a verdict."""
+        if self.shown_first is None or self.shown_second is None:
+            return None
+        first, second = _winner(self.shown_first), _winner(self.shown_second)
+        return first if first == second else 0
+
 
 class Replies:
     """The replies to requests, in a file that survives a kill."""

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.optimize import minimize
 
-from emobench.kinds.instruct.judging.round_robin import round_robin
+from emobench.kinds.instruct.judging import round_robin as module
+from emobench.kinds.instruct.judging.judgements import Judgement
 
 pytest.importorskip("evalica", reason="needs the package evalica")
+
+
+def round_robin(preferences: dict[tuple[int, int], list[float]], units: list[str] | None = None) -> Any:
+    """Return duels and ratings of a judge without probabilities."""
+    outcomes = {pair: [int(np.sign(value - 0.5)) for value in values] for pair, values in preferences.items()}
+    count = len(next(iter(preferences.values())))
+    return module.round_robin(preferences, outcomes, units or [str(i) for i in range(count)])
+
+
+def plus_four(values: list[float]) -> tuple[float, float]:
+    """Return the t interval of values to which two wins and two losses were added (Agresti and Coull, 1998)."""
+    more = [*values, 1.0, 1.0, 0.0, 0.0]
+    low, high = stats.t.interval(0.95, len(more) - 1, np.mean(more), stats.sem(more))
+    return max(low, 0.0), min(high, 1.0)
 
 
 def test_two_models_have_the_odds_of_their_duel() -> None:
     duels, ratings = round_robin({(0, 1): [1.0] * 10 + [0.0]})
     (duel,) = duels
     assert (duel.wins, duel.ties, duel.losses, duel.win_rate) == (10, 0, 1, pytest.approx(10 / 11))
-    assert duel.ci95[0] < 10 / 11 <= duel.ci95[1] == 1.0
+    assert duel.ci95 == pytest.approx(plus_four([1.0] * 10 + [0.0]))
     assert [one.rating for one in ratings] == [pytest.approx(1200, abs=1e-3), pytest.approx(800, abs=1e-3)]
-    assert [one.ci95 for one in ratings] == [None, None]  # a third of the resamples has no loss
+    # The logit with a quarter of a win and of a loss, and Student's t with n - 1/2 degrees of freedom.
+    wins, losses = 10.25, 1.25
+    error = np.sqrt((1 / wins + 1 / losses) * 11.5 / 10.5)
+    bounds = np.log10(wins / losses) + np.array([-1, 1]) * stats.t.ppf(0.975, 10.5) * error / np.log(10)
+    assert ratings[0].ci95 == pytest.approx(tuple(1000 + 200 * bounds), abs=0.01)
+    assert ratings[1].ci95 == pytest.approx(tuple(1000 - 200 * bounds[::-1]), abs=0.01)
 
 
 def test_ratings_are_the_maximum_of_the_likelihood() -> None:
@@ -47,10 +70,103 @@ def test_ratings_are_the_maximum_of_the_likelihood() -> None:
 
 def test_who_always_wins_has_no_finite_rating() -> None:
     _, ratings = round_robin({(0, 1): [1.0, 1.0], (0, 2): [1.0, 1.0], (1, 2): [1.0, 0.0]})
-    assert [one.rating for one in ratings] == [None] * 3
+    assert [(one.rating, one.ci95) for one in ratings] == [(None, None)] * 3
 
 
 def test_ties_are_half_a_win() -> None:
     duels, ratings = round_robin({(0, 1): [0.5, 0.5, 0.5]})
-    assert (duels[0].wins, duels[0].ties, duels[0].ci95) == (0, 3, (0.5, 0.5))
+    assert (duels[0].wins, duels[0].ties, duels[0].win_rate) == (0, 3, 0.5)
+    assert duels[0].ci95 == pytest.approx(plus_four([0.5] * 3))
     assert [one.rating for one in ratings] == [pytest.approx(1000), pytest.approx(1000)]
+
+
+@pytest.mark.parametrize("count", [10, 20, 60, 300])
+@pytest.mark.parametrize(
+    "shares", [(1, 0, 0), (0.95, 0, 0.05), (0.8, 0, 0.2), (0.5, 0, 0.5), (0, 1, 0), (0.9, 0.1, 0), (0.05, 0.9, 0.05)]
+)
+def test_intervals_of_win_rates_cover_the_truth(count: int, shares: tuple[float, float, float]) -> None:
+    truth = shares[0] + shares[1] / 2
+    draws = np.random.default_rng(5).multinomial(count, shares, size=2000)
+    found, times = np.unique(draws, axis=0, return_counts=True)
+    covered = 0
+    for (wins, ties, losses), often in zip(found.tolist(), times.tolist(), strict=True):
+        values_CN = np.array([[1.0] * wins + [0.5] * ties + [0.0] * losses])
+        weights_U = np.ones(count)
+        middle_C, covariance_CC = module._moments(values_CN, weights_U, module.OF_RATE)
+        half = module._factor(weights_U, module.OF_RATE) * np.sqrt(covariance_CC[0, 0])
+        assert half > 0
+        covered += often * (abs(middle_C[0] - truth) <= half)
+    assert covered / 2000 >= 0.93
+
+
+def test_intervals_of_probabilities_and_of_repeated_instructions_cover_the_truth() -> None:
+    generator = np.random.default_rng(6)
+    hits = dict.fromkeys(("probabilities", "repeated"), 0)
+    for _ in range(400):
+        values = generator.beta(0.3, 0.1, size=20)
+        often = generator.integers(1, 8, size=30)
+        right = (generator.random(30) < 0.8).astype(float)
+        copies = np.repeat(right, often).tolist()
+        units = np.repeat(np.arange(30), often).astype(str).tolist()
+        for name, given, of, truth in (
+            ("probabilities", values.tolist(), None, 0.75),
+            ("repeated", copies, units, 0.8),
+        ):
+            low, high = round_robin({(0, 1): given}, of)[0][0].ci95
+            hits[name] += low <= truth <= high
+    assert min(hits.values()) >= 0.93 * 400
+
+
+@pytest.mark.parametrize(("count", "odds"), [(20, 1.0), (20, 2.5), (60, 2.9), (100, 0.5)])
+def test_intervals_of_ratings_cover_the_truth_or_there_is_none(count: int, odds: float) -> None:
+    share = 1 / (1 + np.exp(-odds))
+    truth = 1000 + 200 * odds / np.log(10)
+    covered = 0.0
+    for wins in range(count + 1):
+        weight = stats.binom.pmf(wins, count, share)
+        if weight < 1e-5:
+            continue
+        _, ratings = round_robin({(0, 1): [1.0] * wins + [0.0] * (count - wins)})
+        interval = ratings[0].ci95
+        covered += weight * (interval is None or interval[0] <= truth <= interval[1])
+    assert covered >= 0.93
+
+
+def test_equal_instructions_are_one_unit() -> None:
+    values = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=12).tolist()
+    once, copied = (
+        round_robin({(0, 1): given}, units)
+        for given, units in (
+            (values, [str(i) for i in range(12)]),
+            (values * 32, [str(i) for i in range(12)] * 32),
+        )
+    )
+    assert copied[0][0].ci95 == pytest.approx(once[0][0].ci95)
+    assert copied[1][0].ci95 == pytest.approx(once[1][0].ci95)
+    assert copied[0][0].wins == 32 * once[0][0].wins
+
+
+@pytest.mark.parametrize(
+    ("sides", "outcome", "graded"),
+    [
+        ((1.0, 1.0), 1, 1.0),
+        ((0.0, 0.0), -1, 0.0),
+        ((1.0, 0.0), 0, 0.5),
+        ((1.0, 0.5), 0, 0.75),
+        ((0.95, 0.1), 0, 0.525),
+        ((0.95, 0.6), 1, 0.775),
+        ((0.4, 0.1), -1, 0.25),
+        ((0.5, 0.5), 0, 0.5),
+    ],
+)
+def test_a_win_is_preferred_in_both_orders(sides: tuple[float, float], outcome: int, graded: float) -> None:
+    judged = Judgement("a", *sides, preference=graded)
+    assert judged.outcome == outcome
+    duels, _ = module.round_robin({(0, 1): [graded] * 3}, {(0, 1): [judged.outcome] * 3}, ["a", "b", "c"])
+    counts = (duels[0].wins, duels[0].ties, duels[0].losses)
+    assert counts == tuple(3 * (outcome == one) for one in (1, 0, -1))
+    assert duels[0].win_rate == pytest.approx(graded)
+
+
+def test_without_a_verdict_there_is_no_outcome() -> None:
+    assert Judgement("a", 1.0, None, None).outcome is None

@@ -1,0 +1,235 @@
+"""An objective that is attached to a model which another trainer trains: transformers', TRL's, or a loop of one's own.
+
+Legend: B sequences, T positions.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils.generic import ModelOutput
+
+from emobench.errors import ConfigError, ModelError
+from emobench.models.head import Head, base_model, refuse_auxiliary_loss
+from emobench.objectives import GREEDY, IGNORED, Objective
+from emobench.objectives.combination.schedules import Constant
+from emobench.training.attach import LOSS
+from emobench.training.attach import attach as attach_objective
+from emobench.training.attach import detach as detach_objective
+
+KEPT = 1024
+"""Micro-batches whose parts are kept until `parts` is read."""
+PER_TOKEN = frozenset({"entropy", GREEDY})
+"""Statistics that SFTTrainer logs."""
+NLL = "nll"
+"""The `loss_type` with which SFTTrainer adds up the losses of the tokens as they are."""
+
+
+@dataclass
+class PerTokenOutput(ModelOutput):
+    """What the forward of a model returns to SFTTrainer; (B, T - 1) each, 0 where the label is no target."""
+
+    loss: Tensor | None = None
+    log_probs: Tensor | None = None
+    entropy: Tensor | None = None
+    is_top1: Tensor | None = None
+    label_mask: Tensor | None = None
+
+
+_ATTACHED: WeakKeyDictionary[nn.Module, Objective] = WeakKeyDictionary()
+_GIVEN: WeakSet[nn.Module] = WeakSet()
+"""The models that objectives were given: what trains them divides by their target tokens."""
+
+
+class LossFunction:
+    """A `compute_loss_func` of transformers' Trainer: `loss(logits, labels, num_items_in_batch=...)`."""
+
+    def __init__(self, loss: Callable[..., Tensor], model: nn.Module) -> None:
+        self._loss = loss
+        self._model = model
+
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """Return the loss of a model's outputs. Raises ConfigError without labels."""
+        if labels is None:
+            raise ConfigError(
+                "The batch has no `labels`, which the loss needs; add them, such as by "
+                "DataCollatorForLanguageModeling(tokenizer, mlm=False)."
+            )
+        refuse_auxiliary_loss(self._model, outputs.get("aux_loss") is not None or None)
+        return self._loss(outputs["logits"], labels, num_items_in_batch=num_items_in_batch)
+
+
+def count_targets_of(model: nn.Module) -> None:
+    """Let Trainers of transformers, made before or after, divide the loss of a model by its target tokens."""
+    _GIVEN.add(model)
+
+
+def _count_targets(trainer: Any, batch_samples: list[Any], device: torch.device) -> Any:
+    """Count the target tokens of a step, in place of `Trainer._get_num_items_in_batch`.
+
+    No position predicts a row's first label. The Trainer counts it for classes without a loss type that it knows, such
+    as GPT-2's, and their loss would be too small by a factor of (T - 1) / T.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    bare = model.get_base_model() if hasattr(model, "peft_config") else model
+    if bare in _ATTACHED:
+        _refuse_other_terms(trainer.args, _ATTACHED[bare])
+    if bare in _GIVEN or isinstance(trainer.compute_loss_func, LossFunction):
+        trainer._loss_shifts_labels = False
+        batch_samples = [_with_targets_alone(batch) for batch in batch_samples]
+    return _COUNT(trainer, batch_samples, device)
+
+
+_COUNT = Trainer._get_num_items_in_batch
+Trainer._get_num_items_in_batch = _count_targets  # type: ignore[method-assign]
+
+
+def _with_targets_alone(batch: Any) -> Any:
+    if "shift_labels" in batch:
+        raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench's losses.")
+    return {**batch, "labels": batch["labels"][..., 1:]} if "labels" in batch else batch
+
+
+def _refuse_other_terms(args: Any, chosen: Objective) -> None:
+    """Raise ConfigError for a trainer that would change the attached loss."""
+    if args.label_smoothing_factor:
+        raise ConfigError(
+            f"`label_smoothing_factor` is {args.label_smoothing_factor}, with which the trainer computes its own loss "
+            f"and not {chosen}; set it to 0, or attach `label-smoothing`."
+        )
+    kind = getattr(args, "loss_type", NLL)
+    if kind != NLL:
+        raise ConfigError(
+            f"`loss_type` is '{kind}', with which SFTTrainer would change the loss of {chosen}; set it to '{NLL}', and "
+            "attach the objective that you want."
+        )
+
+
+def refuse_attached(model: Any) -> None:
+    """Raise ConfigError for a model that has an objective attached."""
+    if model in _ATTACHED:
+        raise ConfigError(
+            f"{type(model).__name__} has {_ATTACHED[model]} attached; first call detach() of what emobench.attach gave."
+        )
+
+
+class Attached(TrainerCallback):
+    """An objective that is attached to a model. Add it to a Trainer's callbacks where its weights have a schedule."""
+
+    def __init__(self, model: Any, chosen: Objective, head: Head) -> None:
+        self.objective = chosen
+        self._model, self._head = model, head
+        self._previous = model.forward
+        self._patched = "forward" in vars(model)
+        self._inside = False
+        self._begun = False
+        self._attached = attach_objective(model, chosen, head)
+        self._attached.window = deque(maxlen=KEPT)
+        model.forward = types.MethodType(self._forward_of(type(model)), model)
+        self._guard = base_model(model).register_forward_pre_hook(self._refuse_other_losses)
+        _ATTACHED[model] = chosen
+        count_targets_of(model)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the objective logs: means over the target tokens of the micro-batches since the last time."""
+        window = list(self._attached.window)
+        self._attached.window.clear()
+        tokens = max(sum(float(one["tokens"]) for one in window), 1.0)
+        names = [name for name in (window[0] if window else ()) if name != "tokens"]
+        return {name: sum(float(one[name]) for one in window) / tokens for name in names}
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Set how far the training is, before each optimizer step, for objectives with a schedule."""
+        self._begun = True
+        self.objective.begin_step(step, total_steps)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.begin_step(state.global_step, state.max_steps)
+
+    def detach(self) -> None:
+        """Give the model its own loss back."""
+        self._guard.remove()
+        _ATTACHED.pop(self._model, None)
+        detach_objective(self._model, self._head)
+        if self._patched:
+            self._model.forward = self._previous
+
+    def _forward_of(self, cls: type) -> Callable[..., Any]:
+        names = list(inspect.signature(cls.forward).parameters)[1:]
+
+        @functools.wraps(cls.forward)
+        def forward(model: Any, *args: Any, fused_lm_head: bool = False, **named: Any) -> Any:
+            given = dict(zip(names, args, strict=False)) | named
+            if given.get("labels") is None or not (model.training and torch.is_grad_enabled()):
+                fused = {"fused_lm_head": True} if fused_lm_head else {}
+                return self._previous(*args, **named, **fused)
+            return self._trained(model, given, per_token=fused_lm_head)
+
+        return forward
+
+    def _trained(self, model: Any, given: dict[str, Any], *, per_token: bool) -> Any:
+        if given.get("shift_labels") is not None:
+            raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench.attach.")
+        if not self._begun and _is_scheduled(self.objective):
+            raise ConfigError(
+                f"{self.objective} has a schedule; add what emobench.attach returned to the trainer's callbacks, or "
+                "call its begin_step(step, total_steps) before each step."
+            )
+        count = given.pop("num_items_in_batch", None)
+        batch = {k: v for k, v in given.items() if v is not None and k not in ("use_cache", "return_dict")}
+        self._inside = True
+        try:
+            self._attached.report = PER_TOKEN if per_token else frozenset()
+            loss = self._attached.forward(model, batch, count)
+        finally:
+            self._inside = False
+        return CausalLMOutputWithPast(loss=loss) if not per_token else self._per_token(loss, batch["labels"], count)
+
+    def _per_token(self, loss: Tensor, labels_BT: Tensor, count: Tensor | int | None) -> Any:
+        """Return what SFTTrainer reads. It sums `log_probs`, so that these are the negative losses of the tokens."""
+        mask_BT = labels_BT[:, 1:] != IGNORED
+        reported = {name: value.view(labels_BT.shape)[:, :-1] for name, value in self._attached.reported.items()}
+        losses_BT = reported[LOSS].clone()
+        total = loss * divisor(count, int(mask_BT.sum()))
+        losses_BT[0, 0] += total - total.detach()  # of value 0, with the gradient of the sum
+        return PerTokenOutput(
+            loss=loss,
+            log_probs=-losses_BT,
+            entropy=reported["entropy"],
+            is_top1=reported[GREEDY] * mask_BT,
+            label_mask=mask_BT,
+        )
+
+    def _refuse_other_losses(self, module: Any, *_: Any) -> None:
+        if module.training and torch.is_grad_enabled() and not self._inside:
+            raise ModelError(
+                f"{type(self._model).__name__} was called in training without its attached loss, {self.objective}. If "
+                "the batch has no `labels`, add them, such as by DataCollatorForLanguageModeling(tokenizer, "
+                "mlm=False). Otherwise this trainer computes a loss by itself: with TRL's SFTTrainer, attach to "
+                "`trainer.model` after the trainer was made; with others, use emobench.compute_loss_func, or "
+                "emobench.objective in a compute_loss of your own."
+            )
+
+
+def divisor(num_items_in_batch: Tensor | int | None, count: int) -> Tensor | int:
+    """Return what a sum over `count` target tokens is divided by."""
+    return max(count, 1) if num_items_in_batch is None else num_items_in_batch
+
+
+def _is_scheduled(chosen: Objective) -> bool:
+    weights = [term.weight for term in getattr(chosen, "terms", ())]
+    return any(not isinstance(weight, Constant) for weight in weights) or (
+        not weights and type(chosen).begin_step is not Objective.begin_step
+    )
