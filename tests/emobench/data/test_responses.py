@@ -12,11 +12,16 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BloomConfig,
     Gemma3TextConfig,
     GPT2Config,
+    Lfm2Config,
     LlamaConfig,
+    MambaConfig,
+    MixtralConfig,
     OPTConfig,
     Qwen2Config,
+    RecurrentGemmaConfig,
 )
 
 from emobench.data.conversations import FORMATS, Counts
@@ -151,9 +156,33 @@ def test_packed_losses_equal_unpacked_ones(kind: str, tokenizer: Any) -> None:
     assert found / same == pytest.approx(expected / targets, abs=1e-5)
 
 
-def test_a_model_that_mixes_conversations_is_refused() -> None:
+LEAKING: dict[str, Any] = {
+    "opt": OPTConfig(**SIZES, ffn_dim=32, word_embed_proj_dim=16, max_position_embeddings=512),
+    "bloom": BloomConfig(vocab_size=420, hidden_size=16, n_layer=2, n_head=2),
+    "lfm2": Lfm2Config(**WIDE, layer_types=["conv", "full_attention"], block_ff_dim=32, block_multiple_of=16),
+    "mamba": MambaConfig(vocab_size=420, hidden_size=16, num_hidden_layers=2, state_size=4),
+    "recurrent gemma": RecurrentGemmaConfig(**WIDE, lru_width=16, block_types=["recurrent", "attention"]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", list(LEAKING))
+def test_a_model_that_mixes_conversations_is_refused(kind: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    opt = OPTConfig(**SIZES, ffn_dim=32, word_embed_proj_dim=16, max_position_embeddings=512)
-    model = AutoModelForCausalLM.from_config(opt)
-    with pytest.raises(ConfigError, match=r"OPTForCausalLM mixes the conversations .*; set recipe.packing=rows"):
+    model = AutoModelForCausalLM.from_config(LEAKING[kind], dtype=dtype)
+    with pytest.raises(ConfigError, match=r"mixes the conversations .*; set recipe.packing=rows"):
         require_separate_conversations(model)
+
+
+@pytest.mark.parametrize("kind", [*CONFIGS, "mixtral"])
+def test_a_probe_of_half_precision_is_exact_and_leaves_the_weights_alone(kind: str) -> None:
+    torch.manual_seed(0)
+    config = {**CONFIGS, "mixtral": MixtralConfig(**WIDE, num_local_experts=4)}[kind]
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).train()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    require_separate_conversations(model)
+    after = model.state_dict()
+    assert all(
+        torch.equal(weight, after[name]) and weight.dtype == after[name].dtype for name, weight in before.items()
+    )
+    assert model.training
