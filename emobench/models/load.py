@@ -87,6 +87,13 @@ def check_model(
     )
 
 
+def build_skeleton(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
+    """Return the causal model of a configuration on the meta device, without weights."""
+    folder = model_folder(source, offline=offline, weights=False)
+    with silent_libraries():
+        return _skeleton(AutoModelForCausalLM, folder, source.name, trust_remote_code)
+
+
 def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
     """Check an encoder or a causal LM as a featurizer, and return its longest input in tokens.
 

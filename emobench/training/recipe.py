@@ -23,7 +23,7 @@ class Lora:
     dropout: float = ranged(0.05, low=0, high=0.99)
     """Share of the adapters' inputs that are dropped in training."""
     targets: tuple[str, ...] = ()
-    """Module names to adapt. Empty: peft's choice for the architecture."""
+    """Module names to adapt. Empty: the default of peft for the architecture; without one, the plan is refused."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -27,11 +26,12 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 from emobench.config import OPTIONAL, canonical_json
 from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
-from emobench.errors import ConfigError, ModelError, StorageError
+from emobench.errors import ConfigError, StorageError
 from emobench.models.head import Head, probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.objectives.engine.linear import rows_for
 from emobench.seals import SEAL, find_damage, write_seal
+from emobench.training.adapters import with_adapters
 from emobench.training.attach import attach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
@@ -41,7 +41,7 @@ from emobench.training.export import export
 from emobench.training.liger import liger_body, require_liger
 from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
 from emobench.training.packed import require_separate_conversations
-from emobench.training.recipe import Lora, Recipe, optimizer_of, require_a_rate, total_steps, warmup_steps
+from emobench.training.recipe import Recipe, optimizer_of, require_a_rate, total_steps, warmup_steps
 from emobench.training.sharded import ShardedTrainer, uses_fsdp
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
@@ -128,7 +128,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         require_separate_conversations(job.model)
     set_up(job, head, checkpoint)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
-    model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
+    model = job.model if recipe.adapters is None else with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.folder / LOG
     stop = StopOnRequest()
@@ -263,32 +263,6 @@ def _refuse_unusable(job: Training) -> None:
         raise ConfigError(
             f"`select` is objective, but {job.objective.name} has no loss of tokens to validate; set it to mle or last."
         )
-
-
-def _with_adapters(model: Any, lora: Lora) -> Any:
-    from peft import LoraConfig, get_peft_model
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules="all-linear" if lora.targets == ("all-linear",) else list(lora.targets) or None,
-    )
-    try:
-        with warnings.catch_warnings():  # about names in transformers and GPT-2's transposed layers, which peft handles
-            warnings.simplefilter("ignore")
-            wrapped = get_peft_model(model, config)
-    except ValueError as error:
-        raise ModelError(
-            f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets."
-        ) from None
-    # An adapter on the head would have no effect: the engine reads the head's own weight.
-    base: Any = wrapped.get_base_model()
-    if isinstance(base.get_output_embeddings(), BaseTunerLayer):
-        raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")
-    return wrapped
 
 
 def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:

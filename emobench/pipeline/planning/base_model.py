@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
+from emobench.extras import require
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import SentenceEncoder, find_encoder
@@ -20,7 +21,7 @@ from emobench.training.liger import require_liger_on
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel
     from emobench.models.load import LoadedModel, ModelFacts
-    from emobench.training.recipe import Recipe
+    from emobench.training.recipe import Lora, Recipe
 
 CONFIG_NAMES = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer"))
 """How configurations call width and layers."""
@@ -111,6 +112,8 @@ class BaseModel:
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise ConfigError if a recipe does not fit the model or the device."""
+        if recipe.adapters is not None:
+            self._check_adapters(recipe.adapters)
         if self.context is not None and recipe.max_length > self.context:
             raise ConfigError(
                 f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most "
@@ -129,6 +132,18 @@ class BaseModel:
             )
         if recipe.liger:
             require_liger_on(self.options.device)
+
+    def _check_adapters(self, lora: Lora) -> None:
+        """Raise ConfigError if the adapters of a recipe do not fit the architecture."""
+        require("peft")
+        if self.source.kind == "made":  # peft's defaults fit what the harness makes
+            return
+        from emobench.models.load import build_skeleton
+        from emobench.training.adapters import check_adapters
+
+        options = self.options
+        skeleton = build_skeleton(self.source, offline=options.offline, trust_remote_code=options.trust_remote_code)
+        check_adapters(skeleton, lora)
 
     def known(self, auxiliary: AuxiliaryModel) -> KnownModel:
         """Return what is known of a model that is read besides this one; "pretrained" is this one, as it is.
