@@ -276,7 +276,7 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield (
             "p: the probability of a difference at least as large if both were equal; verdicts are at "
             f"{100 * ALPHA:.0f} %. tied: no difference is shown beyond the noise; the interval holds the differences "
-            "that remain possible."
+            "that remain possible. Intervals are of one metric each, and not adjusted for several tests."
         )
         yield from adjustment(tested)
         yield from {"bases": [BASES], "seeds": [ONE_BASE], "items": []}[comparison.replicates]

@@ -85,11 +85,13 @@ class Contrast:
 
     @property
     def notes(self) -> list[str]:
-        """Why there is no verdict, and which examples were compared where not all were, as sentences."""
+        """Sentences: why there is no verdict, which examples were compared, and that the interval is not adjusted."""
         found = [f"{self.why}."] if self.why else []
         if self.common_examples is not None:
             examples = f"{self.common_examples:,} of {self.all_examples:,} examples"
             found.append(f"The difference is over the {examples} that all compared runs have.")
+        if self.ci95 and not self.ci95[0] <= 0 <= self.ci95[1] and (self.p_holm or 0) > ALPHA:
+            found.append("p is adjusted for the tests of its family; the interval, which excludes 0, is not.")
         return found
 
     @property

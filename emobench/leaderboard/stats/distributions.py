@@ -29,6 +29,20 @@ def chi_square_quantile(df: float, above: float) -> float:
     return float(_special().chdtri(df, above))
 
 
+def beta_below(a: float, b: float, value: Any) -> Any:
+    """Return the probability of a beta distribution to be at most a number or an array; of a = 0 all is at 0."""
+    if a == 0 or b == 0:
+        return (value >= (b == 0)) * 1.0
+    return _special().betainc(a, b, value)
+
+
+def beta_quantiles(a: float, b: float, probability: Any) -> Any:
+    """Return the quantiles of a beta distribution; of a = 0 all are 0, of b = 0 all are 1."""
+    if a == 0 or b == 0:
+        return probability * 0.0 + (b == 0)
+    return _special().betaincinv(a, b, probability)
+
+
 def coin_at_most(heads: int, flips: int) -> float:
     """Return the probability of at most so many heads of a fair coin."""
     return float(_special().bdtr(heads, flips, 0.5)) if heads >= 0 else 0.0

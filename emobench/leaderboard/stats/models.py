@@ -103,7 +103,8 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     noise = None if flat else over_items(delta_I, min(effective(left), effective(right)))
     p, interval = (1.0, None) if noise is None else (noise.p_value(effect), noise.interval(effect))
     if binary:
-        p = mcnemar.mcnemar_exact(*(sum(a[i][0] > b[i][0] for i in ids) for a, b in ((left, right), (right, left))))
+        only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
+        p, interval = mcnemar.mcnemar_exact(only_a, only_b), mcnemar.interval(only_a, only_b, len(ids))
     if not common.complete:
         plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
     return replace(

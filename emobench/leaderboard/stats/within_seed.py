@@ -14,6 +14,7 @@ Scores of a corpus without pseudo-values (self-BLEU) have no items, and no test 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +22,14 @@ import numpy as np
 from emobench.errors import MetricError
 from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.paired_tests import bootstrap, mcnemar, permutation
-from emobench.leaderboard.stats.random_effects import over_items
+from emobench.leaderboard.stats.random_effects import Array, over_items
 from emobench.leaderboard.stats.series import Series, effective, linearise
 from emobench.tasks.scores import Examples
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithinSeed:
-    """`effect` is a minus b (on the log scale: log(a / b)); `ci95` and `detectable` are over items."""
+    """`effect` is a minus b (on the log scale: log(a / b)); `ci95` holds what the test does not reject."""
 
     seed: int | None
     test: str
@@ -62,17 +63,32 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
     delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
     effect = float(delta_I.mean())
     found = over_items(delta_I, min(effective(left), effective(right)))
-    interval = found.interval(effect) if found else None
     if is_right_or_wrong(left) and is_right_or_wrong(right):
-        only = [sum(ours[i][0] > theirs[i][0] for i in ids) for ours, theirs in ((left, right), (right, left))]
-        test, p = mcnemar.NAME, mcnemar.mcnemar_mid_p(*only)
+        only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
+        test, p = mcnemar.NAME, mcnemar.mcnemar_mid_p(only_a, only_b)
+        interval = mcnemar.interval(only_a, only_b, len(ids), mid_p=True)
     elif a.log_scale and len(ids) >= bootstrap.MIN_TEXTS:
         pairs = (np.array([side[i] for i in ids]) for side in (left, right))
         test, (p, interval) = bootstrap.NAME, bootstrap.bootstrap(*pairs)
     else:
-        test, p = permutation.NAME, permutation.permutation_p(delta_I)
+        part_I, share_I = _parts(left, right, ids, effect)
+        test, p = permutation.NAME, permutation.permutation_p(part_I)
+        interval = permutation.permutation_interval(part_I, share_I) if found else None
     detectable = found.detectable if found else None
     return WithinSeed(seed=seed, test=test, effect=effect, ci95=interval, p=p, items=len(ids), detectable=detectable)
+
+
+def _parts(left: Examples, right: Examples, ids: Sequence[str], effect: float) -> tuple[Array, Array]:
+    """Return what each item adds to a difference (I,), and to a shift of it.
+
+    Linearised values have the score as their centre, also those of items that hardly weigh: a swap of these would move
+    the difference as much as a swap of any other.
+    """
+    values_2I, shares_2I = np.moveaxis(np.array([[side[i] for i in ids] for side in (left, right)]), 2, 0)
+    shares_2I /= shares_2I.sum(1, keepdims=True)
+    deviations_2I = shares_2I * (values_2I - (shares_2I * values_2I).sum(1, keepdims=True))
+    share_I = shares_2I.mean(0)
+    return deviations_2I[0] - deviations_2I[1] + share_I * effect, share_I
 
 
 def is_right_or_wrong(examples: Examples) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from emobench.leaderboard.stats.paired_tests.permutation import BLOCK, RESAMPLES
+from emobench.leaderboard.stats.thresholds import ALPHA
 
 NAME = "paired bootstrap over texts"
 MIN_TEXTS = 40
@@ -14,7 +15,8 @@ MIN_TEXTS = 40
 def bootstrap(a_I2: np.ndarray, b_I2: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Return p and the 95 % interval of the difference a - b of weighted means; each text is (value, weight).
 
-    The interval is that of percentiles, and p twice the share of resamples beyond 0.
+    The interval is that of percentiles, and p twice the share of resamples beyond 0: at most 5 % where the interval
+    excludes it.
     """
     from scipy import stats  # 0.4 s, which few comparisons need
 
@@ -34,7 +36,7 @@ def bootstrap(a_I2: np.ndarray, b_I2: np.ndarray) -> tuple[float, tuple[float, f
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    drawn_B = found.bootstrap_distribution
+    drawn_B = np.sort(found.bootstrap_distribution)
     beyond = 1 + min(int((drawn_B <= 0).sum()), int((drawn_B >= 0).sum()))
-    low, high = found.confidence_interval
-    return min(1.0, 2 * beyond / (1 + RESAMPLES)), (float(low), float(high))
+    place = int(ALPHA / 2 * (1 + RESAMPLES)) - 1
+    return min(1.0, 2 * beyond / (1 + RESAMPLES)), (float(drawn_B[place]), float(drawn_B[-1 - place]))

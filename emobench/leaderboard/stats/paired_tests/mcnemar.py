@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from emobench.leaderboard.stats.distributions import coin_at_most
+from collections.abc import Callable
+
+import numpy as np
+
+from emobench.leaderboard.stats.distributions import beta_below, beta_quantiles, coin_at_most
+from emobench.leaderboard.stats.thresholds import ALPHA
 
 NAME = "McNemar, mid-p"
 EXACT = "McNemar's test, exact"
@@ -25,3 +30,61 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
     More conservative than mid-p, and what statsmodels' `mcnemar(exact=True)` and scipy's `binomtest` give.
     """
     return min(1.0, 2 * coin_at_most(min(only_a, only_b), only_a + only_b))
+
+
+def interval(only_a: int, only_b: int, questions: int, *, mid_p: bool = False) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two accuracies: what the exact or the mid-p test does not reject.
+
+    The difference is the share d of the questions that one side alone answers rightly, times 2 q - 1 with a's share q
+    of these. The interval melds the confidence distributions of d and q, so that it excludes 0 exactly where p is at
+    most 5 % (Fay & Lumbard, *Statistics in Medicine* 40, 2021).
+    """
+    lower, upper = (_lower(*counts, questions, mid_p) for counts in ((only_a, only_b), (only_b, only_a)))
+    return lower, -upper
+
+
+Distribution = Callable[[float], float]
+_GRID = (np.arange(2_000) + 0.5) / 2_000
+"""Probabilities over which a distribution is averaged."""
+
+
+def _lower(only_a: int, only_b: int, questions: int, mid_p: bool) -> float:
+    """Return the lower limit; by mid-p the distributions of both limits count half each."""
+    sides = [_melded(only_a, only_b, questions, side) for side in ((0, 1) if mid_p else (0,))]
+    return _quantile(lambda difference: sum(side(difference) for side in sides) / len(sides), ALPHA / 2)
+
+
+def _melded(only_a: int, only_b: int, questions: int, side: int) -> Distribution:
+    """Return the confidence distribution of the difference for its lower (side 0) or upper limit (1).
+
+    Either limit of the difference takes the same limit of q, and that limit of d which is further to its side.
+    """
+    discordant = only_a + only_b
+    of_q = only_a + side, only_b + 1 - side
+    below_half = beta_below(*of_q, 0.5)
+    towards_0, towards_1 = ((discordant + more, questions - discordant + 1 - more) for more in (0, 1))
+    negative, positive = (towards_1, towards_0) if side == 0 else (towards_0, towards_1)
+    negative_Q = 2 * beta_quantiles(*of_q, below_half * _GRID) - 1
+    positive_Q = 2 * beta_quantiles(*of_q, below_half + (1 - below_half) * _GRID) - 1
+
+    def at_most(difference: float) -> float:
+        if difference < 0:
+            return below_half * float(np.mean(1 - _ratio_below(negative, difference, negative_Q)))
+        return below_half + (1 - below_half) * float(np.mean(_ratio_below(positive, difference, positive_Q)))
+
+    return at_most
+
+
+def _ratio_below(of_d: tuple[int, int], difference: float, share_Q: np.ndarray) -> np.ndarray:
+    """Return (Q,) probabilities that d is at most difference / (2 q - 1)."""
+    limit_Q = np.divide(difference, share_Q, out=np.ones_like(share_Q), where=share_Q != 0)
+    return beta_below(*of_d, np.clip(limit_Q, 0.0, 1.0))
+
+
+def _quantile(distribution: Distribution, probability: float) -> float:
+    """Return the difference that a distribution reaches with a probability; 0 is met exactly."""
+    low, high = (-1.0, 0.0) if distribution(0.0) >= probability else (0.0, 1.0)
+    while high - low > 1e-7:
+        middle = (low + high) / 2
+        low, high = (middle, high) if distribution(middle) < probability else (low, middle)
+    return (low + high) / 2

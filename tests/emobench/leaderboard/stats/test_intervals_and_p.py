@@ -1,0 +1,148 @@
+"""An interval and the p beside it are of one test: it excludes 0 exactly where p is at most 5 %."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.leaderboard.render import compare_table
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.paired_tests import bootstrap, mcnemar
+from emobench.leaderboard.stats.paired_tests.permutation import permutation_interval, permutation_p
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.within_seed import within_seed
+
+
+def agree(p: float, interval: tuple[float, float]) -> bool:
+    return (p <= 0.05) == (not interval[0] <= 0 <= interval[1])
+
+
+@pytest.mark.parametrize("questions", [1, 2, 6, 9, 40])
+def test_an_interval_of_accuracies_agrees_with_mcnemars_tests(questions: int) -> None:
+    counts = [(a, b) for a in range(questions + 1) for b in range(questions + 1 - a)]
+    for only_a, only_b in counts if questions < 10 else [*counts[:12], *counts[200:240], *counts[-12:]]:
+        effect = (only_a - only_b) / questions
+        exact = mcnemar.interval(only_a, only_b, questions)
+        mid = mcnemar.interval(only_a, only_b, questions, mid_p=True)
+        assert agree(mcnemar.mcnemar_exact(only_a, only_b), exact)
+        assert agree(mcnemar.mcnemar_mid_p(only_a, only_b), mid)
+        assert -1 <= exact[0] <= mid[0] + 1e-3 <= effect + 2e-3
+        assert effect <= mid[1] + 1e-3 <= exact[1] + 2e-3 <= 1 + 3e-3
+        turned = mcnemar.interval(only_b, only_a, questions)
+        assert exact == pytest.approx((-turned[1], -turned[0]), abs=1e-6)
+
+
+@pytest.mark.parametrize(("only_a", "only_b", "questions"), [(10, 3, 60), (0, 6, 20), (30, 29, 200), (12, 0, 12)])
+def test_an_interval_of_accuracies_melds_two_confidence_distributions(only_a: int, only_b: int, questions: int) -> None:
+    """By random draws, as Fay and Lumbard define it."""
+    rng, draws = np.random.default_rng(0), 400_000
+    found = []
+    for side, probability in ((0, 0.025), (1, 0.975)):
+        q = beta(rng, only_a + side, only_b + 1 - side, draws)
+        discordant = only_a + only_b
+        near, far = (beta(rng, discordant + more, questions - discordant + 1 - more, draws) for more in (0, 1))
+        share = np.where(q > 0.5, *((near, far) if side == 0 else (far, near)))
+        found.append(np.quantile((2 * q - 1) * share, probability))
+    assert mcnemar.interval(only_a, only_b, questions) == pytest.approx(found, abs=3e-3)
+
+
+def beta(rng: np.random.Generator, a: int, b: int, draws: int) -> np.ndarray:
+    return rng.beta(a, b, draws) if a and b else np.full(draws, float(b == 0))
+
+
+def test_an_interval_of_accuracies_covers_the_true_difference() -> None:
+    """Over all outcomes of 12 questions: the exact one in at least 95 %, whatever is true."""
+    questions = 12
+    outcomes = [(a, b) for a in range(questions + 1) for b in range(questions + 1 - a)]
+    intervals = [mcnemar.interval(a, b, questions) for a, b in outcomes]
+    for a, b in ((0.02, 0.02), (0.1, 0.05), (0.3, 0.1), (0.5, 0.0), (0.25, 0.6), (0.05, 0.9)):
+        chances = [math.exp(multinomial((x, y, questions - x - y), (a, b, 1 - a - b))) for x, y in outcomes]
+        covers = [low <= a - b <= high for low, high in intervals]
+        assert sum(chances) == pytest.approx(1)
+        assert sum(chance for chance, yes in zip(chances, covers, strict=True) if yes) >= 0.95
+
+
+def multinomial(counts: tuple[int, ...], shares: tuple[float, ...]) -> float:
+    found = math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)
+    for count, share in zip(counts, shares, strict=True):
+        if count:
+            found += count * math.log(share) if share > 1e-12 else -math.inf
+    return found
+
+
+@pytest.mark.parametrize("items", [2, 3, 5, 6, 10, 60])
+def test_an_interval_holds_the_shifts_that_the_permutation_test_does_not_reject(items: int) -> None:
+    rng = np.random.default_rng(items)
+    found = 0
+    for place in range(12):
+        delta_I = rng.normal(0.2 * place / math.sqrt(items), 1, items)
+        if place % 3 == 0:
+            delta_I = rng.integers(-2, 3, items).astype(float) / 10  # with ties
+        share_I = rng.dirichlet(np.ones(items)) if place % 4 == 0 else np.full(items, 1 / items)
+        interval = permutation_interval(delta_I, share_I)
+        if interval is None:
+            assert items < 6
+            continue
+        found += 1
+        assert agree(permutation_p(delta_I), interval)
+        scale = float(np.abs([*delta_I, *interval]).max()) / share_I.min()
+        for limit, side in zip(interval, (-1, 1), strict=True):
+            assert permutation_p(delta_I - (limit + side * 1e-7 * scale) * share_I) <= 0.05
+            assert permutation_p(delta_I - (limit - side * 1e-7 * scale) * share_I) > 0.05
+    assert bool(found) == (items > 5)
+
+
+def test_the_bootstraps_interval_agrees_with_its_p() -> None:
+    rng = np.random.default_rng(1)
+    seen = set()
+    for place in range(40):
+        weight_I = rng.integers(1, 30, 50).astype(float)
+        a_I = rng.normal(2, 0.5, 50)
+        b_I = a_I - rng.normal(0.012 * place, 0.8, 50)
+        p, interval = bootstrap.bootstrap(np.stack([a_I, weight_I], 1), np.stack([b_I, weight_I], 1))
+        assert agree(p, interval)
+        seen.add(p <= 0.05)
+    assert seen == {True, False}
+
+
+def test_two_questions_are_no_evidence() -> None:
+    """A t interval of two equal differences has no width: it excluded 0 beside p = .5."""
+    a, b = (
+        Series(
+            values={0: value},
+            examples={0: dict.fromkeys("ab", (value, 1.0))},
+            higher_is_better=True,
+            log_scale=False,
+        )
+        for value in (1.0, 0.0)
+    )
+    found = within_seed(a, b, 0)
+    assert found is not None
+    assert found.ci95 is not None
+    assert (found.effect, found.p) == (1.0, 0.25)
+    assert found.ci95[0] < 0
+
+
+def test_an_interval_beside_an_adjusted_p_says_that_it_is_not_adjusted(make_row: Callable[..., Entry]) -> None:
+    base = np.array([0.500, 0.504, 0.498])
+    mle = make_row("mle", {f"{task}/accuracy": list(base) for task in "abcd"})
+    gain, noise = np.array([0.010, 0.014, 0.018]), np.array([0.004, -0.005, 0.003])
+    emo = make_row("emo", {f"{task}/accuracy": list(base + (gain if task == "a" else noise)) for task in "abcd"})
+    compared = compare(mle, [emo])
+    contrasts = {contrast.metric: contrast for contrast in compared.contrasts}
+    first = contrasts["a/accuracy"]
+    assert first.p is not None
+    assert first.ci95 is not None
+    assert first.p == pytest.approx(float(stats.ttest_1samp(gain, 0)[1]))
+    assert (first.verdict, first.p < 0.05, first.ci95[0] > 0) == ("tied", True, True)
+    told = [contrast.metric for contrast in contrasts.values() if any("is not" in note for note in contrast.notes)]
+    assert told == ["a/accuracy"]
+    (grid,) = compare_table.report([compared]).grids
+    assert [str(row) for row, cells in zip(grid.rows, grid.cells, strict=True) if cells[-1].notes] == [
+        "a/accuracy (%) ↑"
+    ]
