@@ -283,7 +283,8 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         sampled = "examples" if comparison.replicates == "items" else f"{comparison.replicates} and examples"
         yield (
             f"detectable: the true difference that a single test with this many {sampled} "
-            f"finds with {100 * POWER:.0f} % power; estimated, and large enough in 4 of 5 comparisons."
+            f"finds with {100 * POWER:.0f} % power. It is an estimate; its 95 % interval is "
+            f"{'; '.join(map(_detectable, tested))}."
         )
     for test in dict.fromkeys(c.test for c in tested):
         own = [c for c in tested if c.test == test]
@@ -294,6 +295,14 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):
         yield "Differences of percentages are in percentage points."
+
+
+def _detectable(contrast: Contrast) -> str:
+    """Return the interval of what is detectable, such as "1.2 to 8.4 (mauve)"."""
+    places = effect_decimals(contrast)
+    low, high = contrast.detectable_ci95 or (None, None)
+    shown = " to ".join(contrast_effect(contrast, value, places, "") for value in (low, high))
+    return f"{shown} ({contrast.metric})"
 
 
 def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:

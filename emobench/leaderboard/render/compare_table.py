@@ -35,8 +35,8 @@ from emobench.tasks.families import PRIMARY
 _CSV = (
     *("baseline", "baseline_objective", "candidate", "candidate_objective", "model", "suite"),
     *("metric", "unit", "baseline_mean", "candidate_mean", "effect", "log_scale", "ci95_low", "ci95_high"),
-    *("p", "p_holm", "family", "tests", "test", "detectable", "seeds", "items", "verdict", "why", "baseline_model"),
-    *("common_examples", "all_examples"),
+    *("p", "p_holm", "family", "tests", "test", "detectable", "detectable_low", "detectable_high", "seeds", "items"),
+    *("verdict", "why", "baseline_model", "common_examples", "all_examples"),
 )
 
 
@@ -151,11 +151,14 @@ def plain_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
     low, high = contrast.ci95 or (None, None)
+    detectable_low, detectable_high = contrast.detectable_ci95 or (None, None)
     candidate = next(entry for entry in comparison.candidates if entry.id == contrast.candidate)
     return {
         **vars(contrast),
         "ci95_low": low,
         "ci95_high": high,
+        "detectable_low": detectable_low,
+        "detectable_high": detectable_high,
         "baseline": comparison.baseline.id,
         "baseline_objective": comparison.baseline.objective.label,
         "candidate_objective": candidate.objective.label,

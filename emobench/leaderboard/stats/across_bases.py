@@ -186,6 +186,7 @@ def _over_bases(rows: Sequence[Series]) -> Series:
         flags=tuple(dict.fromkeys(flag for row in rows for flag in row.flags)),
         of_examples=any(row.of_examples for row in rows),
         no_replicates=next((row.no_replicates for row in rows if row.no_replicates), None),
+        reach=min(row.reach for row in rows),
     )
 
 

@@ -41,7 +41,7 @@ class Contrast:
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
     (perplexities, by their geometric means). `p_holm` is p adjusted for the `tests` of the contrast's `family`
     (`tasks.families`), of which the primary endpoint is one of its own. It gives the verdict: better or worse, at 5 %;
-    else tied, which does not prove equality: `ci95` holds what is possible. `detectable` is the smallest true effect
+    else tied, which does not prove equality: `ci95` holds what is possible. `detectable` estimates the true effect
     that this many seeds and items detect with 80 % power in a single test (`Uncertainty.detectable`).
     Where a run lacks an example, effect, interval and p are over the `common_examples` of `all_examples`; the means are
     those of what each run scored.
@@ -69,6 +69,7 @@ class Contrast:
     p_holm: float | None = None
     test: str | None = None
     detectable: float | None = None
+    detectable_ci95: tuple[float, float] | None = None
     seeds: int | None = None
     items: int | None = None
     common_examples: int | None = None
@@ -215,7 +216,14 @@ def describing(contrast: Contrast) -> Contrast:
         why = "it has no better direction"
     else:
         why = f"it repeats {repeated}" if repeated else "the entries have no common family of tests for it"
-    return replace(contrast, verdict=None, p=None, detectable=None, why=f"descriptive, without a verdict: {why}")
+    return replace(
+        contrast,
+        verdict=None,
+        p=None,
+        detectable=None,
+        detectable_ci95=None,
+        why=f"descriptive, without a verdict: {why}",
+    )
 
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:

@@ -28,9 +28,9 @@ class Difference:
     """`effect` is a minus b, or log(a / b) on the log scale (perplexities), with its 95 % interval and two-sided p.
 
     `test` names the test, `items` counts the items that were paired (None: the seeds' scores alone), and `detectable`
-    is the smallest true effect that it detects with 80 % power. Rows that are equal, seed by seed and item by item,
-    have the test EQUAL, no interval and nothing detectable: no noise was seen. Where a run lacks an example, all of
-    this is over the `common_examples` of `all_examples`.
+    estimates the true effect that it detects with 80 % power, with a 95 % interval. Rows that are equal, seed by seed
+    and item by item, have the test EQUAL, no interval and nothing detectable: no noise was seen. Where a run lacks an
+    example, all of this is over the `common_examples` of `all_examples`.
     """
 
     effect: float
@@ -41,6 +41,7 @@ class Difference:
     test: str
     items: int | None
     detectable: float | None
+    detectable_ci95: tuple[float, float] | None
     common_examples: int | None = None
     all_examples: int | None = None
 
@@ -91,9 +92,15 @@ def _difference(
     if found is None and effect:
         raise _Undetermined(random_effects.SAME_AMOUNT)
     if found is None:
-        return Difference(0.0, None, 1.0, seeds, log, EQUAL, count, None, *counts)
+        return Difference(0.0, None, 1.0, seeds, log, EQUAL, count, None, None, *counts)
+    reach = min(row.reach for row in (*a, *b))
+    if items and random_effects.alike(items, reach, paired=seeds_a == seeds_b):
+        raise _Undetermined(random_effects.ALIKE)
+    if found.hidden(effect):
+        raise _Undetermined(random_effects.SKEWED)
     interval, p = found.interval(effect), found.p_value(effect)
-    return Difference(effect, interval, p, seeds, log, test, count, found.detectable, *counts)
+    detectable = found.detectable, found.detectable_ci95
+    return Difference(effect, interval, p, seeds, log, test, count, *detectable, *counts)
 
 
 def _on_common_examples(

@@ -43,6 +43,11 @@ def beta_quantiles(a: float, b: float, probability: Any) -> Any:
     return _special().betaincinv(a, b, probability)
 
 
+def f_quantile(df: float, residual_df: float, probability: float) -> float:
+    """Return the F below which a share `probability` lies."""
+    return float(_special().fdtri(df, residual_df, probability))
+
+
 def coin_at_most(heads: int, flips: int) -> float:
     """Return the probability of at most so many heads of a fair coin."""
     return float(_special().bdtr(heads, flips, 0.5)) if heads >= 0 else 0.0

@@ -18,13 +18,13 @@ from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader, adjusted, describing, plain_contrast
 from emobench.leaderboard.stats.paired_tests import mcnemar
-from emobench.leaderboard.stats.random_effects import over_items
+from emobench.leaderboard.stats.random_effects import SKEWED, over_items
 from emobench.leaderboard.stats.series import Series, effective, linearise
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS
 from emobench.leaderboard.stats.within_seed import is_right_or_wrong
 
 PAIRED_T = "paired t test"
-"""Over items; of equal weight it is that of `scipy.stats.ttest_rel`."""
+"""Over items, corrected for skewness; of symmetric items of equal weight it is `scipy.stats.ttest_rel`."""
 NO_EXAMPLES = "no per-example results whose mean is this number"
 UNLIKE_WEIGHTS = "the examples have other numbers of tokens: two tokenizers are not on one scale"
 
@@ -100,7 +100,10 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
             else ("every example differs by the same amount, so that no noise is seen")
         )
     effect = float(delta_I.mean())
-    noise = None if flat else over_items(delta_I, min(effective(left), effective(right)))
+    units = min(effective(left), effective(right))
+    noise = None if flat else over_items(delta_I, units, skewed=not binary)
+    if noise and noise.hidden(effect):
+        return SKEWED
     p, interval = (1.0, None) if noise is None else (noise.p_value(effect), noise.interval(effect))
     if binary:
         only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
@@ -115,4 +118,5 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
         test=mcnemar.EXACT if binary else PAIRED_T,
         items=len(ids),
         detectable=noise.detectable if noise else None,
+        detectable_ci95=noise.detectable_ci95 if noise else None,
     )

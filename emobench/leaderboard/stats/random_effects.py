@@ -29,12 +29,18 @@ seeds are: e = 1.25 (alpha / 5 %)^(0.45 / df), at least 0.55. It then rejects at
 the items' degrees of freedom are that number less 1. With the values of `series.linearise`, at most 5.2 % of true
 nulls are rejected, down to 10 items of which one has most of the weight; with I - 1 up to 10 %.
 
-**Skewness.** Where items differ to one side, t is skewed to the other. Johnson's series, made monotone by Hall
-(*Journal of the Royal Statistical Society B* 54, 1992), corrects it by the skewness r of the mean, which is the items'
-third cumulant / (I^2 standard_error^3): t' = t + r t^2 / 3 + r^2 t^3 / 27 + r / 6. Of heavy tails r is itself
-uncertain, so that t' alone would reject up to 10 % there. A test of two rows asks for both beyond the critical value:
-p is the larger of both, and the interval holds what either does not reject. The interval of one row, which decides
-nothing, stays symmetric.
+**Skewness.** Where items differ to one side, t is skewed to the other: a sample without the rare large items has a mean
+too far from them, and too small a standard error. Johnson's series, made monotone by Hall (*Journal of the Royal
+Statistical Society B* 54, 1992), corrects it by the skewness r of the mean, the items' third cumulant / (I^2
+standard_error^3): t' = t + r t^2 / 3 + r^2 t^3 / 27 + r / 6. A sample shows less skewness than there is, the less the
+fewer its items are. So the estimate times 1.4 + 150 / I^2 is taken for a limit R of r, and an effect away from the long
+side of the items counts by the smallest t' of any r from 0 to R; an effect towards it counts by t. Where the estimate
+is 0.5 or more, as if fewer than four items differed from the others, an effect away from the long side that t alone
+would call significant is undetermined. The interval holds what the test does not reject. The interval of one row, which
+decides nothing, stays symmetric.
+
+**Items that all differ alike.** If a few items in a hundred change, many samples of 60 have none of them: all their
+items are alike but for the residuals, and nothing tells how items vary. `alike` finds such samples.
 
 `tests/benchmarks/evidence/null_comparisons.py` simulates all of this.
 """
@@ -49,7 +55,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from emobench.leaderboard.schema.entry import ROUNDING
-from emobench.leaderboard.stats.distributions import chi_square_quantile, t_below, t_noncentrality, t_quantile
+from emobench.leaderboard.stats.distributions import (
+    chi_square_quantile,
+    f_quantile,
+    t_below,
+    t_noncentrality,
+    t_quantile,
+)
 from emobench.leaderboard.stats.thresholds import ALPHA, POWER
 
 Array: TypeAlias = np.ndarray
@@ -57,21 +69,24 @@ Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
 Part: TypeAlias = tuple[float, float]
 """A variance and its degrees of freedom."""
 
-ASSURANCE = 0.8
-"""The share of experiments in which what is called detectable is so."""
+MOST_SKEWNESS = 0.5
+"""From this skewness of a mean on, an effect away from the long side is undetermined. k items of many alone: k^-0.5."""
 EXPONENT, LEAST_EXPONENT = 1.25, 0.55
 SMALLEST_P = 1e-100  # beyond it the t quantiles of a few degrees of freedom overflow
 SAME_SEEDS = "the seeds of either side do not differ (one step, or nothing random), so that no noise can be estimated"
 SAME_AMOUNT = "every seed differs by the same amount, so that no noise can be estimated"
+ALIKE = "all examples differ by about the same amount: they do not show how examples vary"
+SKEWED = "few examples differ much more than the others, to the other side: there are too few to tell the mean"
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The variance of a mean, as parts, the randomness that it covers, and the mean's own skewness."""
+    """The variance of a mean, as parts, the randomness that it covers, the mean's own skewness, and a limit of that."""
 
     parts: tuple[Part, ...]
     of: Randomness
     skewness: float = 0.0
+    skewness_limit: float = 0.0
 
     @property
     def standard_error(self) -> float:
@@ -91,9 +106,8 @@ class Uncertainty:
         return lowest + (highest - lowest) * (scarce / (scarce + plenty)) ** exponent(alpha, df)
 
     def p_value(self, effect: float) -> float:
-        """Return the two-sided p of an effect against 0: the alpha whose critical value t and t' both reach."""
-        t = effect / self.standard_error
-        t = min(abs(t), abs(self._corrected(t)))
+        """Return the two-sided p of an effect against 0: the alpha whose critical value it reaches."""
+        t = self._least(effect / self.standard_error)
         if t == 0:
             return 1.0
         if len(self.parts) == 1:
@@ -108,33 +122,55 @@ class Uncertainty:
         return math.exp(high)
 
     def interval(self, effect: float) -> tuple[float, float]:
-        """Return the 95 % interval around an effect: what t or t' does not reject."""
+        """Return the 95 % interval around an effect: the true values that the test does not reject."""
         t = self.critical()
-        highest, lowest = max(t, self._uncorrected(t)), min(-t, self._uncorrected(-t))
-        return effect - highest * self.standard_error, effect - lowest * self.standard_error
+        towards, away = t * self.standard_error, self._away(t) * self.standard_error
+        below, above = (towards, away) if self.skewness_limit > 0 else (away, towards)
+        return effect - below, effect + above
 
-    def _corrected(self, t: float) -> float:
-        """Return t' of a t."""
-        r = self.skewness
-        return t + r * t**2 / 3 + r**2 * t**3 / 27 + r / 6
+    def hidden(self, effect: float) -> bool:
+        """Return whether t calls an effect significant that unseen items of the long side could undo."""
+        away = effect * self.skewness < 0 and abs(self.skewness) >= MOST_SKEWNESS
+        return away and abs(effect) > self.critical() * self.standard_error
 
-    def _uncorrected(self, corrected: float) -> float:
-        """Return the t of a t'."""
-        r = self.skewness
-        return 3 / r * (math.cbrt(1 + r * (corrected - r / 6)) - 1) if r else corrected
+    def _least(self, t: float) -> float:
+        """Return the smallest absolute t' of any skewness up to the limit, 0 where one turns the sign."""
+        if t * self.skewness_limit >= 0:
+            return abs(t)
+        size = abs(t)
+        turning = 13.5 * (size**2 / 3 + 1 / 6) / size**3
+        r = min(abs(self.skewness_limit), turning)
+        return max(size - r * size**2 / 3 + r**2 * size**3 / 27 - r / 6, 0.0)
+
+    def _away(self, least: float) -> float:
+        """Return the absolute t, away from the long side, of which `_least` is this much."""
+        if not self.skewness_limit:
+            return least
+        sign = -math.copysign(1, self.skewness_limit)
+        low, high = least, 4 * least + 2  # of any skewness, t' is more than (|t| - 1) / 4
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._least(sign * middle) < least else (low, middle)
+        return high
 
     @property
     def detectable(self) -> float:
-        """A true difference that a two-sided 5 % test of this size detects with a power of 80 % or more.
+        """The true difference that a two-sided 5 % test of this size detects with a power of 80 %: an estimate.
 
-        The standard error is estimated, with 3 seeds from two degrees of freedom: taken as it is, the value was too
-        small in two experiments of three. So it is the upper 80 % limit of the standard error, times the noncentrality
-        at which a t test has this power. It was then large enough in 78 to 88 % of experiments (simulated, with 3 seeds
-        or more and any share of items).
+        It is too large in half of all experiments, and too small in the others. Skewness is not in it.
         """
-        upper = Uncertainty(_upper(self.parts), self.of)
-        needed = upper._between(lambda df: t_noncentrality(df, POWER, -t_quantile(df, ALPHA / 2)))
-        return needed * upper.standard_error
+        return self.detectable_limit(0.5)
+
+    @property
+    def detectable_ci95(self) -> tuple[float, float]:
+        """The 95 % interval of `detectable`: with 3 seeds, the standard error has two degrees of freedom."""
+        return self.detectable_limit(ALPHA / 2), self.detectable_limit(1 - ALPHA / 2)
+
+    def detectable_limit(self, confidence: float) -> float:
+        """Return an upper limit of `detectable`: that of the standard error, times the noncentrality that t needs."""
+        limit = Uncertainty(_limit(self.parts, confidence), self.of)
+        needed = limit._between(lambda df: t_noncentrality(df, POWER, -t_quantile(df, ALPHA / 2)))
+        return needed * limit.standard_error
 
 
 def exponent(alpha: float, df: float) -> float:
@@ -142,14 +178,14 @@ def exponent(alpha: float, df: float) -> float:
     return max(LEAST_EXPONENT, EXPONENT * min(1.0, alpha / ALPHA) ** (0.45 / df))
 
 
-def _upper(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return parts whose sum is an upper limit of the true variance, with the confidence ASSURANCE.
+def _limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
+    """Return parts whose sum is an upper limit of the true variance; a confidence of 0.5 gives its median estimate.
 
     The modified large-sample limit of a sum of variances: the sum of the estimates and the root of the squared
     distances of each one's own chi-square limit (Graybill & Wang, *JASA* 75, 1980); each part takes its share of that.
     """
-    beyond = [variance * (df / chi_square_quantile(df, ASSURANCE) - 1) for variance, df in parts]
-    root = math.hypot(*beyond)
+    beyond = [variance * (df / chi_square_quantile(df, confidence) - 1) for variance, df in parts]
+    root = math.copysign(math.hypot(*beyond), sum(beyond))
     return tuple(
         (variance + own**2 / root if root else variance, df) for (variance, df), own in zip(parts, beyond, strict=True)
     )
@@ -193,9 +229,11 @@ def unpaired_seeds(a_S: Array, b_S: Array) -> Uncertainty | None:
     return _uncertain((_welch(a_S, b_S),), "seeds", a_S, b_S)
 
 
-def over_items(values_I: Array, effective: float | None = None) -> Uncertainty | None:
+def over_items(values_I: Array, effective: float | None = None, *, skewed: bool = True) -> Uncertainty | None:
+    """Return the uncertainty of the mean of I items; `effective` and `skewed` are those of `crossed`."""
     freedom = _freedom(len(values_I) if effective is None else effective)
-    return _uncertain(((float(values_I.var(ddof=1)) / len(values_I), freedom),), "items", values_I)
+    part = float(values_I.var(ddof=1)) / len(values_I), freedom
+    return _uncertain((part,), "items", values_I, item_means=[values_I] if skewed else ())
 
 
 def over_seeds(values_S: Array) -> Uncertainty | None:
@@ -220,6 +258,35 @@ def _spread_of_seeds(values_S: Array, of_tasks: Sequence[Array]) -> float:
     """Return the standard deviation over seeds of a score, or what theirs of single items leave in it if it is more."""
     residuals = [math.sqrt(float(values_SI.var(axis=0, ddof=1).mean()) / values_SI.shape[1]) for values_SI in of_tasks]
     return max([float(values_S.std(ddof=1)), *residuals])
+
+
+def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -> bool:
+    """Return whether the items of every task differ by the same amount, which unseen ones could undo.
+
+    They do where neither their differences nor the values of a side vary beyond the residuals (F test, 5 %), and the
+    difference is larger than a residual's standard deviation. With I items a share of 1 - 0.05^(1 / I) may well be
+    unseen; `reach` is the largest difference that an item can have.
+    """
+    return all(_alike(left_SI, right_SI, reach, paired=paired) for left_SI, right_SI in items)
+
+
+def _alike(left_SI: Array, right_SI: Array, reach: float, *, paired: bool) -> bool:
+    count = left_SI.shape[1]
+    effect, unseen = abs(float(left_SI.mean() - right_SI.mean())), 1 - ALPHA ** (1 / count)
+    if effect > reach * unseen / (1 - unseen) or _vary(left_SI) or _vary(right_SI):
+        return False
+    samples = [left_SI - right_SI] if paired else [left_SI, -right_SI]
+    residual = sum(_mean_squares(values_SI)[1] for values_SI in samples)
+    return effect > math.sqrt(residual) and not _vary(*samples)
+
+
+def _vary(*samples: Array) -> bool:
+    """Return whether items vary, in the sum of the samples' means, more than the residuals make them."""
+    count, fewest = samples[0].shape[1], min(map(len, samples))
+    of_residuals = sum(_mean_squares(values_SI)[1] / len(values_SI) for values_SI in samples)
+    mean_I = np.sum([values_SI.mean(0) for values_SI in samples], axis=0)
+    limit = f_quantile(count - 1, (count - 1) * (fewest - 1), 1 - ALPHA)
+    return float(mean_I.var(ddof=1)) > limit * of_residuals
 
 
 def items_variance(values_SI: Array) -> float:
@@ -272,5 +339,10 @@ def _uncertain(
     variance = sum(variance for variance, _ in parts)
     if variance <= rounding:
         return None
-    third = sum(map(_third_cumulant, item_means)) / max(len(item_means), 1) ** 3
-    return Uncertainty(parts, of, third / variance**1.5)
+    tasks = max(len(item_means), 1)
+    thirds = [_third_cumulant(mean_I) / tasks**3 for mean_I in item_means]
+    limits = [(1.4 + 150 / len(mean_I) ** 2) * third for mean_I, third in zip(item_means, thirds, strict=True)]
+    # The seeds' part may be near zero by chance; items with their residuals are the least variance that there is.
+    least = sum(float(mean_I.var(ddof=1)) / len(mean_I) for mean_I in item_means) / tasks**2
+    cubed = max(variance, least) ** 1.5
+    return Uncertainty(parts, of, sum(thirds) / cubed, sum(limits) / cubed)

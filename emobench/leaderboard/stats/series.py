@@ -42,7 +42,8 @@ class Series:
 
     `values` maps seed to score; the key None is that of a row without seeds (a `pretrained` model), whose one value
     counts for every seed of its rival. `examples` maps the same seeds to the values of sampling units, or is None where
-    they are not available. `of_examples`: the score is one of examples, so that their noise belongs to it.
+    they are not available. `of_examples`: the score is one of examples, so that their noise belongs to it. `reach` is
+    the largest difference that an item can have: 1 of fractions, and 0 of pseudo-values, which are no values of items.
     """
 
     values: Mapping[int | None, float]
@@ -53,6 +54,7 @@ class Series:
     of_examples: bool = False
     no_replicates: str | None = None
     """Why the seeds are no replicates, so that no verdict may rest on them."""
+    reach: float = math.inf
 
     @functools.cached_property
     def linearised(self) -> Mapping[int | None, Array]:
@@ -118,6 +120,7 @@ class Series:
             log_scale=summary.unit == "perplexity" and (not examples or is_log(examples[0], summary.values[0])),
             flags=summary.flags,
             of_examples=bool(examples) or summary.units is not None or summary.ci95_of in ("items", "seeds and items"),
+            reach=_reach(summary, examples or ()),
         )
 
     @classmethod
@@ -137,6 +140,14 @@ class Series:
         found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
         found = replace(found, no_replicates=no_replicates(entry, metric))
         return replace(found, of_examples=True) if _has_unlike_items(metric, summary) else found
+
+
+def _reach(summary: MetricSummary, examples: Sequence[Examples]) -> float:
+    pairs = list(zip(examples, summary.values, strict=False))
+    means = all(math.isclose(weighted_mean(e), value, rel_tol=1e-3, abs_tol=1e-6) for e, value in pairs)
+    if not means and not all(is_log(e, value) for e, value in pairs):
+        return 0.0
+    return 1.0 if summary.unit == "fraction" else math.inf
 
 
 def mean(values: Sequence[float], *, log: bool) -> float:

@@ -119,7 +119,7 @@ def _uncertainty(scores: Sequence[Score], items: _Items | str | None) -> tuple[U
         if len(scores) > 1:
             found = random_effects.crossed(items.values_SI, effective=[items.effective], skewed=False)
         else:
-            found = random_effects.over_items(items.values_SI[0], items.effective)
+            found = random_effects.over_items(items.values_SI[0], items.effective, skewed=False)
         return found, None if found else "all values are equal, so that no spread can be estimated"
     if len(scores) < 2:
         return None, "one seed, and no per-example results"

@@ -62,7 +62,7 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
         return None
     delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
     effect = float(delta_I.mean())
-    found = over_items(delta_I, min(effective(left), effective(right)))
+    found = over_items(delta_I, min(effective(left), effective(right)), skewed=False)
     if is_right_or_wrong(left) and is_right_or_wrong(right):
         only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
         test, p = mcnemar.NAME, mcnemar.mcnemar_mid_p(only_a, only_b)

@@ -11,8 +11,9 @@ of it are estimates, a chi-square on 2 degrees of freedom and one on 999. Metric
   means, as it was before there were families.
 - **found**: by gains in MAUVE as the EMO paper's (10, 5, 5, 3.5, 3.8 and 9.9 points), with 1 point of noise of each
   seed and of texts, the share of each gain that is called better.
-- **detectable**: the share of experiments whose "detectable" has a power of 80 % or more at the true noise, and the
-  power at its median; before, it was the estimated standard error times the sum of both t quantiles.
+- **detectable**: the difference that is found with a power of 80 % at the true noise, the median of "detectable" over
+  experiments, and the share of its 95 % intervals that hold the true one; before, "detectable" was the upper 80 % limit
+  of the standard error times the noncentrality of a t test.
 
 The tests are those of `emobench.leaderboard`: critical values of `Uncertainty`, families of `emobench.tasks.families`.
 """
@@ -166,7 +167,7 @@ def found(condition: Condition, draws: int, seed: int) -> dict[str, list[float]]
 
 
 def detectable(condition: Condition, draws: int, seed: int) -> dict[str, float]:
-    """Return in which share of experiments "detectable" has its power, and the power at its median; before, and now."""
+    """Return the detectable difference, by simulation, and what experiments estimate: before, and now."""
     rng, s = np.random.default_rng(seed), condition.seeds
     parts = (2 * condition.seed_sd**2 / s, condition.item_sd**2)
     estimates_PD = [v * rng.chisquare(df, draws) / df for v, df in zip(parts, (s - 1, TEXTS - 1), strict=True)]
@@ -183,12 +184,14 @@ def detectable(condition: Condition, draws: int, seed: int) -> dict[str, float]:
         low, high = (low, middle) if power(middle) >= POWER else (middle, high)
     pairs = list(zip(*estimates_PD, strict=True))[:4000]
     some = [Uncertainty(((a, s - 1), (b, TEXTS - 1)), "seeds and items") for a, b in pairs]
-    before = np.array([(u.critical() + u.critical(2 * (1 - POWER))) * u.standard_error for u in some])
-    now = np.array([u.detectable for u in some])
+    # What was shown before was the upper limit with a confidence of 80 %.
+    before, now = (np.array([u.detectable_limit(confidence) for u in some]) for confidence in (POWER, 0.5))
+    limits_2D = np.transpose([u.detectable_ci95 for u in some])
     told = {"true": round(high, 3)}
     for name, values in (("before", before), ("now", now)):
-        told |= {f"{name}: holds": round(float(np.mean(values >= high)), 3)}
-        told |= {f"{name}: power at the median": round(power(float(np.median(values))), 3)}
+        median = float(np.median(values))
+        told |= {f"{name}: median": round(median, 3), f"{name}: power at the median": round(power(median), 3)}
+    told["now: covered"] = round(float(np.mean((limits_2D[0] <= high) & (high <= limits_2D[1]))), 3)
     return told
 
 

@@ -20,6 +20,7 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.result_files import compare_files, names_results, read_evaluation
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.random_effects import over_items
 
 STAMP = "2026-01-01T00-00-00"
 N = 200
@@ -102,13 +103,27 @@ def test_accuracies_have_the_p_of_mcnemar_in_statsmodels_and_of_scipy(pair: list
     assert found["b/acc"].verdict == "tied"
 
 
-def test_scores_have_the_p_and_interval_of_scipys_paired_t(pair: list[str]) -> None:
+def corrected_p(delta_I: np.ndarray) -> float:
+    """Return the largest p of Hall's corrected t over a grid of skewnesses up to its limit."""
+    items, error = len(delta_I), stats.sem(delta_I)
+    t, skewness = delta_I.mean() / error, stats.kstat(delta_I, 3) / items**2 / error**3
+    r = np.linspace(0, (1.4 + 150 / items**2) * skewness, 20_001)
+    corrected = t + r * t**2 / 3 + r**2 * t**3 / 27 + r / 6
+    return float(2 * stats.t.sf(np.abs(corrected).min(), items - 1))
+
+
+def test_scores_have_the_p_and_interval_of_a_paired_t_corrected_for_skewness(pair: list[str]) -> None:
     found = by_metric(compare_files(pair)[0])
     for task in ("a", "b"):
-        expected = stats.ttest_rel(*paired(pair, task, "score"))
+        ours, theirs = paired(pair, task, "score")
         contrast = found[f"{task}/score"]
-        assert contrast.p == pytest.approx(expected.pvalue, rel=1e-9)
-        assert contrast.ci95 == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
+        assert contrast.p == pytest.approx(corrected_p(ours - theirs), rel=1e-4)
+        low, high = contrast.ci95 or (0, 0)
+        assert [corrected_p(ours - theirs - end) for end in (low, high)] == pytest.approx([0.05, 0.05], rel=1e-3)
+        plain = stats.ttest_rel(ours, theirs)
+        assert contrast.p >= plain.pvalue * (1 - 1e-9)
+        assert plain.confidence_interval().low >= low - 1e-9
+        assert plain.confidence_interval().high <= high + 1e-9
         assert contrast.test == "paired t test"
 
 
@@ -124,10 +139,9 @@ def test_a_document_that_is_stored_32_times_is_one_unit(tmp_path: Path) -> None:
     found = by_metric(compare_files(folders)[0])
     for task in ("a", "b"):
         means = [values.reshape(30, 32).mean(1) for values in paired(folders, task, "acc")]
-        expected = stats.ttest_rel(*means)
         contrast = found[f"{task}/acc"]
         assert contrast.items == 30
-        assert contrast.p == pytest.approx(expected.pvalue, rel=1e-6)
+        assert contrast.p == pytest.approx(corrected_p(means[0] - means[1]), rel=1e-4)
         assert contrast.effect == pytest.approx((means[0] - means[1]).mean())
 
 
@@ -230,7 +244,7 @@ def test_files_that_lm_eval_wrote(results_files: list[Path]) -> None:
     only = [int((a > b).sum()) for a, b in ((ours, theirs), (theirs, ours))]
     assert contrasts["tiny_two/acc"].p == pytest.approx(stats.binomtest(only[0], sum(only)).pvalue)
     nats = [of[:, 0] for of in paired([str(path.parent) for path in results_files], "tiny_ppl", "word_perplexity")]
-    assert contrasts["tiny_ppl/word_perplexity"].p == pytest.approx(stats.ttest_rel(*nats).pvalue, rel=1e-6)
+    assert contrasts["tiny_ppl/word_perplexity"].p == pytest.approx(corrected_p(nats[0] - nats[1]), rel=1e-4)
 
 
 def log(path: Path, model: str, right: str, **changes: Any) -> str:
@@ -274,7 +288,7 @@ def test_the_epochs_of_a_sample_are_one_unit(tmp_path: Path) -> None:
     files = [log(tmp_path / f"{i}.json", f"m{i}", text, epochs=3) for i, text in enumerate(texts)]
     (contrast,) = compare_files(files)[0].contrasts
     means = [np.array([letter == "C" for letter in text]).reshape(20, 3).mean(axis=1) for text in texts]
-    assert (contrast.items, contrast.p) == (20, pytest.approx(stats.ttest_rel(*means).pvalue))
+    assert (contrast.items, contrast.p) == (20, pytest.approx(corrected_p(means[0] - means[1]), rel=1e-4))
 
 
 def test_samples_with_one_input_are_one_unit_whatever_their_targets(tmp_path: Path) -> None:
@@ -284,7 +298,7 @@ def test_samples_with_one_input_are_one_unit_whatever_their_targets(tmp_path: Pa
     (contrast,) = compare_files(files)[0].contrasts
     # 3 samples of each input, 2 epochs of each sample
     means = [np.array([c == "C" for c in text]).reshape(3, 20, 2).mean(axis=(0, 2)) for text in texts]
-    assert (contrast.items, contrast.p) == (20, pytest.approx(stats.ttest_rel(*means).pvalue))
+    assert (contrast.items, contrast.p) == (20, pytest.approx(corrected_p(means[0] - means[1]), rel=1e-4))
 
 
 @pytest.mark.parametrize(
@@ -385,3 +399,19 @@ def test_the_command(pair: list[str], command: Callable[..., Any], tmp_path: Pat
     assert "emo is no result file" in refused.err
     assert command("compare", *pair, "--across-bases").code == 2
     assert command("compare", *pair, "--metric", "nothing").code == 2
+
+
+@pytest.mark.parametrize("items", [10, 60, 300])
+def test_lognormal_differences_are_not_called_different(items: int) -> None:
+    """Differences whose true mean is 0: the paired t test rejects 28 % of 10, and 11 % of 300."""
+    rng = np.random.default_rng(items)
+    counted = {"plain": 0, "ours": 0}
+    for _ in range(400):
+        delta_I = rng.lognormal(0, 1.5, items) - math.exp(1.5**2 / 2)
+        noise = over_items(delta_I)
+        assert noise is not None
+        effect = float(delta_I.mean())
+        counted["ours"] += noise.p_value(effect) < 0.05 and not noise.hidden(effect)
+        counted["plain"] += stats.ttest_1samp(delta_I, 0).pvalue < 0.05
+    assert counted["plain"] >= 0.08 * 400
+    assert counted["ours"] <= 0.07 * 400

@@ -174,7 +174,7 @@ def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs
     assert trec.p_holm == trec.p
     assert (sst2.tests, trec.tests) == (3, 1)
     (line, *_) = compared([comparison])[0][0].lines
-    assert (line.verdict, line.p, line.interval != "–") == ("undetermined [1]", ".001", True)
+    assert (line.verdict, line.p, line.interval != "–") == ("undetermined [1]", ".003", True)
 
 
 def test_a_missing_task_leaves_no_mean(make_entry: Callable[..., Entry], runs: Path) -> None:

@@ -66,7 +66,7 @@ def test_p_and_interval_agree() -> None:
     seen = set()
     for shift in np.linspace(0, 0.6, 40):
         found = difference(
-            series(scores(sample(rng, 3, 50, 0, 0.5) + shift)), series(scores(sample(rng, 3, 50, 0, 0.5)))
+            series(scores(sample(rng, 3, 100, 0, 0.5) + shift)), series(scores(sample(rng, 3, 100, 0, 0.5)))
         )
         assert found is not None
         excludes = not found.ci95[0] <= 0 <= found.ci95[1]

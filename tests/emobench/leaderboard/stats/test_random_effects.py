@@ -10,7 +10,7 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.power import TTestPower
 
-from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_seeds, unpaired
+from emobench.leaderboard.stats.random_effects import Uncertainty, alike, crossed, over_items, unpaired
 
 
 def sample(rng: np.random.Generator, seeds: int, items: int, seed_sd: float, item_sd: float) -> np.ndarray:
@@ -71,13 +71,16 @@ def test_the_mean_over_tasks_counts_the_items_of_each_task() -> None:
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_what_is_called_detectable_has_its_power_in_four_of_five_experiments(seeds: int) -> None:
-    """Against the exact power of the paired t test (statsmodels) at the true spread, 1."""
+def test_the_median_of_detectable_is_the_true_one(seeds: int) -> None:
+    """Against the exact power of the paired t test (statsmodels) at the true spread, 1; its interval covers."""
     rng = np.random.default_rng(seeds)
     least = TTestPower().solve_power(nobs=seeds, alpha=0.05, power=0.8)
     assert TTestPower().power(least, seeds, 0.05) == pytest.approx(0.8)
-    found = [over_seeds(rng.normal(0, 1, seeds)) for _ in range(2000)]
-    assert np.mean([u.detectable >= least for u in found if u]) == pytest.approx(0.8, abs=0.03)
+    found = [u for _ in range(2000) if (u := over_items(rng.normal(0, 1, seeds), skewed=False))]
+    assert np.median([u.detectable for u in found]) == pytest.approx(least, rel=0.05)
+    low, high = np.transpose([u.detectable_ci95 for u in found])
+    assert np.mean((low <= least) & (least <= high)) == pytest.approx(0.95, abs=0.015)
+    assert np.mean(low > least) == pytest.approx(0.025, abs=0.01)
 
 
 @pytest.mark.parametrize(("seed_sd", "items"), [(0.3, 20), (0.1, 200), (0.03, 200)])
@@ -90,7 +93,112 @@ def test_it_is_so_with_items_too(seed_sd: float, items: int) -> None:
     effects = np.linspace(0, 8 * errors.mean(), 400)
     power = np.array([np.mean(np.abs(means + effect) / errors > limits) for effect in effects])
     least = effects[np.argmax(power >= 0.8)]
-    assert np.mean([u.detectable >= least for u in found]) >= 0.77
+    assert np.median([u.detectable for u in found]) == pytest.approx(least, rel=0.1)
+    low, high = np.transpose([u.detectable_ci95 for u in found])
+    assert 0.93 <= np.mean((low <= least) & (least <= high)) <= 0.99
+
+
+def least_corrected(t: float, limit: float) -> float:
+    """Return the smallest |t'| of a t away from the long side, over a fine grid of skewnesses up to the limit."""
+    r = np.linspace(0, limit, 20_001)
+    corrected = -abs(t) + r * t**2 / 3 - r**2 * abs(t) ** 3 / 27 + r / 6
+    return max(0.0, -float(corrected.max()))
+
+
+@pytest.mark.parametrize("skewness", [0.0, 0.05, 0.2, 0.45, 0.8, 3.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_effect_away_from_the_long_side_counts_by_the_smallest_corrected_t(skewness: float, sign: int) -> None:
+    found = Uncertainty(((4.0, 12),), "items", skewness_limit=sign * skewness)
+    for t in (0.3, 1.0, 2.5, 5.0, 12.0):
+        away = least_corrected(t, skewness)
+        assert found.p_value(-sign * 2 * t) == pytest.approx(2 * stats.t.sf(away, 12), rel=1e-3)
+        assert found.p_value(sign * 2 * t) == pytest.approx(2 * stats.t.sf(t, 12), rel=1e-6)
+        low, high = found.interval(-sign * 2 * t)
+        assert (low <= 0 <= high) == (found.p_value(-sign * 2 * t) >= 0.05)
+    low, high = found.interval(1.0)
+    # At the ends of the interval p is 5 %.
+    for true in (low, high):
+        assert found.p_value(1.0 - true) == pytest.approx(0.05, rel=1e-5)
+
+
+def test_an_effect_that_unseen_items_could_undo() -> None:
+    t = float(stats.t.ppf(0.975, 12))
+    for skewness, effect, hidden in [
+        (0.5, -1.01 * t, True),
+        (0.5, -0.99 * t, False),
+        (0.5, 1.01 * t, False),
+        (-0.5, 1.01 * t, True),
+        (0.49, -1.01 * t, False),
+    ]:
+        assert Uncertainty(((1.0, 12),), "items", skewness).hidden(effect) == hidden
+
+
+def skewness(values_I: np.ndarray) -> float:
+    """Return the skewness of a mean of I items, by scipy's unbiased estimates."""
+    return stats.kstat(values_I, 3) / len(values_I) ** 2 / (values_I.var(ddof=1) / len(values_I)) ** 1.5
+
+
+def test_the_skewness_of_a_mean() -> None:
+    rng = np.random.default_rng(31)
+    values_I = rng.exponential(1, 25)
+    found = over_items(values_I)
+    assert found is not None
+    assert found.skewness == pytest.approx(skewness(values_I))
+    assert found.skewness_limit == pytest.approx((1.4 + 150 / 25**2) * skewness(values_I))
+    symmetric = over_items(values_I, skewed=False)
+    assert symmetric is not None
+    assert (symmetric.skewness, symmetric.skewness_limit) == (0, 0)
+    # Seeds add variance, and no skewness.
+    values_SI = values_I + np.array([[-1.0], [0.0], [1.0]])
+    seeded = crossed(values_SI)
+    assert seeded is not None
+    variance = 1 / 3 + values_I.var(ddof=1) / 25
+    assert seeded.standard_error**2 == pytest.approx(variance)
+    assert seeded.skewness == pytest.approx(found.skewness * (values_I.var(ddof=1) / 25 / variance) ** 1.5)
+    alone = unpaired((values_SI, np.zeros((3, 25))))
+    assert alone is not None
+    assert alone.skewness == pytest.approx(seeded.skewness)
+
+
+def test_the_skewness_of_a_mean_over_tasks() -> None:
+    """The third cumulant of a mean of K independent means is the sum of theirs by K cubed."""
+    rng = np.random.default_rng(32)
+    tasks = [rng.exponential(1, items) + np.zeros((3, 1)) + rng.normal(0, 0.01, (3, 1)) for items in (20, 30, 50)]
+    found = crossed(*tasks)
+    assert found is not None
+    thirds = [stats.kstat(t[0], 3) / t.shape[1] ** 2 / 27 for t in tasks]
+    assert found.skewness == pytest.approx(sum(thirds) / found.standard_error**3)
+    limits = [(1.4 + 150 / t.shape[1] ** 2) * third for t, third in zip(tasks, thirds, strict=True)]
+    assert found.skewness_limit == pytest.approx(sum(limits) / found.standard_error**3)
+
+
+def test_seeds_that_are_close_by_chance_make_no_skewness() -> None:
+    """Answers that vary with the seed alone: the variance for the skewness is at least that of the items' means."""
+    rng = np.random.default_rng(33)
+    values_SI = (rng.random((3, 100)) < 0.9).astype(float)
+    values_SI -= values_SI.mean(1)[:, None]  # the seeds' part is nothing
+    values_SI[:, 0] += np.array([-1e-3, 0, 1e-3])
+    found = crossed(values_SI)
+    assert found is not None
+    assert abs(found.skewness) <= 1.05 * abs(skewness(values_SI.mean(0)))
+
+
+def test_items_that_are_all_alike() -> None:
+    rng = np.random.default_rng(34)
+    flat, varied = rng.normal(0, 0.1, (3, 60)), rng.normal(0, 0.1, (3, 60)) + rng.normal(0, 1, 60)
+    for paired in (True, False):
+        assert alike([(flat + 0.3, flat[::-1])], np.inf, paired=paired)
+        assert not alike([(flat + 0.1, flat[::-1])], np.inf, paired=paired)  # no more than the residuals
+        assert not alike([(varied + 0.3, flat)], np.inf, paired=paired)
+        assert not alike([(flat, varied + 0.3)], np.inf, paired=paired)
+        assert not alike([(varied + 0.3, varied[::-1])], np.inf, paired=paired)
+        assert not alike([(flat + 0.3, flat[::-1]), (varied, flat)], np.inf, paired=paired)
+        # Of 60 items 4.9 % may be unseen; if they differ by 1 the other way they undo .051 and no more.
+        share = 1 - 0.05 ** (1 / 60)
+        small = flat / 10
+        assert alike([(small + 0.99 * share / (1 - share), small[::-1])], 1.0, paired=paired)
+        assert not alike([(small + 1.05 * share / (1 - share), small[::-1])], 1.0, paired=paired)
+        assert not alike([(flat + 0.3, flat[::-1])], 0.0, paired=paired)
 
 
 def test_the_parts_are_those_of_a_two_way_analysis_of_variance() -> None:
