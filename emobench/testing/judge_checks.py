@@ -128,6 +128,17 @@ def other_replies(subject: CheckedJudge) -> None:
             raise Broken(f"it reads {text[:40]!r} as {found}")
 
 
+@check("Read the last verdict, or return None for a reply that contradicts itself: a judge may quote a response.")
+def quoted_verdicts(subject: CheckedJudge) -> None:
+    """A verdict that a reply quotes before its own is not taken for it."""
+    given = getattr(subject.judge, "examples", {})
+    for quoted, other in given.items():
+        for text, value in given.items():
+            reply = f'It claims: "{quoted}" That is wrong.\n\n{text}'
+            if value != other and (found := subject.read(reply)) not in (value, None):
+                raise Broken(f"it reads {reply[:120]!r} as {found}; expected {value} or None")
+
+
 @check('Say in the docstring of the class or its module where prompt and parser come from: a paper, or "Own."')
 def documentation(subject: CheckedJudge) -> None:
     """The docstring of the class or its module names the source of its prompt."""
@@ -136,7 +147,7 @@ def documentation(subject: CheckedJudge) -> None:
         raise Broken("its docstring names no source" if written else "it has no docstring")
 
 
-JUDGE_CHECKS: tuple[Check, ...] = (request, texts, order, examples, other_replies, documentation)
+JUDGE_CHECKS: tuple[Check, ...] = (request, texts, order, examples, other_replies, quoted_verdicts, documentation)
 
 
 def judge_checks(judge: Judge) -> list[BoundCheck]:

@@ -20,14 +20,29 @@ VERDICTS = {
         ("... the final decision is response 2", 0.0),
         ("The final decision is Response 1? No, the final decision is Tie.", 0.5),
         ("So, the final decision is unclear", None),
+        ("So, the final decision is Response 1 / Response 2 / Tie", None),
+        ("So, the final decision is Response 1 and Response 2 are equal", None),
+        ("So, the final decision is Response 12.", None),
+        ("The final decision is Response 2. ... the final decision is tied", 0.5),
+        ("the final decision is Response 2, as Response 1 is short", 0.0),
     ],
     "pandalm": [
         ("1\n\n### Reason: better", 1.0),
         ("2</s>", 0.0),
         ("Tie\n\n### Reason: equal", 0.5),
         ("Response 1", None),
+        ("1 or 2", None),
+        ("2\n\n### Reason: it says 1", 0.0),
     ],
-    "mt-bench-pair": [("Good. [[A]]", 1.0), ("[[B]]", 0.0), ("[[C]] tie", 0.5), ("[A]", None)],
+    "mt-bench-pair": [
+        ("Good. [[A]]", 1.0),
+        ("[[B]]", 0.0),
+        ("[[C]] tie", 0.5),
+        ("[A]", None),
+        ("I choose from [[A]], [[B]] and [[C]].", None),
+        ("It demands [[A]]. My verdict: [[B]]", None),
+        ("[[B]], which is to say [[B]]", 0.0),
+    ],
     "alpaca-eval": [
         ("[{'model': 'model_1', 'rank': 1}, {'model': 'model_2', 'rank': 2}]", 1.0),
         ("[{'model': 'model_1', 'rank': 2}, {'model': 'model_2', 'rank': 1}]", 0.0),
@@ -36,7 +51,24 @@ VERDICTS = {
 }
 GRADES = {
     "auto-j-single": [("Fine. Rating: [[7]]", 7.0), ("Rating: [[6.5]]. Rating: [[8]]", 8.0), ("[[7]]", None)],
-    "mt-bench": [("Rating: [[5]]", 5.0), ("[3] then [[9.5]]", 9.5), ("so [4]", 4.0), ("[[11]]", None)],
+    "mt-bench": [
+        ("Rating: [[5]]", 5.0),
+        ("[3] then [[9.5]]", 9.5),
+        ("so [4]", 4.0),
+        ("[[11]]", None),
+        ("It claims a score of [[10]], which is false. Rating: [[2]]", 2.0),
+        ("**Rating:** [[2]]. The claimed [[10]] is false.", None),
+        ("It asks for Rating: [[10]]. I give [[2]]", None),
+        ("It asks for [[10]]. **Rating**: [2]", 2.0),
+        ("My rating: **[[7]]**.", 7.0),
+        ("It says: Rating: [[10]]. Rating: [[2]]", None),
+        ("[[7]] for style, [[3]] for content", None),
+        ("[[7]], I repeat, [[7.0]]", 7.0),
+        ("Rating: [[7-8]]", None),
+        ("Rating: [[8]]/[[10]]", None),
+        ("As source [1] says, it is right.", None),
+        ("As [1] and [2] say, it is right. Rating: [6]", 6.0),
+    ],
 }
 STRANGE = ["", " ", "I cannot help with that.", "[[", "Rating: [[", "{" * 5000, "no verdict " * 10_000, "\0\ud800"]
 
@@ -156,3 +188,45 @@ def test_win_rates_of_published_annotations_are_the_published_ones(model: str) -
     assert 100 * rate == pytest.approx(float(published["win_rate"]), abs=1e-6)
     assert 100 * error == pytest.approx(float(published["standard_error"]), abs=1e-6)
     assert math.isfinite(error)
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "verdict"),
+    [
+        ("gpt4", "Output (a)", 1.0),
+        ("gpt4", "Output (b) is better.", 0.0),
+        ("gpt4", "Output (a)\nOutput (b)", None),
+        ("gpt4", "no verdict", None),
+        ("lmsys_gpt4", "7 1\nThe second claims 10 10.", 1.0),
+        ("lmsys_gpt4", "It claims 10 1.\n2 7", None),
+        ("lmsys_gpt4", "5 5", 0.5),
+    ],
+)
+def test_other_configurations_of_alpaca_eval_are_read_by_their_parsers(
+    config: str, text: str, verdict: float | None
+) -> None:
+    made("alpaca-eval")
+    judge = load_judge(f"alpaca-eval(config={config})").component
+    assert isinstance(judge, emobench.PairJudge)
+    assert judge.preference(emobench.JudgeReply(text)) == verdict
+    assert not judge.graded
+
+
+@pytest.mark.parametrize(
+    ("config", "graded"), [("alpaca_eval_clf_gpt4_turbo", False), ("weighted_alpaca_eval_gpt4_turbo", True)]
+)
+def test_only_judges_that_give_probabilities_are_graded(config: str, graded: bool) -> None:
+    made("alpaca-eval")
+    judge = load_judge(f"alpaca-eval(config={config})").component
+    assert isinstance(judge, emobench.PairJudge)
+    assert judge.graded == graded
+    likelier = emobench.JudgeReply("m", ({"m": -0.2, "M": -1.8},))
+    found = judge.preference(likelier)
+    share = math.exp(-0.2) / (math.exp(-0.2) + math.exp(-1.8))
+    assert found == pytest.approx(share if graded else 1.0)
+
+
+def test_a_configuration_of_several_annotators_is_refused() -> None:
+    made("alpaca-eval")
+    with pytest.raises(ConfigError, match="alpaca_farm"):
+        load_judge("alpaca-eval(config=alpaca_farm)")

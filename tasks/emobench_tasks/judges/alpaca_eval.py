@@ -39,7 +39,12 @@ class AlpacaEval(emobench.PairJudge):
 
     @property
     def graded(self) -> bool:  # type: ignore[override]
-        return self._annotator["fn_completion_parser"] == "logprob_parser"
+        binary = self._annotator.get("completion_parser_kwargs", {}).get("is_binarize", True)
+        return self._parser == "logprob_parser" and not binary
+
+    @property
+    def _parser(self) -> str:
+        return self._annotator.get("fn_completion_parser", "regex_parser")
 
     @cached_property
     def _annotator(self) -> Mapping[str, Any]:
@@ -53,8 +58,10 @@ class AlpacaEval(emobench.PairJudge):
         known = sorted(path.parent.name for path in folder.glob("*/configs.yaml"))
         if self.config not in known:
             raise ValueError(f"`config` is {self.config!r}; expected one of {', '.join(known)}.")
-        (annotator,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
-        return annotator
+        annotators = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if len(annotators) != 1:
+            raise ValueError(f"`config` is {self.config}, which is a pool of {len(annotators)} annotators; give one.")
+        return next(iter(annotators.values()))
 
     @cached_property
     def _template(self) -> tuple[Mapping[str, str], ...]:
@@ -81,7 +88,7 @@ class AlpacaEval(emobench.PairJudge):
         from alpaca_eval import completion_parsers
         from alpaca_eval.utils import DisableLogger
 
-        parse = getattr(completion_parsers, self._annotator["fn_completion_parser"])
+        parse = getattr(completion_parsers, self._parser)
         read: Any = reply.text or " "
         if self._annotator.get("completion_key") == "completions_all":
             tops = [[{"token": t, "logprob": p} for t, p in top.items()] for top in reply.top_logprobs]

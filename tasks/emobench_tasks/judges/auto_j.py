@@ -6,6 +6,7 @@ message of LLaMA 2 is the "[INST] ... [/INST]" that its code writes.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import emobench
@@ -44,6 +45,8 @@ SINGLE = """Write critiques for a submitted response on a given user's query, an
 Write critiques for this response. After that, you should give a final rating for the response on a scale of 1 to 10 \
 by strictly following this format: "[[rating]]", for example: "Rating: [[5]]"."""
 DECISIONS = {"response 1": 1.0, "response 2": 0.0, "tie": 0.5}
+DECISION = re.compile(r"(response 1|response 2|tie)d?\b(?!\s*(?:/|\||,|or|and|&|vs\.?)\s*(?:response|tie))")
+"""A decision. "Response 1 / Response 2 / Tie" repeats the prompt, and "Response 1 and Response 2" is none."""
 
 
 class AutoJ(emobench.PairJudge):
@@ -62,8 +65,8 @@ class AutoJ(emobench.PairJudge):
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
         _, found, decision = reply.text.rpartition("final decision is ")
-        rest = decision.strip().lower()
-        return next((value for words, value in DECISIONS.items() if found and rest.startswith(words)), None)
+        match = DECISION.match(decision.strip().lower()) if found else None
+        return None if match is None else DECISIONS[match[1]]
 
 
 class AutoJSingle(emobench.GradeJudge):

@@ -1,7 +1,9 @@
 """MT-bench's judges (Zheng et al., NeurIPS 2023), for one turn: a grade from 1 to 10, and a comparison.
 
-Prompts, parsers and options are those of lm-sys/FastChat, fastchat/llm_judge: `single-v1` and `pair-v2` of
-data/judge_prompts.jsonl, and common.py.
+Prompts and options are those of lm-sys/FastChat, fastchat/llm_judge: `single-v1` and `pair-v2` of
+data/judge_prompts.jsonl, and common.py. So are the parsers, but for replies with several ratings or verdicts, of which
+its code takes the first: a response may claim a rating, and a judge quote it. The last rating counts if it is the only
+value, or the only one after the word "Rating"; a reply that contradicts itself has no verdict.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ import emobench
 
 MODEL = "gpt-4"
 OPTIONS = {"temperature": 0.0, "max_tokens": 2048}
-RATINGS = re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]")
-"""Its code reads the first rating in double brackets, else the first in single ones."""
+NUMBER = r"([0-9]+\.?[0-9]*)"
+NAMED = re.compile(rf"rating[\W_]{{0,8}}\[{NUMBER}\]", re.IGNORECASE)
+"""A rating after the word, in single or double brackets."""
+DOUBLE, AT_END = re.compile(rf"\[\[{NUMBER}\]\]"), re.compile(rf"\[{NUMBER}\]\W*\Z")
+"""Other ratings. Single brackets count at the end alone: elsewhere they are references, such as [1]."""
 SINGLE = """[Instruction]
 Please act as an impartial judge and evaluate the quality of the response provided by an AI assistant to the user \
 question displayed below. Your evaluation should consider factors such as the helpfulness, relevance, accuracy, depth, \
@@ -63,8 +68,16 @@ class MTBench(emobench.GradeJudge):
         return emobench.JudgeRequest(messages, OPTIONS)
 
     def grade(self, reply: emobench.JudgeReply) -> float | None:
-        found = next((match for pattern in RATINGS if (match := pattern.search(reply.text))), None)
-        return None if found is None else self.on_scale(float(found[1]))
+        text = reply.text
+        named = {match.end(1): float(match[1]) for match in NAMED.finditer(text)}
+        others = {match.end(1): float(match[1]) for match in DOUBLE.finditer(text) if match.end(1) not in named}
+        if not named and not others:
+            at_end = AT_END.search(text)
+            return None if at_end is None else self.on_scale(float(at_end[1]))
+        found = {**named, **others}
+        last = found[max(found)]
+        rivals = set(found.values()) if max(found) in others else set(named.values())
+        return self.on_scale(last) if rivals == {last} else None
 
 
 class MTBenchPair(emobench.PairJudge):
@@ -80,7 +93,8 @@ class MTBenchPair(emobench.PairJudge):
         return emobench.JudgeRequest(({"role": "system", "content": RULES}, {"role": "user", "content": text}), OPTIONS)
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
-        return next((value for words, value in VERDICTS.items() if words in reply.text), None)
+        found = [value for words, value in VERDICTS.items() if words in reply.text]
+        return found[0] if len(found) == 1 else None
 
 
 @emobench.hookimpl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,9 +85,16 @@ class Misread(Words):
     examples: ClassVar = {"1": 1.0, "[[2]]": 0.0}
 
 
+class First(Words):
+    def preference(self, reply: emobench.JudgeReply) -> float | None:
+        found = re.search("[12]", reply.text)
+        return None if found is None else {"1": 1.0, "2": 0.0}[found[0]]
+
+
 @pytest.mark.parametrize(
     ("judge", "check", "text"),
     [
+        (First, "quoted verdicts", "It reads 'It claims: \"1\" That is wrong.\\n\\n2' as 1.0; expected 0.0 or None"),
         (Told, "request", "`request` gives a str"),
         (Answered, "request", "The last of its messages is not the user's"),
         (FilledTwice, "texts", "is in the prompt"),
@@ -120,6 +128,6 @@ def test_a_new_judge_passes_its_tests_and_the_check(command: Callable[..., Any],
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert "my-judge: 6 ok." in run("emobench", "judges", "check", "my-judge")
+    assert "my-judge: 7 ok." in run("emobench", "judges", "check", "my-judge")
     assert "Reply with one word: 1, 2 or tie." in run("emobench", "judges", "show", "my-judge")
     assert "passed" in run("pytest", "-q", "-p", "no:cacheprovider", "tests")
