@@ -64,6 +64,80 @@ def test_the_metrics_are_those_of_the_package_on_the_same_file(
     assert 100 * ours["length_controlled_minimal"] == pytest.approx(smallest["length_controlled_winrate"], abs=1e-6)
 
 
+def changed(path: Path, rows: list[Any]) -> Path:
+    path.write_text(json.dumps(rows))
+    return path
+
+
+@pytest.mark.parametrize("preference", [3, -1, 0.5, 2.5, None, float("nan"), float("inf"), 10**30])
+def test_a_row_without_a_preference_is_dropped_as_in_the_package(
+    preference: Any, command: Callable[..., Any], annotated: Path, tmp_path: Path
+) -> None:
+    from alpaca_eval.metrics import get_winrate
+
+    rows = json.loads(annotated.read_text())[:60]
+    rows[7]["preference"] = preference
+    (ours,) = command("judges", "score", changed(tmp_path / "x.json", rows), "--offline", "--json").ok().json
+    theirs = get_winrate(
+        [
+            {"preference": preference if preference in (3, -1, 0.5, 2.5) else float("nan")},
+            *({"preference": row["preference"]} for place, row in enumerate(rows) if place != 7),
+        ]
+    )
+    assert ours["count"] == theirs["n_total"] == 59
+    assert 100 * ours["win_rate"] == pytest.approx(theirs["win_rate"], abs=1e-9)
+    assert 100 * ours["standard_error"] == pytest.approx(theirs["standard_error"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "texts"),
+    [
+        ({"preference": "2"}, ["row 8", "`preference`", '"2"']),
+        ({"preference": True}, ["row 8", "`preference`", "true"]),
+        ({"preference": [2]}, ["row 8", "`preference`", "[2]"]),
+        ({"output_2": None}, ["row 8", "`output_2`", "null"]),
+        ({"output_1": 3}, ["row 8", "`output_1`", "3"]),
+        ({"instruction": "4"}, ["row 8", "row 5"]),
+        ({"generator_2": "other"}, ["`generator_2`", "mine", "other"]),
+        ({"generator_1": "gpt4"}, ["`generator_1`", "gpt4", "text_davinci_003"]),
+    ],
+)
+def test_rows_that_are_no_annotations_of_one_model_are_refused(
+    change: dict[str, Any], texts: list[str], command: Callable[..., Any], annotated: Path, tmp_path: Path
+) -> None:
+    rows = json.loads(annotated.read_text())[:60]
+    rows[7] |= change
+    command("judges", "score", changed(tmp_path / "x.json", rows), "--offline").refused(*texts)
+
+
+@pytest.mark.parametrize("preferences", [[2] * 20, [1] * 20, [1, 2, 1, 2], [1, 2, 1, 2, None, 3]])
+def test_where_there_is_nothing_to_fit_there_is_no_rate_at_equal_lengths(
+    preferences: list[Any], command: Callable[..., Any], annotated: Path, tmp_path: Path
+) -> None:
+    rows = json.loads(annotated.read_text())[: len(preferences)]
+    given = [{**row, "preference": preference} for row, preference in zip(rows, preferences, strict=True)]
+    (ours,) = command("judges", "score", changed(tmp_path / "x.json", given), "--offline", "--json").ok().json
+    assert ours["length_controlled_minimal"] is None
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
+def test_annotations_are_aligned_by_instruction(command: Callable[..., Any], gamed: Path, tmp_path: Path) -> None:
+    lines = (SHARED / "alpaca-7b.annotations.jsonl").read_text().splitlines()
+    found = []
+    for order in (lines, random.Random(0).sample(lines, len(lines)), lines[::-1]):
+        (tmp_path / "x.jsonl").write_text("\n".join(order))
+        given = ("judges", "score", tmp_path / "x.jsonl", "--data-dir", gamed, "--offline", "--json")
+        found.append(command(*given).ok().json[0]["length_controlled"])
+    assert found[0] is not None
+    assert found == [found[0]] * 3
+    other = json.dumps({**json.loads(lines[0]), "instruction": "another one"})
+    for rows, known in (([other, *lines[1:]], 804), (lines[1:], 804), ([*lines, other], 805)):
+        (tmp_path / "x.jsonl").write_text("\n".join(rows))
+        ours = command("judges", "score", tmp_path / "x.jsonl", "--data-dir", gamed, "--offline", "--json").ok().json[0]
+        assert ours["length_controlled"] is None
+        assert f"{len(rows)} annotations, of {known} of these" in ours["missing"]
+
+
 def test_what_is_missing_is_said_in_a_sentence(command: Callable[..., Any], annotated: Path, tmp_path: Path) -> None:
     found = command("judges", "score", annotated, "--offline").ok().out
     assert "Put it in DIR/df_gamed.csv and give --data-dir DIR." in " ".join(found.split())
