@@ -233,3 +233,32 @@ def test_commands_that_do_not_train_are_refused_under_torchrun(
     done = command("evaluate", "--suite", "lm-quick")
     assert done.code == 2
     assert "only `emobench run` and `emobench train` train under it" in done.err
+
+
+def test_ddp_trains_where_a_process_has_no_row_of_the_last_batch(small_data: Path, tmp_path: Path) -> None:
+    """With a vocabulary of 8,192; of 17 and 25 blocks, an epoch's last batch of 8 holds one."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    words = sorted(
+        {word for row in (small_data / "wikitext2.train.jsonl").open() for word in row.split('"')[3].split()}
+    )
+    words = ["<unk>", *words, *(f"w{place}" for place in range(8191 - len(words)))]
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    model = tmp_path / "model"
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<unk>").save_pretrained(model)
+    sizes = {"n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    GPT2LMHeadModel(GPT2Config(vocab_size=8192, **sizes, **still)).save_pretrained(model)
+    places = ("--model", str(model), "--data-dir", str(small_data), "--offline", "--device", "cpu")
+    settings = ("recipe.max_length=16", "recipe.batch=8", "recipe.epochs=2", "recipe.learning_rate=1e-4")
+    words = ["train", "--objective", "emo", *places, *(word for setting in settings for word in ("--set", setting))]
+    for blocks in (17, 25):
+        given = [*words, "--set", f"recipe.max_tokens={16 * blocks}"]
+        one = trained_by(given, tmp_path / f"one-{blocks}")
+        two = trained_by(given, tmp_path / f"two-{blocks}", "--launch", "ddp", "--processes", "2")
+        assert [line["step"] for line in log_of(one) if "loss" in line] == [*range(1, 2 * -(-blocks // 8) + 1)]
+        assert_same(two, one, "DDP")
