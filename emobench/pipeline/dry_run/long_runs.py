@@ -13,7 +13,10 @@ from emobench.pipeline.planning.request import Request
 
 LONG = 4 * 3600.0
 """Seconds of a run on a CPU that has to be asked for: far more than the suites for CPUs take (minutes), less than a
-night, and small beside the days of a model that was meant for a GPU; the estimate may be off by a factor of three."""
+night, and small beside the days of a model that was meant for a GPU."""
+
+UNCERTAIN = 2
+"""The factor by which an estimate may be too long or too short: a run is long if it is so at the least."""
 
 ROUGH = 4
 """What a rough count may be short of an exact one, about: it decides alone where it is this far below `LONG`."""
@@ -44,20 +47,21 @@ def require_short(request: Request, outline_of: OutlineOf) -> None:
     except UserError:
         return
     # Almost every run on a CPU is short, and is not to wait for its corpus to be tokenized once more than it needs.
-    if rough > LONG / ROUGH and (advice := _advice(request, outline_of(request), outline_of)):
+    if rough > UNCERTAIN * LONG / ROUGH and (advice := _advice(request, outline_of(request), outline_of)):
         raise ConfigError(f"{advice} Add --dry-run to see each stage.")
 
 
 def too_long(here: float, on_gpu: float | None, less: str, *, asked: bool, unknown: int = 0) -> str | None:
-    """Return the advice for a run that takes `here` seconds on the CPU; None where that is not long.
+    """Return the advice for a run that takes about `here` seconds on the CPU; None where that may not be long.
 
     `on_gpu`: seconds on a GPU, where they are known. `asked`: the CPU was given by its name, so that the run starts.
     """
-    if here <= LONG:
+    if here <= UNCERTAIN * LONG:
         return None
     least = f", not counting {unknown} stages whose size is not known" if unknown else ""
     gpu = "" if on_gpu is None else f"; on one H100-class GPU about {duration(on_gpu)}"
-    times = f"about {duration(here)} on this machine's CPU{least}{gpu}"
+    most = duration(here * UNCERTAIN)
+    times = f"about {duration(here)} ({duration(here / UNCERTAIN)} to {most}) on this machine's CPU{least}{gpu}"
     if asked:
         return f"Long: this takes {times}. For a GPU give --device cuda; for less work, {less}."
     return (
@@ -68,7 +72,7 @@ def too_long(here: float, on_gpu: float | None, less: str, *, asked: bool, unkno
 
 def _advice(request: Request, outline: Outline, outline_of: OutlineOf) -> str | None:
     totals = outline.totals()
-    if totals.time <= LONG:
+    if totals.time <= UNCERTAIN * LONG:
         return None
     elsewhere = outline_of(replace(request, device="cuda"), exact=False).totals().time
     stages = {line.stage for line in outline.lines}

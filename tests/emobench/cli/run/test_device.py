@@ -53,7 +53,7 @@ def test_the_signature_command_does_not_start_on_a_cpu_by_itself(command: Callab
     done = command(*SIGNATURE)
     assert done.code == 2
     # 141M tokens at 4 N operations of training, and 16.7M at 2 N: 3.8e18 + 2.3e17, at half of 50 GFLOP/s.
-    assert "about 5.1 years on this machine's CPU" in done.err
+    assert "about 5.1 years (2.6 years to 10.2 years) on this machine's CPU" in done.err
     assert "this machine's CPU; on one H100-class GPU about 5." in done.err
     for said in (
         "--device cpu to run it here",
@@ -81,7 +81,7 @@ def test_its_dry_run_says_the_same_and_succeeds(command: Callable[..., Any]) -> 
 
 def test_the_cpu_in_so_many_words_is_only_told(command: Callable[..., Any]) -> None:
     told = command(*SIGNATURE, "--device", "cpu", "--dry-run")
-    assert told.out.partition("\n\n")[2].startswith("Long: this takes about 5.1 years on this machine's CPU")
+    assert told.out.partition("\n\n")[2].startswith("Long: this takes about 5.1 years (2.6 years")
     command(*SIGNATURE, "--device", "cpu", "--offline").refused("is not in the local hub cache")
 
 
