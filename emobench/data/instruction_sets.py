@@ -136,6 +136,13 @@ def local_conversations(corpus: str, split: str, data_dirs: Sequence[Path]) -> P
     return next((file for file in files if is_file(file)), None)
 
 
+def documented_rows(corpus: str) -> int | None:
+    """Return how many conversations of a set are trained on by its data card, if no prompt is there twice."""
+    source = CONVERSATIONS.get(corpus)
+    rows = None if source is None else source.splits["train"].rows
+    return None if rows is None else rows - _held_out(rows)
+
+
 def source_of(corpus: str) -> CorpusSource | None:
     """Return the source on the hub of a corpus of conversations: a known name, or "owner/name" with its parts."""
     if corpus in CONVERSATIONS:
@@ -208,5 +215,10 @@ def _part(found: list[Conversation], origin: str, *, held_out: bool) -> list[Con
             f"{origin} has {len(prompts)} prompt; expected two at least, of which one is held out for validation, or a "
             "file of the validation split beside it."
         )
-    held = set(prompts[: min(MOST_HELD_OUT, math.ceil(len(prompts) / HELD_OUT))])
+    held = set(prompts[: _held_out(len(prompts))])
     return [conversation for conversation, key in zip(found, keys, strict=True) if (key in held) == held_out]
+
+
+def _held_out(prompts: int) -> int:
+    """Return how many prompts are held out of a set without a validation split."""
+    return min(MOST_HELD_OUT, math.ceil(prompts / HELD_OUT))

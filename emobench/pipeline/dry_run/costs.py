@@ -15,7 +15,7 @@ from emobench.pipeline.planning import estimate
 from emobench.pipeline.planning.base_model import AbsentModel
 from emobench.pipeline.planning.estimate import H100, Machine, ModelSize, this_machine
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.ingredients import corpus_bytes, size_of
+from emobench.pipeline.planning.ingredients import corpus_bytes, corpus_rows, size_of
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.stages.stage import Stages
@@ -42,6 +42,8 @@ class Effort:
 
     seconds: float | None
     memory_bytes: int | None
+    accumulation: int | None = None
+    """Micro-batches of a step, where those of the recipe do not fit the memory of the GPU."""
 
 
 class Timed(Protocol):
@@ -90,14 +92,22 @@ class Costs:
         if self._timed is not None and (timed := self._timed.training(planned, tokens)) is not None:
             return timed
         costs = EXPECTED_COST in getattr(planned.objective.objective, "needs", ())
-        memory = round(estimate.training_memory(self.size, recipe, costs=costs))
+        memory = estimate.training_memory(self.size, recipe, costs=costs)
+        parts = recipe
+        # As `in_what_fits` does on a GPU whose memory is used up. A CPU's system would end the process.
+        while self._plan.request.device.startswith("cuda") and memory > self.machine.memory:
+            smaller = parts.in_less_memory()
+            if smaller is None:
+                break
+            parts, memory = smaller, estimate.training_memory(self.size, smaller, costs=costs)
+        accumulation = None if parts == recipe else parts.accumulation
         if tokens is None:
-            return Effort(None, memory)
+            return Effort(None, round(memory), accumulation)
         operations = estimate.training_operations(
             self.size, tokens, lora=recipe.adapters is not None, checkpointing=recipe.gradient_checkpointing
         )
         rate = self.machine.rate(estimate.computes_in(recipe)) * self.machine.training
-        return Effort(operations / rate, memory)
+        return Effort(operations / rate, round(memory), accumulation)
 
     def tokens(self, planned: PlannedTask) -> Cost:
         """Return the examples and tokens of an evaluation, as its kind counts them."""
@@ -163,12 +173,17 @@ class Costs:
     def _rough(self, planned: PlannedTraining) -> Amount:
         """Count by the bytes of the texts, or by those that are documented."""
         recipe, texts = planned.recipe, planned.texts.get("train")
-        size = corpus_bytes(recipe.corpus, "train") if texts is None else sum(len(t.encode()) for t in texts.texts)
-        if size is None and recipe.max_tokens is None:
+        if texts is None:
+            size, count = corpus_bytes(recipe.corpus, "train"), corpus_rows(recipe.corpus)
+        else:
+            size, count = sum(len(text.encode()) for text in texts.texts), len(texts.texts)
+        if size is not None:
+            tokens = int(size / self._bytes_per_token)
+        elif recipe.max_tokens is not None:
+            tokens, count = recipe.max_tokens, None
+        else:
             return Amount(None, None, rough=True)
-        there = float("inf") if size is None else size / self._bytes_per_token
-        tokens, steps = estimate.blocks_and_steps(recipe, int(min(there, recipe.max_tokens or there)))
-        return Amount(tokens, steps, rough=True)
+        return Amount(*estimate.tokens_and_steps(recipe, tokens, count), rough=True)
 
     @property
     def _bytes_per_token(self) -> float:

@@ -33,7 +33,7 @@ def grouped(outline: Outline) -> list[StageLine]:
 
 def _key(line: StageLine, several: bool) -> tuple[str, ...]:
     """Return what the lines of a group share."""
-    if line.stage == "download":
+    if line.stage in ("download", "missing"):
         small = line.group and line.download_bytes is not None and line.download_bytes < SMALL
         return (line.stage, "" if small else line.what)
     if line.stage == "embed":
@@ -111,6 +111,7 @@ def _swept(objectives: Sequence[str]) -> str:
 
 GROUPED: dict[str, Callable[[Sequence[StageLine]], StageLine]] = {
     "download": _downloads,
+    "missing": _downloads,
     "embed": _embeddings,
     "train": _runs,
     "evaluate": _runs,

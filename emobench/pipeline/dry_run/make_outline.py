@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from emobench.pipeline.dry_run.costs import Costs, Timed
 from emobench.pipeline.dry_run.outline import (
+    ABSENT,
     DONE,
     TO_DO,
     Outline,
@@ -30,8 +31,6 @@ from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 from emobench.training.recipe import steps_at_rate_0
-
-OFFLINE = "With --offline the run would stop: what is to be downloaded is not here."
 
 
 @dataclass
@@ -63,11 +62,12 @@ def make_outline(
     asked = [(row.asked, run) for row in plan.rows for run in row.runs]
     evaluations = [writer.evaluation(label, run.seed, planned) for label, run in asked for planned in run.tasks()]
     runs = [writer.training(label, planned) for label, run in asked for planned in run.trainings()] + evaluations
-    downloads = [_download(download) for download in plan.ingredients.downloads.values()]
+    downloads = [_download(download, request.offline) for download in plan.ingredients.downloads.values()]
     lines = [*downloads, *writer.embeddings(_state_of(evaluations)), *writer.pretraining(_state_of(runs)), *runs]
     title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
-    ahead = [*plan.ingredients.unusable.values(), *([OFFLINE] if request.offline and downloads else [])]
-    ahead += plan.warnings()
+    ahead = [*plan.ingredients.unusable.values(), *plan.warnings()]
+    if request.offline and downloads:
+        ahead.insert(0, _would_stop(list(plan.ingredients.downloads.values())))
     return Outline(title, tuple(lines), costs.machine, tuple(_assumptions(plan, costs, found)), tuple(ahead))
 
 
@@ -86,12 +86,23 @@ def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:
     return replace(whole, lines=kept, ahead=(*whole.ahead, advice))
 
 
-def _download(download: Download) -> StageLine:
+def _would_stop(missing: Sequence[Download]) -> str:
+    """Return that a run stops at once, and what it lacks."""
+    one = len(missing) == 1
+    shown = ", ".join(download.what for download in missing[:3]) + (" ..." if missing[3:] else "")
+    return (
+        f"With --offline this run would stop: {len(missing)} download{'' if one else 's'} {'is' if one else 'are'} "
+        f"missing ({shown}). Drop --offline, or give local files (--data-dir DIR, --model FOLDER)."
+    )
+
+
+def _download(download: Download, offline: bool) -> StageLine:
     size = "size not known" if download.size is None else gigabytes(download.size)
     kind, _, name = download.what.rpartition("data set " if download.what.startswith("data set ") else "corpus ")
     group = "" if kind or name == download.what else name
     what = f"{download.what} from {download.source}"
-    return StageLine(stage="download", what=what, amount=size, download_bytes=download.size, group=group)
+    stage, state = ("missing", ABSENT) if offline else ("download", TO_DO)
+    return StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size, group=group)
 
 
 def _state_of(lines: Sequence[StageLine]) -> str:
@@ -174,6 +185,7 @@ class _Writer:
             tokens=amount.tokens,
             steps=amount.steps,
             steps_at_rate_0=None if amount.steps is None else steps_at_rate_0(planned.recipe, amount.steps),
+            accumulation=effort.accumulation,
             seconds=effort.seconds,
             memory_bytes=effort.memory_bytes,
         )

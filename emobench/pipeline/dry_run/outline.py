@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from emobench.leaderboard.render.numbers import large
 from emobench.pipeline.planning.estimate import Machine, duration, gigabytes
 
-DONE, TO_DO = "finished", "to do"
-ORDER = ("download", "embed", "train", "sample", "evaluate")
+DONE, TO_DO, ABSENT = "finished", "to do", "not here"
+ORDER = ("missing", "download", "embed", "train", "sample", "evaluate")
 VERBS = {"train": "training", "embed": "embedding", "sample": "sampling", "evaluate": "evaluation"}
 
 
@@ -20,7 +20,7 @@ class StageLine:
     """
 
     stage: str
-    """download, embed, train, sample (a corpus) or evaluate."""
+    """download, missing (with --offline), embed, train, sample (a corpus) or evaluate."""
     what: str
     amount: str
     state: str = TO_DO
@@ -29,6 +29,8 @@ class StageLine:
     steps: int | None = None
     steps_at_rate_0: int | None = None
     """train: those of the steps whose learning rate is 0."""
+    accumulation: int | None = None
+    """train: micro-batches of a step, where those of the recipe do not fit the memory of the GPU."""
     seconds: float | None = None
     memory_bytes: int | None = None
     download_bytes: int | None = None
@@ -76,13 +78,17 @@ class Outline:
         """Return sums over what is to do."""
         left = [line for line in self.lines if line.state != DONE]
         return Totals(
-            download_bytes=sum(line.download_bytes or 0 for line in left),
+            download_bytes=sum(line.download_bytes or 0 for line in left if line.stage == "download"),
             memory_bytes=max((line.memory_bytes or 0 for line in left), default=0),
             tokens={stage: sum(line.tokens or 0 for line in left if line.stage == stage) for stage in VERBS},
             seconds={stage: sum(line.seconds or 0.0 for line in left if line.stage == stage) for stage in VERBS},
             requests=sum(line.requests or 0 for line in left),
             request_tokens=sum(line.request_tokens or 0 for line in left),
-            unknown=sum((line.download_bytes if line.stage == "download" else line.seconds) is None for line in left),
+            unknown=sum(
+                (line.download_bytes if line.stage == "download" else line.seconds) is None
+                for line in left
+                if line.stage != "missing"
+            ),
         )
 
     def notes(self) -> list[str]:
@@ -151,7 +157,8 @@ def training_words(line: StageLine, about: bool) -> str:
         return f"{count} target tokens, number of steps not known"
     rate_0 = f", {line.steps_at_rate_0:,} of them at a learning rate of 0" if line.steps_at_rate_0 else ""
     steps = "1 step" if line.steps == 1 else f"{'~' * about}{line.steps:,} steps"
-    return f"{count} target tokens, {steps}{rate_0}"
+    parts = f" of {line.accumulation} micro-batches, which fit the memory" if line.accumulation else ""
+    return f"{count} target tokens, {steps}{parts}{rate_0}"
 
 
 def evaluation_words(line: StageLine) -> str:

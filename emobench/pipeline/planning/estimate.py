@@ -89,19 +89,27 @@ def _memory(device: str) -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+PRODUCTS, MOST_PRODUCTS, LOOK = 5, 50, 0.5
+"""Products that are timed: at least, and at most; between these, as many as take `LOOK` seconds."""
+
+
 @functools.cache
 def _timed(device: str, precision: str) -> float:
-    """Time a matrix product for a moment: a look at what the device can do, not a benchmark."""
+    """Return operations a second of a matrix product: the best of several, as other programs only take time away.
+
+    A look at what the device can do, not a benchmark.
+    """
     import torch
 
     size = 4096 if device.startswith("cuda") else 768
     a = torch.randn(size, size, device=device, dtype=getattr(torch, precision))
     (a @ a).sum().item()  # loads libraries
-    began, products = time.monotonic(), 0
-    while products < 3 or time.monotonic() - began < 0.2:
+    times: list[float] = []
+    while len(times) < PRODUCTS or (sum(times) < LOOK and len(times) < MOST_PRODUCTS):
+        began = time.perf_counter()
         (a @ a).sum().item()
-        products += 1
-    return 2 * size**3 * products / (time.monotonic() - began)
+        times.append(time.perf_counter() - began)
+    return 2 * size**3 / min(times)
 
 
 def training_operations(size: ModelSize, tokens: int, *, lora: bool, checkpointing: bool = False) -> float:
@@ -158,11 +166,17 @@ def _head(size: ModelSize, tokens: int) -> int:
     return min(HEAD_CHUNK, 8 * tokens * size.vocabulary)
 
 
-def blocks_and_steps(recipe: Recipe, tokens: int) -> tuple[int, int]:
-    """Return the target tokens and steps of training on a corpus of `tokens` tokens, cut into blocks."""
-    rows = max(min(tokens, recipe.max_tokens or tokens) // recipe.max_length, 1)
-    targets = int(rows * (recipe.max_length - 1) * recipe.epochs)
-    return targets, total_steps(recipe, rows)
+def tokens_and_steps(recipe: Recipe, tokens: int, texts: int | None) -> tuple[int, int | None]:
+    """Return the target tokens, at most, and steps of training on a corpus of `tokens` tokens in `texts` texts.
+
+    The steps are None if each row is a text, and their number is not known.
+    """
+    used = min(tokens, recipe.max_tokens or tokens)
+    if recipe.packing == "rows":
+        rows = None if texts is None else max(round(texts * used / max(tokens, 1)), 1)
+        return int(used * recipe.epochs), None if rows is None else total_steps(recipe, rows)
+    rows = max(used // recipe.max_length, 1)
+    return int(rows * (recipe.max_length - 1) * recipe.epochs), total_steps(recipe, rows)
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,13 @@ from safetensors import safe_open
 
 from emobench.config import PRETRAINED
 from emobench.data.hub_corpus import hub_corpus
-from emobench.data.instruction_sets import Conversations, load_conversations, local_conversations, source_of
+from emobench.data.instruction_sets import (
+    Conversations,
+    documented_rows,
+    load_conversations,
+    local_conversations,
+    source_of,
+)
 from emobench.data.labelled import GENERATED, LabelledData, LabelledSource, load_labelled
 from emobench.data.rows import local_file
 from emobench.data.sources import CORPORA, SplitSource
@@ -266,6 +272,14 @@ def corpus_bytes(corpus: str, split: str) -> int | None:
     source = CORPORA.get(corpus) or source_of(corpus)
     part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
     return part.text_bytes if part else None
+
+
+def corpus_rows(corpus: str) -> int | None:
+    """Return the number of texts, or of conversations, in a corpus's training split that is known without them."""
+    source = CORPORA.get(corpus)
+    if source is None:
+        return documented_rows(corpus)
+    return source.splits["train"].rows if "train" in source.splits else None
 
 
 def _weights(folder: Path) -> int:

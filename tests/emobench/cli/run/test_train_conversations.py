@@ -26,9 +26,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def train(command: Callable[..., Any], byte_model: Path, answers: Path, tmp_path: Path) -> Callable[..., Any]:
     def run(*settings: str, model: Path = byte_model, objective: str = "emo", more: tuple[str, ...] = ()) -> Any:
-        sets = ["recipe.batch=8", "recipe.epochs=1", "recipe.max_length=512", *settings]
-        if not any(setting.startswith("corpus=") for setting in settings):
-            sets.append("corpus=own")
+        defaults = {"recipe.batch": "8", "recipe.epochs": "1", "recipe.max_length": "512", "corpus": "own"}
+        chosen = defaults | dict(setting.split("=", 1) for setting in settings)
+        sets = [f"{name}={value}" for name, value in chosen.items()]
         given = [word for setting in sets for word in ("--set", setting)]
         where = ("--data-dir", answers, "--runs", tmp_path / "runs", "--device", "cpu", "--offline", "--json")
         recipe = ("--recipe", "alpaca-gpt4", "--objective", objective, "--seed", 0)
@@ -49,6 +49,27 @@ def test_training_on_responses(packing: str, train: Callable[..., Any], tmp_path
     lengths = [len(" ".join(map(str, range(i)))) + 1 for i in range(1, 60)]
     assert sum(lengths) - 2 * max(lengths) <= summary["tokens"] < sum(lengths)
     assert done.json
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("recipe.packing=rows", "recipe.epochs=1.5", "recipe.accumulation=2"),
+        ("recipe.packing=rows", "recipe.epochs=2", "recipe.responses=last", "recipe.max_tokens=2000"),
+        ("recipe.packing=conversations", "recipe.batch=2", "recipe.epochs=1.3"),
+    ],
+)
+def test_a_dry_run_has_the_steps_of_the_training(
+    settings: tuple[str, ...], train: Callable[..., Any], tmp_path: Path
+) -> None:
+    (line,) = train(*settings, objective="mle", more=("--dry-run",)).ok().json["plan"]
+    train(*settings, objective="mle").ok()
+    (folder,) = (tmp_path / "runs" / "train").iterdir()
+    log = [json.loads(row) for row in (folder / "log.jsonl").read_text().splitlines()]
+    steps = [row for row in log if "grad_norm" in row]
+    assert line["steps"] == len(steps) == json.loads((folder / "training.json").read_text())["steps"]
+    assert line["steps_at_rate_0"] == sum(row["learning_rate"] == 0 for row in steps)
+    assert not line["amount"].startswith("~")
 
 
 def test_weights_of_the_data_are_another_training(

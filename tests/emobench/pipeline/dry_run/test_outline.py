@@ -17,7 +17,7 @@ from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
 from emobench.models import packaged
-from emobench.pipeline.dry_run.make_outline import OFFLINE, make_outline
+from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Silent
@@ -126,6 +126,51 @@ def test_what_is_too_large_for_one_gpu_is_said() -> None:
     assert [note.startswith("Warning: recipe continual-wikitext103 trains bfloat16") for note in lean.ahead] == [True]
 
 
+def test_a_row_of_an_instruction_recipe_is_a_conversation() -> None:
+    """Not a block of its maximal length: the steps are those of the Trainer on so many rows."""
+    for name, count in (("alpaca-gpt4", 52_002 - 500), ("open-platypus", 24_926 - 499)):
+        given = {"suite": None, "recipe": name}
+        (training,) = of(outline(**given), "train")
+        assert training.steps == 3 * -(-count // 128)
+        assert training.steps_at_rate_0 == 1
+        (shorter,) = of(outline("recipe.max_length=1024", **given), "train")
+        assert shorter.steps == training.steps
+    (unknown,) = of(outline(suite=None, recipe="evol-instruct-70k"), "train")
+    assert unknown.steps is None
+    assert unknown.amount.endswith("number of steps not known")
+
+
+def test_memory_is_that_of_the_micro_batches_that_fit() -> None:
+    """As the training does when a GPU's memory is used up; on a CPU, the system would end the process."""
+    given = {"suite": None, "recipe": "alpaca-gpt4"}
+    (training,) = of(outline("recipe.lora=true", **given), "train")
+    accumulation = training.accumulation
+    assert accumulation is not None
+    assert 128 % accumulation == 0
+    assert 27e9 < (training.memory_bytes or 0) <= 80e9
+    (twice,) = of(outline("recipe.lora=true", f"recipe.accumulation={accumulation // 2}", **given), "train")
+    assert twice.memory_bytes == training.memory_bytes
+    (same,) = of(outline("recipe.lora=true", f"recipe.accumulation={accumulation}", **given), "train")
+    assert (same.memory_bytes, same.accumulation) == (training.memory_bytes, None)
+    assert (same.steps, same.tokens) == (training.steps, training.tokens)
+    found = outline("recipe.lora=true", **given)
+    assert not any(note.startswith("Too large") for note in found.notes())
+    assert f" of {accumulation} micro-batches, which fit the memory" in training.amount
+
+
+def test_what_is_missing_offline_is_no_download() -> None:
+    """A run would stop, so that nothing is planned to be downloaded."""
+    online, offline = outline(), outline(offline=True)
+    assert of(offline, "download") == []
+    assert [line.what for line in of(offline, "missing")] == [line.what for line in of(online, "download")]
+    assert {line.state for line in of(offline, "missing")} == {"not here"}
+    assert offline.totals().download_bytes == 0
+    count = len(of(offline, "missing"))
+    assert offline.notes()[0].startswith(f"With --offline this run would stop: {count} downloads are missing (")
+    assert not any("to download" in note for note in offline.notes())
+    assert offline.totals().time == online.totals().time
+
+
 def test_a_model_of_unknown_size_has_amounts_and_no_times() -> None:
     found = outline(model="some-org/some-model")
     (training,) = of(found, "train")
@@ -193,12 +238,12 @@ def test_what_is_here_is_counted(byte_model: Path, small_data: Path, labelled: P
 
 def test_data_that_is_here_is_counted_where_other_data_is_not(byte_model: Path, labelled: Path) -> None:
     found = local(byte_model, labelled)
-    assert {line.what for line in of(found, "download")} == {
+    assert {line.what for line in of(found, "missing")} == {
         "corpus wikitext2 (train) from Salesforce/wikitext",
         "corpus wikitext2 (validation) from Salesforce/wikitext",
     }
     assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 30 examples"] * 2
-    assert {line.state for line in found.lines} == {TO_DO}
+    assert {line.state for line in found.lines} == {TO_DO, "not here"}
 
 
 def test_a_local_file_that_cannot_be_read_is_an_error(byte_model: Path, tmp_path: Path) -> None:
@@ -336,11 +381,6 @@ def test_an_encoder_in_a_folder_is_a_featurizer_of_its_own_size(byte_model: Path
     weights = sum(w.numel() for w in AutoModel.from_pretrained(encoder, local_files_only=True).parameters())
     mine = sum(w.numel() for w in AutoModel.from_pretrained(byte_model, local_files_only=True).parameters())
     assert (line.memory_bytes or 0) - (own.memory_bytes or 0) == pytest.approx(4 * (weights - mine), rel=1e-2)
-
-
-def test_what_is_not_here_stops_a_run_offline() -> None:
-    assert OFFLINE in outline("tasks=trec", offline=True).notes()
-    assert OFFLINE not in outline("tasks=trec").notes()
 
 
 def test_what_is_finished_is_not_in_the_totals() -> None:

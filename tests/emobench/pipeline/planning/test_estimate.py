@@ -8,15 +8,16 @@ import pytest
 
 from emobench.leaderboard.render.numbers import large
 from emobench.models.catalog import CATALOG
+from emobench.pipeline.planning import estimate
 from emobench.pipeline.planning.estimate import (
     H100,
     ModelSize,
-    blocks_and_steps,
     computes_in,
     duration,
     gigabytes,
     scoring_memory,
     scoring_operations,
+    tokens_and_steps,
     training_memory,
     training_operations,
 )
@@ -93,8 +94,44 @@ def test_without_autocast_a_training_computes_in_its_weights_precision() -> None
         (100, {"max_tokens": 4_000_000}, (255, 1)),
     ],
 )
-def test_blocks_and_steps(tokens: int, changes: dict[str, Any], expected: tuple[int, int]) -> None:
-    assert blocks_and_steps(recipe(**changes), tokens) == expected
+def test_tokens_and_steps_of_blocks(tokens: int, changes: dict[str, Any], expected: tuple[int, int]) -> None:
+    for texts in (None, 7):  # blocks are cut from all texts together
+        assert tokens_and_steps(recipe(**changes), tokens, texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("tokens", "texts", "changes", "expected"),
+    [
+        (10_000, 33, {}, (10_000, 3)),  # whatever max_length is
+        (10_000, 33, {"epochs": 1.5, "accumulation": 4}, (15_000, 5)),
+        (10_000, 33, {"max_tokens": 5_000}, (5_000, 1)),
+        (10_000, 33, {"max_tokens": 20_000}, (10_000, 3)),
+        (10_000, None, {}, (10_000, None)),
+        (10_000, 33, {"packing": "conversations"}, (39 * 255, 3)),
+    ],
+)
+def test_tokens_and_steps_of_rows(
+    tokens: int, texts: int | None, changes: dict[str, Any], expected: tuple[int, int | None]
+) -> None:
+    found = recipe(**{"packing": "rows", "template": "alpaca", **changes})
+    assert tokens_and_steps(found, tokens, texts) == expected
+
+
+def test_the_rate_of_a_device_is_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs take time away, and give none."""
+    clock, durations = [0.0], iter([0.4, 0.02, 0.3, 0.1, 0.2, 9.0])
+    calls = [0]
+
+    def now() -> float:
+        calls[0] += 1
+        if calls[0] % 2 == 0:
+            clock[0] += next(durations)
+        return clock[0]
+
+    monkeypatch.setattr(estimate.time, "perf_counter", now)
+    estimate._timed.cache_clear()
+    assert estimate._timed("cpu", "float32") == pytest.approx(2 * 768**3 / 0.02)
+    estimate._timed.cache_clear()
 
 
 def test_rates_are_those_of_the_data_sheet() -> None:
