@@ -24,7 +24,11 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.schema.run_files import find_file
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader
+from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.holm import holm
+from emobench.leaderboard.stats.series import effective
+from emobench.leaderboard.stats.thresholds import ALPHA
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.training.curves import read_curves
 
@@ -41,6 +45,7 @@ COLUMNS = {
 """Metric -> its heading, what its values are multiplied by, and decimals."""
 FAST = ("ppl_test", "mauve", "entropy", "rep_4")
 """Those that all conditions have."""
+MEANS = {"mauve": "MAUVE (%) ↑", "rouge1": "ROUGE-1 (%) ↑", "rouge2": "ROUGE-2 (%) ↑", "rougeL": "ROUGE-L (%) ↑"}
 BASE = {
     "learning_rate": 5e-5,
     "max_tokens": int(SETTINGS["recipe.max_tokens"]),
@@ -112,6 +117,26 @@ class Study:
         if candidate not in found or baseline not in found:
             return None
         return self._contrast(found[candidate], found[baseline], f"{cell[0]}/{metric}")
+
+    def mean_difference(self, metric: str) -> Difference:
+        """Return the difference of EMO's and MLE's means over the corpora, in the main conditions."""
+        series = SeriesReader(self._examples)
+        sides = []
+        for name in ("emo", "mle"):
+            entries = [(task, self.cells[main_cell(self, task)[0]][name]) for task in TASKS]
+            sides.append([row for task, entry in entries if (row := series(entry, f"{task}/{metric}"))])
+        found = compare_rows(*sides)
+        assert isinstance(found, Difference), found
+        return found
+
+    def documents(self, entry: Entry, metric: str) -> str:
+        """Return how many documents a score is of, and how many of equal weight they are worth where that is fewer."""
+        series = SeriesReader(self._examples)(entry, metric)
+        examples = None if series is None else next(iter((series.examples or {}).values()), None)
+        if examples is None:
+            return "–"
+        worth = round(effective(examples))
+        return f"{len(examples):,}" if worth > 0.95 * len(examples) else f"{len(examples):,}, worth {worth:,}"
 
     def answer_contrast(self, cell: tuple[str, str], task: str, baseline: str) -> Contrast | None:
         """Return the difference of EMO's accuracy, or None if one side was not measured."""
@@ -197,28 +222,54 @@ def main_table(study: Study) -> str:
         for name in ("pretrained", "mle", "emo"):
             if name in found:
                 values = (value(found[name], task, metric) for metric in FAST)
-                rows.append([CORPORA[task], f"{texts:,}", f"`{name}`", *values])
-    return table(["corpus", "texts", "objective", *(COLUMNS[metric][0] for metric in FAST)], rows)
+                documents = study.documents(found[name], f"{task}/mauve")
+                rows.append([CORPORA[task], f"{texts:,}", documents, f"`{name}`", *values])
+    return table(["corpus", "texts", "documents", "objective", *(COLUMNS[metric][0] for metric in FAST)], rows)
 
 
 def differences_table(study: Study) -> str:
     """Return EMO minus MLE in the main conditions, with the verdicts of `emobench compare`."""
     rows = []
     for task in TASKS:
-        for metric in ("mauve", "ppl_test"):
+        for metric, heading in {**MEANS, "ppl_test": COLUMNS["ppl_test"][0]}.items():
             one = study.contrast(main_cell(study, task)[0], metric)
             if one is not None:
-                rows.append([CORPORA[task], COLUMNS[metric][0], *_judged(one)])
-    return table(["corpus", "metric", "EMO minus MLE, 95 % interval", "p (Holm)", "detectable", "verdict"], rows)
+                rows.append([CORPORA[task], heading, *_judged(one)])
+    return table(["corpus", "metric", "EMO minus MLE, 95 % interval", "p", "detectable", "verdict"], rows)
+
+
+def endpoint_table(study: Study) -> str:
+    """Return EMO minus MLE of the mean over the corpora: of MAUVE, the primary endpoint, and of the three ROUGE.
+
+    p of MAUVE is that of one test; those of ROUGE are adjusted for three (Holm).
+    """
+    found = {metric: study.mean_difference(metric) for metric in MEANS}
+    p_values = [one.p for one in found.values()]
+    rows = []
+    for (metric, one), p in zip(found.items(), [p_values[0], *holm(p_values[1:])], strict=True):
+        assert one.ci95 is not None
+        low, high = one.ci95
+        verdict = "tied" if p > ALPHA else "better" if one.effect > 0 else "worse"
+        interval = f"{100 * one.effect:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+        rows.append([MEANS[metric], interval, _p(p), verdict])
+    return table(["mean over the three corpora", "EMO minus MLE, 95 % interval", "p", "verdict"], rows)
+
+
+def _p(p: float) -> str:
+    return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
 def _judged(one: Contrast) -> list[str]:
+    """Return the difference, p, what is detectable and the verdict; perplexities in percent, others in points."""
+    verdict = one.verdict or "–"
+    if one.p_holm is None or one.ci95 is None:
+        seeds = [f"{100 * math.expm1(test.effect):+.1f} %" for test in one.within]
+        return [f"{', '.join(seeds)} (each seed)", "–", "–", verdict]
     if one.log_scale:
-        seeds = [100 * math.expm1(test.effect) for test in one.within] or [100 * math.expm1(one.effect)]
-        return [", ".join(f"{value:+.1f} %" for value in seeds) + " (each seed)", "–", "–", one.verdict or "–"]
-    p = "–" if one.p_holm is None else f"{one.p_holm:.2f}"
-    detectable = "–" if one.detectable is None else f"{100 * one.detectable:.1f}"
-    return [difference(one), p, detectable, one.verdict or "–"]
+        effect, low, high, detectable = (100 * math.expm1(x) for x in (one.effect, *one.ci95, one.detectable or 0.0))
+        return [f"{effect:+.1f} % [{low:+.1f}, {high:+.1f}]", _p(one.p_holm), f"{detectable:.1f} %", verdict]
+    effect, low, high, detectable = (100 * x for x in (one.effect, *one.ci95, one.detectable or 0.0))
+    return [f"{effect:+.2f} [{low:+.2f}, {high:+.2f}]", _p(one.p_holm), f"{detectable:.2f}", verdict]
 
 
 def command(study: Study) -> str:
@@ -349,6 +400,7 @@ def filled(text: str, name: str, content: str) -> str:
 
 
 TABLES = {
+    "endpoint": endpoint_table,
     "main": main_table,
     "command": command,
     "differences": differences_table,
