@@ -215,9 +215,14 @@ def _recipes(entry: Entry) -> tuple[Mapping[str, Any], ...]:
         return ()
     # Entries of half precision that do not say it were trained with weights of that precision.
     common = {"weight_dtype": entry.recipe.get("dtype", "float32")}
-    numbered = [values for name, values in entry.recipe.items() if _NUMBERED.fullmatch(name)]
+    numbered = {name: values for name, values in entry.recipe.items() if _NUMBERED.fullmatch(name)}
+    for name, values in numbered.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"{entry.id}: `recipe` has {values!r} under {name!r}; expected the settings of a training."
+            )
     if numbered:
-        return tuple(common | dict(values) for values in numbered)
+        return tuple(common | dict(values) for values in numbered.values())
     values = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
     if values.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
         del values["optimizer"]

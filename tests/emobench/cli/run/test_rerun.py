@@ -301,3 +301,15 @@ def test_a_missing_metric_is_no_agreement(written: Entry) -> None:
     assert (gone.verdict, gone.expected(elsewhere=True)) == ("missing now", False)
     (new,) = [one for one in agreements(less, written) if one.verdict != "exactly"]
     assert (new.verdict, new.expected(elsewhere=False)) == ("new", True)
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [], [1], True])
+def test_a_numbered_recipe_without_settings_is_a_sentence(
+    value: Any, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    shipped = Path(__file__).parents[4] / "leaderboards" / "measured"
+    (entry,) = select("4d9fb7a4d5be", shipped)
+    plain = {name: part for name, part in to_plain(entry).items() if name != "id"}
+    changed = new_entry({**plain, "recipe": {"1. a": value}, "supersedes": None}, "changed")
+    Leaderboard(tmp_path / "board").append(changed)
+    command("rerun", changed.id, "--dry-run", "--leaderboard", tmp_path / "board").refused(changed.id, "1. a")
