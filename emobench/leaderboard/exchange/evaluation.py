@@ -106,7 +106,7 @@ def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     left, right = ours.rules.get(task, {}), theirs.rules.get(task, {})
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):
-            found.append(f"{name}: {_shown(left.get(name))} and {_shown(right.get(name))}")
+            found.append(f"{_shown(name)}: {_shown(left.get(name))} and {_shown(right.get(name))}")
     windows = [one.windows.get(task, Window(None, decides=False)) for one in (ours, theirs)]
     if any(window.decides for window in windows) and windows[0].tokens != windows[1].tokens:
         found.append(f"window in tokens: {_shown(windows[0].tokens)} and {_shown(windows[1].tokens)}")

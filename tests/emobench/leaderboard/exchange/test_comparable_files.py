@@ -171,6 +171,12 @@ def test_other_facts_of_the_command_are_refused(
     assert refused_tasks(both(tmp_path, left, right), text) == {"quiz", "text"}
 
 
+def test_a_rule_of_any_name_can_be_shown(tmp_path: Path, command: Callable[..., Any]) -> None:
+    config = {"quiz": {"\ud800": "\ud800", "x" * 10_000: 1}, "text": {"output_type": "loglikelihood_rolling"}}
+    refused = command("compare", *both(tmp_path, {"top": {"configs": config}}, {}))
+    assert (refused.code, "its ?: ? and none" in refused.err, len(refused.err) < 2000) == (2, True, True)
+
+
 def test_two_chat_models_are_paired_by_document_and_target(tmp_path: Path) -> None:
     own = [
         {"own_prompts": name, "top": {"chat_template_sha": name, "fewshot_as_multiturn": True}} for name in ("A", "B")

@@ -20,6 +20,7 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.every_eval_ever import files, record
 from emobench.leaderboard.exchange.result_files import compare_files
 from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.examples import Recorded
 
 ROWS = "published:emo-table3/llama-7b/emo", "published:emo-table1"
 
@@ -251,3 +252,32 @@ def test_a_published_row_has_a_place_in_the_datastore(tmp_path: Path) -> None:
             r"data/[^/]+/[^/]+/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f-]{16}.json", place
         )
         assert files(entry) == {place: text}
+
+
+@pytest.mark.parametrize(
+    ("unit", "scores", "expected"),
+    [
+        ("fraction", [1.0, 1.0, 1.0], True),
+        ("fraction", [1.0, 1.0, 0.0], False),
+        ("fraction", [0.5, 0.5, 0.5], False),
+        ("fraction", [0.999, 1.0, 1.0], False),
+        ("fraction", [0.0, 0.0, 0.0], False),
+        ("score", [1.0, 1.0, 1.0], False),
+        ("score", [2.0, 2.0, 2.0], False),
+    ],
+)
+def test_an_instance_is_correct_where_all_seeds_are(
+    unit: str, scores: list[float], expected: bool, entry_of: Callable[..., Any]
+) -> None:
+    value = sum(scores) / 3
+    summary = {"mean": value, "std": 0.0, "values": scores, "n": 1, "ci95": None, "ci95_of": None}
+    metric = {**summary, "higher_is_better": True, "unit": unit, "flags": []}
+    entry = entry_of(metrics={"arc/acc": metric}, seeds=[0, 1, 2], runs=[{"seed": i, "key": f"k{i}"} for i in range(3)])
+    recorded = [{"arc/acc": Recorded({"example": (score, 1.0)})} for score in scores]
+    (row,) = [
+        json.loads(line)
+        for name, text in files(entry, recorded).items()
+        if "samples" in name
+        for line in text.splitlines()
+    ]
+    assert row["evaluation"] == {"score": pytest.approx(value), "is_correct": expected}
