@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emobench.errors import MetricError
-from emobench.tasks.scores import Measure, Score
+from emobench.tasks.scores import Examples, Measure, Score
 
 FRACTION = Measure(True, "fraction")
 
@@ -53,14 +53,39 @@ def mean_by_prompt(
     )
 
 
-def corpus_by_run(values_R: Sequence[float], n: int, measure: Measure, *, value: float | None = None) -> Score:
+def corpus_by_run(
+    values_R: Sequence[float],
+    n: int,
+    measure: Measure,
+    *,
+    value: float | None = None,
+    ids: Sequence[str] | None = None,
+    without_N: ArrayLike | None = None,
+) -> Score:
     """Return a metric of whole sampling runs, whose texts have no values: the mean of the runs, unless one is given.
 
-    `n` is the number of texts of a run that it is made of.
+    `n` is the number of texts of a run that it is made of. `without_N` is the metric without each prompt of `ids`,
+    which gives the examples (`pseudo_values`).
     """
+    value = sum(values_R) / len(values_R) if value is None else value
+    examples = None if ids is None or without_N is None else pseudo_values(value, ids, without_N)
     return measure.score(
-        sum(values_R) / len(values_R) if value is None else value,
+        value,
         n,
-        aggregate="corpus",
+        examples=examples,
+        aggregate="corpus" if examples is None else "jackknife",
         repeats=tuple((value,) for value in values_R),
     )
+
+
+def pseudo_values(value: float, ids: Sequence[str], without_N: ArrayLike) -> Examples | None:
+    """Return the jackknife's pseudo-values, n value - (n - 1) (value without the example).
+
+    They vary as the value does (Tukey; Efron & Stein, *Annals of Statistics* 9(3), 1981). None if the metric has no
+    value without some example (nan).
+    """
+    without_N = np.asarray(without_N, dtype=np.float64)
+    if len(ids) < 2 or not np.isfinite(without_N).all():
+        return None
+    pseudo_N = value + (len(ids) - 1) * (value - without_N)
+    return {key: (pseudo, 1.0) for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True)}

@@ -17,7 +17,10 @@ mostly of such scripts have none of these metrics (`scripts.has_spaces`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
@@ -68,8 +71,19 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
         min(score.n for score in scores),
         REPETITION["diversity"],
         value=math.prod(1 - score.value for score in scores),
+        ids=ids,
+        without_N=np.prod([1 - _without_each(score, ids) for score in scores], axis=0),
     )
     return {**found, "diversity": diversity}
+
+
+def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
+    """Return a weighted mean over prompts without each of them, (N,); nan where no other has a weight."""
+    examples = mean.examples or {}
+    value_N, weight_N = np.array([examples.get(key, (0.0, 0.0)) for key in ids]).T
+    others_N = weight_N.sum() - weight_N
+    sums_N = (value_N * weight_N).sum() - value_N * weight_N
+    return np.divide(sums_N, others_N, out=np.full(len(ids), np.nan), where=others_N > 0)
 
 
 def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score:
@@ -78,8 +92,11 @@ def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score
     return mean_by_prompt(values, ids, REPETITION[f"rep_{n}"], weights_RN=counts)
 
 
-def distinct(runs: Sequence[Sequence[str]]) -> dict[str, Score]:
-    """Return distinct_1, distinct_2 and distinct_3, the means over the runs; MetricError if a run has no word."""
+def distinct(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) -> dict[str, Score]:
+    """Return distinct_1, distinct_2 and distinct_3, the means over the runs; MetricError if a run has no word.
+
+    `ids` name the prompts where text i of every run continues prompt i: with them, the scores have pseudo-values.
+    """
     require_spaces(runs)
     words = [[words_of(text) for text in run] for run in runs]
     totals = [sum(map(len, run)) for run in words]
@@ -87,7 +104,18 @@ def distinct(runs: Sequence[Sequence[str]]) -> dict[str, Score]:
         raise MetricError("All continuations of a sampling run are empty: there is no word to count.")
     found = {}
     for n, (name, measure) in zip(DISTINCT, DISTINCTNESS.items(), strict=True):
-        counts = [len({ngram for text in run for ngram in ngrams(text, n)}) for run in words]
-        shares = [count / total for count, total in zip(counts, totals, strict=True)]
-        found[name] = corpus_by_run(shares, len(words[0]), measure)
+        shares, without_RN = zip(*(_distinct(run, n) for run in words), strict=True)
+        found[name] = corpus_by_run(shares, len(words[0]), measure, ids=ids, without_N=np.mean(without_RN, axis=0))
     return found
+
+
+def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[float, np.ndarray]:
+    """Return distinct-n of a run, and that without each of its texts, (N,); nan where no other text has a word."""
+    of_texts = [set(ngrams(text, n)) for text in texts]
+    holders = Counter(ngram for of_text in of_texts for ngram in of_text)
+    alone_N = np.array([sum(holders[ngram] == 1 for ngram in of_text) for of_text in of_texts])
+    words_N = np.array([len(text) for text in texts])
+    others_N = words_N.sum() - words_N
+    without_N = np.full(len(texts), np.nan)
+    np.divide(len(holders) - alone_N, others_N, out=without_N, where=others_N > 0)
+    return len(holders) / int(words_N.sum()), without_N

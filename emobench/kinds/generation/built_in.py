@@ -83,7 +83,7 @@ class Distinct(MetricGroup):
     measures = DISTINCTNESS
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-        return distinct(texts.continuations)
+        return distinct(texts.continuations, texts.ids)
 
 
 class SelfBleu(MetricGroup):
@@ -93,7 +93,7 @@ class SelfBleu(MetricGroup):
     measures = SELF_BLEU
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-        return {"self_bleu": self_bleu(texts.continuations)}
+        return {"self_bleu": self_bleu(texts.continuations, texts.ids)}
 
 
 class Coherence(MetricGroup):

@@ -96,7 +96,8 @@ class Metric(MetricGroup):
     """Whether it is shown and tested only on request."""
     aggregate: ClassVar[Literal["mean", "exp_mean", "corpus"]] = "mean"
     """How the result follows from `values`: their weighted mean, its exponential, or the mean over sampling runs of
-    values that belong to no prompt. Only the first two give intervals and paired tests over prompts."""
+    values that belong to no prompt. Intervals and paired tests of the first two are over prompts, those of the last
+    over 20 blocks of documents, without each of which it is computed again; there are none if it asks a model."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

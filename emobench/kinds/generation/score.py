@@ -16,6 +16,7 @@ from emobench.data.packing import pack_blocks
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts
 from emobench.errors import MetricError
+from emobench.kinds.generation.blocks import with_blocks
 from emobench.kinds.generation.built_in import built_in
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
@@ -41,15 +42,16 @@ def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, fol
     runs = sampling_runs(samples, rules.joiner)
     found = Scored()
     found.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
-    metrics = [(metric, rules.auxiliary_models) for metric in built_in(rules)]
-    metrics += [(metric, metric.models) for metric in (subject.components.metric(m).component for m in rules.metrics)]
-    for metric, models in metrics:
-        context = MetricContext(subject, rules, models, found.files)
-        found.add(tuple(metric.measures), partial(_scores, metric, runs, context))
     units, flags = _units(runs, texts), ("fewer_prompts",) if _fewer_prompts(folder) else ()
+    for metric in built_in(rules):
+        context = MetricContext(subject, rules, rules.auxiliary_models, found.files)
+        found.add(tuple(metric.measures), partial(_scores, metric, runs, context))
+    for metric in (subject.components.metric(text).component for text in rules.metrics):
+        context = MetricContext(subject, rules, metric.models, found.files)
+        found.add(tuple(metric.measures), partial(_block_scores, metric, runs, context, units))
     for name in found.scores.keys() - set(TEST_TEXT):
         score = found.scores[name]
-        found.scores[name] = replace(score, units=units, flags=(*score.flags, *flags))
+        found.scores[name] = replace(score, units=score.units or units, flags=(*score.flags, *flags))
     return found
 
 
@@ -60,6 +62,12 @@ def _scores(metric: MetricGroup, texts: GeneratedTexts, context: MetricContext) 
             f"{metric.name} returns {', '.join(found) or 'nothing'}; expected {', '.join(metric.measures)}."
         )
     return found
+
+
+def _block_scores(
+    metric: MetricGroup, texts: GeneratedTexts, context: MetricContext, units: Mapping[str, str]
+) -> Mapping[str, Score]:
+    return with_blocks(metric, texts, context, _scores(metric, texts, context), units)
 
 
 def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:

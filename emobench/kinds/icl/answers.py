@@ -141,9 +141,9 @@ def icl_scores(
     unit = UNITS[rules.scorer]
     scores = [
         accuracy(hits),
-        macro_f1([a.right for a in given], [a.answer for a in given], rules.ties),
+        macro_f1([a.right for a in given], [a.answer for a in given], rules.ties, list(hits)),
         margin({a.id: a.margin for a in given}, unit),
-        calibration_error([a.confidence for a in given], list(hits.values())),
+        calibration_error([a.confidence for a in given], list(hits.values()), ids=list(hits)),
         *([group_accuracy(hits, groups)] if groups else ()),
     ]
     table = answers_table(rules.ties, unit, given)

@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.metrics.by_prompt import pseudo_values
+from emobench.tasks.scores import SECONDARY, Examples, Score
 
 BINS = 15
 """Of the expected calibration error."""
@@ -65,10 +67,29 @@ def class_scores(right: Sequence[str], answers: Sequence[str], classes: Sequence
     return [of_class(name) for name in classes]
 
 
-def macro_f1(right: Sequence[str], answers: Sequence[str], classes: Sequence[str]) -> Score:
-    """Return the mean of F1 over the classes that stand among the right ones or the answers, as scikit-learn does."""
-    found = [scores.f1 for scores in class_scores(right, answers, classes) if scores.f1 is not None]
-    return _secondary(sum(found) / len(found), len(right), True, "fraction")
+def macro_f1(
+    right: Sequence[str], answers: Sequence[str], classes: Sequence[str], ids: Sequence[str] | None = None
+) -> Score:
+    """Return the mean of F1 over the classes that stand among the right ones or the answers, as scikit-learn does.
+
+    `ids` name the examples: with them, the score has pseudo-values.
+    """
+    pairs = list(zip(right, answers, strict=True))
+    hits = Counter(one for one, answer in pairs if one == answer)
+    counts = Counter(right) + Counter(answers)
+
+    def mean(left_out: Sequence[str] = ()) -> float:
+        f1s = []
+        for name in classes:
+            count = counts[name] - left_out.count(name)
+            if count:
+                f1s.append(2 * (hits[name] - (left_out.count(name) == 2)) / count)
+        return sum(f1s) / len(f1s) if f1s else math.nan
+
+    without = {pair: mean(pair) for pair in set(pairs)}
+    value = mean()
+    examples = None if ids is None else pseudo_values(value, ids, [without[pair] for pair in pairs])
+    return _secondary(value, len(right), True, "fraction", examples=examples, aggregate="jackknife")
 
 
 def margin_of(losses: Sequence[float]) -> float:
@@ -86,25 +107,48 @@ def margin(margins: Mapping[str, float], unit: str) -> Score:
     return _secondary(sum(margins.values()) / len(margins), len(margins), None, unit, examples=examples)
 
 
-def calibration_error(confidences: Sequence[float], right: Sequence[bool], bins: int = BINS) -> Score:
+def calibration_error(
+    confidences: Sequence[float], right: Sequence[bool], bins: int = BINS, ids: Sequence[str] | None = None
+) -> Score:
     """Return the expected calibration error: how far confidence is from accuracy (Guo et al., ICML 2017, Eq. 3).
 
     It is the mean distance of accuracy and mean confidence over bins of equal width, weighted by their examples. Bin m
     of M holds confidences in ((m - 1) / M, m / M], the first one 0, too. A fraction; lower is better.
+    `ids` name the examples: with them, the score has pseudo-values.
     """
+    count = len(right)
+    places = [min(max(math.ceil(confidence * bins), 1), bins) - 1 for confidence in confidences]
+    gaps = [confidence - hit for confidence, hit in zip(confidences, right, strict=True)]
     totals = [0.0] * bins  # of each bin: its confidences minus its right answers
-    for confidence, hit in zip(confidences, right, strict=True):
-        totals[min(max(math.ceil(confidence * bins), 1), bins) - 1] += confidence - hit
-    return _secondary(math.fsum(map(abs, totals)) / len(right), len(right), False, "fraction")
+    for place, gap in zip(places, gaps, strict=True):
+        totals[place] += gap
+    distance = math.fsum(map(abs, totals))
+    changes = [abs(totals[place] - gap) - abs(totals[place]) for place, gap in zip(places, gaps, strict=True)]
+    examples = None
+    if ids is not None:
+        without = [(distance + change) / (count - 1) if count > 1 else math.nan for change in changes]
+        examples = pseudo_values(distance / count, ids, without)
+    return _secondary(distance / count, count, False, "fraction", examples=examples, aggregate="jackknife")
 
 
 def _secondary(
-    value: float, n: int, better: bool | None, unit: str, *, examples: Mapping[str, tuple[float, float]] | None = None
+    value: float,
+    n: int,
+    better: bool | None,
+    unit: str,
+    *,
+    examples: Examples | None = None,
+    aggregate: Literal["mean", "jackknife"] = "mean",
 ) -> Score:
     """Return a score that decides nothing; without examples it is not a mean of them."""
-    aggregate = "corpus" if examples is None else "mean"
     return Score(
-        value=value, n=n, higher_is_better=better, unit=unit, flags=(SECONDARY,), examples=examples, aggregate=aggregate
+        value=value,
+        n=n,
+        higher_is_better=better,
+        unit=unit,
+        flags=(SECONDARY,),
+        examples=examples,
+        aggregate="corpus" if examples is None else aggregate,
     )
 
 

@@ -42,8 +42,9 @@ class Series:
 
     `values` maps seed to score; the key None is that of a row without seeds (a `pretrained` model), whose one value
     counts for every seed of its rival. `examples` maps the same seeds to the values of sampling units, or is None where
-    they are not available. `of_examples`: the score is one of examples, so that their noise belongs to it. `reach` is
-    the largest difference that an item can have: 1 of fractions, and 0 of pseudo-values, which are no values of items.
+    they are not available. `of_examples`: the score is one of several examples, so that their noise belongs to it.
+    `reach` is the largest difference that an item can have: 1 of fractions, and 0 of pseudo-values, which are no values
+    of items.
     """
 
     values: Mapping[int | None, float]
@@ -119,7 +120,7 @@ class Series:
             higher_is_better=summary.higher_is_better,
             log_scale=summary.unit == "perplexity" and (not examples or is_log(examples[0], summary.values[0])),
             flags=summary.flags,
-            of_examples=bool(examples) or summary.units is not None or summary.ci95_of in ("items", "seeds and items"),
+            of_examples=bool(examples) or summary.n != 1,
             reach=_reach(summary, examples or ()),
         )
 
@@ -138,8 +139,7 @@ class Series:
             return None
         examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
         found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
-        found = replace(found, no_replicates=no_replicates(entry, metric))
-        return replace(found, of_examples=True) if _has_unlike_items(metric, summary) else found
+        return replace(found, no_replicates=no_replicates(entry, metric))
 
 
 def _reach(summary: MetricSummary, examples: Sequence[Examples]) -> float:
@@ -158,11 +158,6 @@ def mean(values: Sequence[float], *, log: bool) -> float:
 def _of_blocks(metric: str, summary: MetricSummary) -> bool:
     """Return whether examples may be neighbouring blocks of one text, as they were before entries had units."""
     return summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
-
-
-def _has_unlike_items(metric: str, summary: MetricSummary) -> bool:
-    """Return whether seeds were scored on other examples: then entries had no units, as scores without examples."""
-    return summary.units is None and summary.n is not None and "/rep_" in metric
 
 
 def weighted_mean(examples: Examples) -> float:

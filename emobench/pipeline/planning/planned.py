@@ -114,8 +114,8 @@ class PlannedTask:
             "models": {p: dict(f) for p, f in self.auxiliary_facts.items() if self.auxiliary[p].stage == "score"},
             "generation": self.generation.key,
             # 2: with their sampling units. 3: none of texts whose script a metric of words cannot read.
-            # 4: examples with equal contents are one unit.
-            "examples": 4,
+            # 4: examples with equal contents are one unit. 5: scores of a corpus have pseudo-values.
+            "examples": 5,
             **self.kind.score_facts(self.task),
         }
         packages = minor_versions(*self.kind.packages(self.task).scores)

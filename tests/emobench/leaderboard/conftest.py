@@ -62,7 +62,7 @@ def make_entry(runs: Path, entry_of: MakeEntry) -> MakeEntry:
 
 @pytest.fixture(scope="session")
 def make_row(entry_of: MakeEntry) -> MakeEntry:
-    """Return a function that makes an entry of each seed's scores, by <task>/<metric>, without per-example results.
+    """Return a function that makes an entry of each seed's scores, by <task>/<metric>, which are of no sample (n = 1).
 
     A metric's name says what it is: accuracy and mauve are fractions, ppl is a perplexity, lower kl is better, and
     entropy has no direction.
@@ -73,7 +73,7 @@ def make_row(entry_of: MakeEntry) -> MakeEntry:
         metrics = {}
         for metric, values in scores.items():
             unit, better = units.get(metric.split("/")[1], ("fraction", True))
-            made = [Score(value=v, n=50, higher_is_better=better, unit=unit, aggregate="corpus") for v in values]
+            made = [Score(value=v, n=1, higher_is_better=better, unit=unit, aggregate="corpus") for v in values]
             metrics[metric] = to_plain(summarise(made))
         return entry_of(name, **{"metrics": metrics, **changes})
 

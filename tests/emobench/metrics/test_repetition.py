@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_repetition_by_hand() -> None:
     assert found["diversity"].repeats == ((pytest.approx(first),), (1.0,))
     assert [score.higher_is_better for score in found.values()] == [False, False, False, True]
     assert {score.flags for score in found.values()} == {(SECONDARY,)}
-    assert (found["rep_2"].aggregate, found["diversity"].aggregate) == ("mean", "corpus")
+    assert (found["rep_2"].aggregate, found["diversity"].aggregate) == ("mean", "jackknife")
 
 
 def test_repetition_needs_four_words_somewhere_in_each_run() -> None:
@@ -38,7 +39,7 @@ def test_repetition_needs_four_words_somewhere_in_each_run() -> None:
 
 
 def test_distinct_by_hand() -> None:
-    found = distinct(RUNS)
+    found = distinct(RUNS, IDS)
     # Run 0: a b c d e f among 10 words, ab ba cd de ef, aba bab cde def; run 1: a b c d x among 5, ab bc cd, abc bcd.
     assert {name: score.repeats for name, score in found.items()} == {
         "distinct_1": ((6 / 10,), (5 / 5,)),
@@ -48,10 +49,37 @@ def test_distinct_by_hand() -> None:
     assert found["distinct_1"].value == pytest.approx(0.8)
     assert (found["distinct_1"].n, found["distinct_1"].flags) == (2, (SECONDARY,))
     with pytest.raises(MetricError, match="no word to count"):
-        distinct([["a"], [" \n"]])
+        distinct([["a"], [" \n"]], ["p"])
 
 
 def test_words_end_at_white_space_alone() -> None:
     found = repetition([["The the, the\nthe , the the"]], ["p"])["rep_2"]
     assert found.value == pytest.approx(1 / 6)  # The+the, the,+the the+the the+, ,+the the+the
-    assert math.isclose(distinct([["The the, the"]])["distinct_1"].value, 1.0)
+    assert math.isclose(distinct([["The the, the"]], ["p"])["distinct_1"].value, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pseudo_value_is_that_of_the_metric_without_the_prompt(seed: int) -> None:
+    generator = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(generator.choices("abcdef", k=generator.randrange(12)))
+
+    runs = [[*(text() for _ in range(8)), "", "a b c d", "x y z w v"] for _ in range(2)]
+    ids = [f"p{i}" for i in range(len(runs[0]))]
+    found = {**distinct(runs, ids), **repetition(runs, ids)}
+    for i, name in enumerate(ids):
+        left, of_left = [run[:i] + run[i + 1 :] for run in runs], ids[:i] + ids[i + 1 :]
+        without = {**distinct(left, of_left), **repetition(left, of_left)}
+        for metric in ("distinct_1", "distinct_2", "distinct_3", "diversity"):
+            score = found[metric]
+            pseudo = len(ids) * score.value - (len(ids) - 1) * without[metric].value
+            assert score.aggregate == "jackknife"
+            assert (score.examples or {})[name] == (pytest.approx(pseudo, abs=1e-12), 1.0)
+
+
+def test_there_are_no_pseudo_values_where_one_prompt_has_all_words() -> None:
+    found = {**distinct([["a b c d e", ""]], IDS), **repetition([["a b c d e", ""]], IDS)}
+    assert {found[name].examples for name in ("distinct_1", "distinct_3", "diversity")} == {None}
+    assert found["diversity"].aggregate == "corpus"
+    assert distinct([["a b"]], ["p"])["distinct_1"].examples is None

@@ -115,9 +115,9 @@ def test_accuracy_alone_decides_and_each_metric_says_what_it_is() -> None:
     kinds = {name: (score.unit, score.higher_is_better, score.aggregate) for name, score in found.items()}
     assert kinds == {
         "accuracy": ("fraction", True, "mean"),
-        "macro_f1": ("fraction", True, "corpus"),
+        "macro_f1": ("fraction", True, "jackknife"),
         "margin": ("nats/token", None, "mean"),
-        "ece": ("fraction", False, "corpus"),
+        "ece": ("fraction", False, "jackknife"),
     }
     assert all(found[name].flags == (SECONDARY,) for name in METRICS[1:])
     assert {score.n for score in found.values()} == {2}
@@ -177,3 +177,23 @@ def test_groups_count_alike_whatever_their_size() -> None:
     assert json.loads(icl_scores(RULES, samples).files[TABLE])["per_group"] == []
     broken = icl_scores(RULES, [sample("1", prompt_nats=(20.0, math.nan))], groups)
     assert "group_accuracy" in broken.missing
+
+
+def test_pseudo_values_are_by_each_example_left_out() -> None:
+    right, given = drawn(40)
+    right, given = [*right, "once", "twice"], [*given, "once", right[0]]
+    classes = [*CLASSES, "once", "twice"]
+    generator = random.Random(3)
+    confidences = [generator.choice([0.0, 1.0, generator.random()]) for _ in right]
+    hits = [a == b for a, b in zip(right, given, strict=True)]
+    ids = [f"q{i}" for i in range(len(right))]
+    f1, ece = macro_f1(right, given, classes, ids), calibration_error(confidences, hits, ids=ids)
+    for i, name in enumerate(ids):
+        left, of_left, sure, hit = ([*values[:i], *values[i + 1 :]] for values in (right, given, confidences, hits))
+        for score, without in [(f1, macro_f1(left, of_left, classes)), (ece, calibration_error(sure, hit))]:
+            pseudo = len(ids) * score.value - (len(ids) - 1) * without.value
+            assert (score.examples or {})[name] == (pytest.approx(pseudo, abs=1e-12), 1.0)
+            assert (score.aggregate, without.aggregate) == ("jackknife", "corpus")
+    assert macro_f1(right, given, classes).value == pytest.approx(f1_score(right, given, average="macro"))
+    assert macro_f1(["a"], ["a"], ["a"], ["q"]).examples is None
+    assert calibration_error([0.5], [True], ids=["q"]).examples is None
