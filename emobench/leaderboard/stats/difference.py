@@ -131,10 +131,7 @@ def _check_seeds_suffice(a: Sequence[Series], b: Sequence[Series]) -> None:
     if any(row.of_examples for row in (*a, *b)):
         # Seeds share the examples: a t test over seeds rejected up to 67 % of true nulls (simulated), whether the
         # score is a mean of examples or one of a corpus.
-        raise _Undetermined(
-            "the per-example results of both sides are not available for the same examples, and seeds that share their "
-            "examples show only a part of the noise"
-        )
+        raise _Undetermined("the per-example results of both sides are not available for the same examples")
     if any(None in row.values for row in (*a, *b)):
         raise _Undetermined("one value without seeds and without per-example results")
 

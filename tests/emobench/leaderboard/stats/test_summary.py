@@ -166,4 +166,6 @@ def test_equal_values_are_of_examples_too() -> None:
     assert Series.of(summary, [0, 1, 2], None).of_examples
     corpus = summarise(scores(np.ones((3, 20)), examples=False))
     assert corpus.units is None
-    assert not Series.of(corpus, [0, 1, 2], None).of_examples
+    assert Series.of(corpus, [0, 1, 2], None).of_examples  # 20 of them, which seeds share
+    single = summarise(scores(np.ones((3, 1)), examples=False))
+    assert not Series.of(single, [0, 1, 2], None).of_examples
