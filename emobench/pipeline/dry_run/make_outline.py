@@ -230,7 +230,10 @@ def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
             yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if machine is H100 and dtype == "float32":
         faster = machine.rate("bfloat16") / machine.rate(dtype)
-        yield f"--dtype bfloat16: evaluations need half the memory for weights, and are {faster:.0f} times as fast."
+        rounds = ", and round what was trained" if plan.trainings() else ""
+        yield f"--dtype bfloat16: evaluations need half the memory, are {faster:.0f} times as fast{rounds}."
+    if dtype != "float32" and plan.trainings():
+        yield f"Evaluations round the trained weights to {dtype} (--dtype), which loses small changes; see the guide."
     if costs.size is None:
         yield f"The size of {model.name} is not known here: no time or memory is given."
     here = not isinstance(model, AbsentModel)
