@@ -16,11 +16,13 @@ from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import recipe_of
 from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
 from emobench.pipeline.reproduce.scaling import DATA, MODEL, outline_scaling, reproduce_scaling, steps_of
 from emobench.pipeline.stages.stage import Stages
-from emobench.registry import find_table
+from emobench.registry import find_suite, find_table
 from emobench.tasks.table import CandidateSelection, Table
+from emobench.training.recipe import steps_at_rate_0
 
 
 def test_figure_1_has_the_papers_models_on_100m_tokens_and_llama_13b_on_fewer() -> None:
@@ -50,6 +52,14 @@ def test_figure_1_has_the_models_as_they_are_and_tuned_coefficients() -> None:
     assert len(trained) == len(set(trained)) == 7 * (4 + 3 + 3 + 1 - 3)  # seven steps; mle, emo, and six candidates
     chosen = [line for line in lines if line.stage == "evaluate" and ", to choose: " in line.what]
     assert len(chosen) == 7 * 6
+
+
+@pytest.mark.parametrize("name", ["figure-1", "table-3", "table-6", "table-7", "table-8"])
+def test_a_small_scale_of_few_steps_has_none_at_a_learning_rate_of_0(name: str) -> None:
+    table = find_table(name)
+    request = Request(suite=table.suite, settings={"recipe": table.scales["small"].settings["recipe"]})
+    (run,) = find_suite(table.suite).runs
+    assert steps_at_rate_0(recipe_of(request, run.recipe, {}), 2) == 0
 
 
 def test_its_own_settings_and_models_given_twice_are_refused() -> None:
