@@ -104,13 +104,17 @@ def kept_replies(
     def ask(folder: Path) -> None:
         with work() as progress:
             asked = ask_about(judge, pairs, answering, Replies(folder / REPLIES), progress)
-        if len(asked.failed) > MOST_MISSING * total:
-            reason = next(iter(asked.failed.values()))
-            raise RunError(
-                f"{len(asked.failed)} of {total} requests to the judge {judge.name} have no reply: {reason}. The other "
-                "replies are kept. Give the same command again, which asks for the missing ones alone."
-            )
         problems = {**asked.failed, **asked.refused}
+        # What a model on this machine refuses, it always refuses: the metric is then missing, with the reason.
+        lost = asked.failed if asked.final else problems
+        missing = sum(digest in lost for digests in keys.values() for digest in digests)
+        if missing > MOST_MISSING * total:
+            reason = next(iter(lost.values()))
+            raise RunError(
+                f"{missing} of {total} requests to the judge {judge.name} have no reply: {reason}. The other replies "
+                "are kept. Give the same command again, which asks for the missing ones alone; if the server always "
+                "refuses them, name another judge or another endpoint."
+            )
         (folder / REPLIES).touch()
         (folder / PROBLEMS).write_text(json.dumps(problems, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

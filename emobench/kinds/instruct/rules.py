@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.instruct.judging.address import check_address
 from emobench.kinds.shared_rules import Sampling
 from emobench.tasks.rules import RuleGroup, Rules, model_rule, seeds
 
@@ -32,7 +33,8 @@ class JudgeRule(RuleGroup):
     backend: Literal["endpoint", "local"] = "endpoint"
     """endpoint: an address with OpenAI's protocol, whose key is OPENAI_API_KEY. local: a model on this machine."""
     url: str | None = None
-    """The address of the endpoint, which ends in /v1 as a rule. null: OPENAI_BASE_URL, or OpenAI's own."""
+    """The address of the endpoint, which ends in /v1 as a rule, without a user or a query. null: OPENAI_BASE_URL, or
+    OpenAI's own."""
     concurrency: int = ranged(8, low=1, high=10_000)
     """Requests that are under way at once."""
     per_minute: float | None = ranged(None, above=0, high=10**9)
@@ -44,6 +46,8 @@ class JudgeRule(RuleGroup):
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.url is not None:
+            check_address(self.url, "judge.url")
         if self.name == NOBODY and self.model is not None:
             raise ConfigError(
                 f"`judge.model` is {self.model}, and no judge is named that would ask it; add --set judge.name=NAME, "

@@ -17,6 +17,8 @@ FOLDER = "DIR"
 _END = r"[^\s'\"(),;=\[\]{}]*"
 # A folder before it: the home of somebody, one relative to here, or two of an absolute path ("[/INST]" is no path).
 _PATH = re.compile(rf"(?<![\w/:<.~-])(?:(?:~[\w.-]*|\.{{1,2}})/|/[^\s/'\"(),;=\[\]{{}}]+/){_END}")
+_USER = re.compile(r"(\w[\w+.-]*://)[^\s/'\"]*@")
+_QUERY = re.compile(r"(\w[\w+.-]*://[^\s?#'\"]*)[?#][^\s'\"]*")
 _PYTHON = re.compile(r"[^()+*=,'\"]*/(?=[^/()+*=,'\"]+\.py:)")
 
 
@@ -26,12 +28,21 @@ def without_paths(text: str) -> str:
     >>> without_paths("emo(cost=/home/me/models/gpt2), of ~/losses/mine.py:Loss and EleutherAI/gpt-neo-1.3B")
     'emo(cost=./gpt2), of ./mine.py:Loss and EleutherAI/gpt-neo-1.3B'
     """
-    return _PATH.sub(lambda found: f"./{PurePath(found[0]).name}", text)
+    return _PATH.sub(lambda found: f"./{PurePath(found[0]).name}", without_secrets(text))
+
+
+def without_secrets(text: str) -> str:
+    """Return text without the user, the password, the query and the fragment of each address in it.
+
+    >>> without_secrets("see https://me:pw@host:81/v1?token=T and ftp://host/file#part.")
+    'see https://host:81/v1 and ftp://host/file'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
 
 
 def published_value(value: str) -> str:
     """Return an option's value or a parameter: a path as `./name`, a hub id or a word as it is."""
-    value = _PYTHON.sub("./", value)
+    value = _PYTHON.sub("./", without_secrets(value))
     is_path = value.startswith(("/", "~/", "./", "../")) or ("/" in value and path_exists(Path(value)))
     return f"./{PurePath(value).name}" if is_path and ".py:" not in value else without_paths(value)
 
@@ -47,6 +58,8 @@ def _published(words: Sequence[str]) -> Iterator[str]:
         key, equals, value = word.partition("=")
         if before in FOLDERS:
             yield FOLDER
+        elif before == "--set" and key.rpartition(".")[2] == "url":
+            yield f"{key}=URL"  # of an endpoint: `rerun` takes one of its own
         elif equals and (before == "--set" or key.startswith("--")):
             yield f"{key}={FOLDER if key in FOLDERS else published_value(value)}"
         else:

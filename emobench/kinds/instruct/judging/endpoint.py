@@ -4,7 +4,8 @@ The package openai speaks the protocol. It retries cut connections, time-outs, 4
 pauses, or with the one that Retry-After names. It does not retry what is no reply: broken JSON, no choice in it.
 
 The key is read from OPENAI_API_KEY by the package, and the address from OPENAI_BASE_URL unless it is given. Neither the
-key nor a header is written or shown anywhere.
+key nor a header is written or shown anywhere: all that a server says passes a `Scrubber`. A redirect is not followed,
+because it would send prompts to somebody else. A reply has a limit of size, of time and of depth (see `_bounded`).
 """
 
 from __future__ import annotations
@@ -17,21 +18,29 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from emobench.config import content_hash
 from emobench.errors import ModelError, RunError
-from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.address import Scrubber, shown_address
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
 from emobench.models.catalog import find_model
 from emobench.models.folder import identity
-from emobench.reading import expand_home, is_folder
+from emobench.reading import expand_home, is_folder, require_shallow
 
 OPENAI = "https://api.openai.com/v1"
 BROKEN = 3
 """How often a request is sent again whose reply cannot be read."""
 REFUSED = {400, 413, 422}
+LARGEST = 2**24
+"""Bytes of the body of a reply."""
+LONGEST = 2**20
+"""Characters of the text of a reply. No judge writes as many."""
+LARGEST_LOG_PROB = 1e-3
+"""More than 0 by rounding alone."""
+SECRETS = ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
+"""Variables that the package openai sends."""
 HOPELESS = 5
 """Requests in a row that fail after all retries, with no reply between them: the endpoint is taken to be down."""
 
@@ -55,9 +64,16 @@ class Endpoint:
     @property
     def address(self) -> str:
         """Where requests go, without a user, a password or a query."""
-        parts = urlsplit(self.url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        port = f":{parts.port}" if parts.port else ""
-        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+        return shown_address(self._url)
+
+    @property
+    def _url(self) -> str:
+        return self.url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """What removes the key, and the secrets of the address, from what a server says."""
+        return Scrubber([os.environ.get(name, "") for name in SECRETS], self._url)
 
     @property
     def identity(self) -> str:
@@ -110,6 +126,7 @@ class _Asking:
     ) -> None:
         self.endpoint, self.keep, self.progress, self.total = endpoint, keep, progress, total
         self.asked = Asked()
+        self.scrubber = endpoint.scrubber
         self._in_a_row = 0
         self._next = 0.0
 
@@ -177,15 +194,22 @@ class _Asking:
                     "--set judge.url=URL."
                 ) from None
             except openai.OpenAIError as error:
-                if getattr(error, "status_code", None) in REFUSED:
-                    self.asked.refused[key] = _reason(error)
+                status = getattr(error, "status_code", None)
+                if status is not None and 300 <= status < 400:
+                    raise ModelError(
+                        f"{self.endpoint.address} redirects requests to another address ({status}), which gets no "
+                        "prompts unasked. Name the address that answers: --set judge.url=URL, or OPENAI_BASE_URL."
+                    ) from None
+                if status in REFUSED:
+                    self.asked.refused[key] = _reason(error, self.scrubber)
                 else:
-                    self._give_up(key, _reason(error))
+                    self._give_up(key, _reason(error, self.scrubber))
                 return
-            except (ValueError, TypeError, LookupError, AttributeError) as error:
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
                 # Broken JSON, or JSON of another form. The next attempt may be whole.
                 if attempt == BROKEN:
-                    self._give_up(key, f"{1 + BROKEN} replies could not be read ({type(error).__name__})")
+                    why = str(error) if isinstance(error, UnreadableError) else type(error).__name__
+                    self._give_up(key, f"{1 + BROKEN} replies could not be read ({why})")
                 continue
             self._in_a_row = 0
             self.keep(key, reply)
@@ -202,7 +226,7 @@ class _Asking:
             given = {"messages": list(request.prompt), **options}
             given |= {} if tops is None else {"logprobs": True, "top_logprobs": tops}
             call = client.chat.completions.create
-        return _read(await call(model=self.endpoint.model, **given))
+        return _read(await call(model=self.endpoint.model, **given), self.scrubber)
 
     async def _turn(self) -> None:
         if self.endpoint.per_minute:
@@ -221,8 +245,12 @@ class _Asking:
             )
 
 
+class UnreadableError(ValueError):
+    """A reply is larger or deeper than any reply of a judge."""
+
+
 def _with_deadline(seconds: float) -> Any:
-    """Return an HTTP client whose requests end after a time.
+    """Return an HTTP client whose requests end after a time, whose replies are bounded, and that follows no redirect.
 
     The library's own limits are between two bytes: a reply that trickles would never reach them.
     """
@@ -230,21 +258,53 @@ def _with_deadline(seconds: float) -> Any:
 
     base = openai.DefaultAsyncHttpxClient
     # httpx, or httpx2 since openai 3: the package retries the time-out of its own library.
-    library = next(one.__module__ for one in base.__mro__ if one.__name__ == "AsyncClient").partition(".")[0]
-    timed_out = importlib.import_module(library).ReadTimeout
+    library: Any = importlib.import_module(
+        next(one.__module__ for one in base.__mro__ if one.__name__ == "AsyncClient").partition(".")[0]
+    )
 
     class WithDeadline(base):
         async def send(self, request: Any, **options: Any) -> Any:
+            request.headers["Accept-Encoding"] = "identity"
+            options |= {"stream": True, "follow_redirects": False}
             try:
                 async with asyncio.timeout(seconds):
-                    return await super().send(request, **options)
+                    found = await super().send(request, **options)
+                    try:
+                        body = await _bounded(found)
+                    finally:
+                        await found.aclose()
             except TimeoutError:
-                raise timed_out("no whole reply in time", request=request) from None
+                raise library.ReadTimeout("no whole reply in time", request=request) from None
+            extensions = {name: found.extensions[name] for name in ("http_version",) if name in found.extensions}
+            return library.Response(
+                found.status_code, headers=found.headers, content=body, request=request, extensions=extensions
+            )
 
-    return WithDeadline(timeout=seconds)
+    return WithDeadline(timeout=seconds, follow_redirects=False)
 
 
-def _read(found: Any) -> JudgeReply:
+async def _bounded(found: Any) -> bytes:
+    """Return the body of a reply. Raises UnreadableError for a large, packed or deeply nested one.
+
+    Nothing is unpacked: a small packed body may be a large one, and no packing was asked for.
+    """
+    if found.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise UnreadableError("compressed, which was not asked for")
+    parts, size = [], 0
+    async for part in found.aiter_raw():
+        size += len(part)
+        if size > LARGEST:
+            raise UnreadableError(f"more than {LARGEST >> 20} MiB")
+        parts.append(part)
+    body = b"".join(parts)
+    try:
+        require_shallow(body.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise UnreadableError(str(error)) from None
+    return body
+
+
+def _read(found: Any, scrubber: Scrubber) -> JudgeReply:
     """Return a reply of either form; raises ValueError, TypeError, LookupError or AttributeError for anything else."""
     choice = found.choices[0]
     message = getattr(choice, "message", None)
@@ -256,38 +316,51 @@ def _read(found: Any) -> JudgeReply:
         text = message.content if call is None else call.arguments
     if text is not None and not isinstance(text, str):
         raise TypeError("the text of a reply is no string")
-    usage = found.usage
+    if text and len(text) > LONGEST:
+        raise ValueError("the text of a reply is too long")
+    usage, model = getattr(found, "usage", None), getattr(found, "model", None)
     return JudgeReply(
-        text or "",
-        tuple(_top_logprobs(choice)),
-        str(found.model or ""),
-        usage.prompt_tokens if usage else 0,
-        usage.completion_tokens if usage else 0,
+        scrubber.reply(text or ""),
+        tuple(_top_logprobs(choice, scrubber)),
+        scrubber.reason(model) if isinstance(model, str) else "",
+        token_count(getattr(usage, "prompt_tokens", None)),
+        token_count(getattr(usage, "completion_tokens", None)),
     )
 
 
-def _top_logprobs(choice: Any) -> list[dict[str, float]]:
+def _top_logprobs(choice: Any, scrubber: Scrubber) -> list[dict[str, float]]:
     found = getattr(choice, "logprobs", None)
     if getattr(choice, "message", None) is None:
-        return [dict(top) for top in getattr(found, "top_logprobs", None) or []]
-    return [_by_text(token.top_logprobs) for token in getattr(found, "content", None) or []]
+        tops = [dict(top).items() for top in getattr(found, "top_logprobs", None) or []]
+    else:
+        content = getattr(found, "content", None) or []
+        tops = [[(top.token, top.logprob) for top in token.top_logprobs] for token in content]
+    return [_by_text((scrubber.reply(token), _log_prob(value)) for token, value in top) for top in tops]
 
 
-def _by_text(tops: Iterable[Any]) -> dict[str, float]:
+def _by_text(tops: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Return the log probability of each text. The probabilities of several tokens with one text add up."""
     found: dict[str, float] = {}
-    for top in tops:
-        known = found.get(top.token)
-        found[top.token] = top.logprob if known is None else float(np.logaddexp(known, top.logprob))
+    for token, log_prob in tops:
+        known = found.get(token)
+        found[token] = log_prob if known is None else float(np.logaddexp(known, log_prob))
     return found
 
 
-def _reason(error: Any) -> str:
-    body = getattr(error, "body", None)
+def _log_prob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= LARGEST_LOG_PROB:
+        raise TypeError("a log probability is no number")
+    return float(value)
+
+
+def _reason(error: Any, scrubber: Scrubber) -> str:
+    body, cause = getattr(error, "body", None), error.__cause__
     told = body.get("message") if isinstance(body, dict) else None
     text = str(told or getattr(error, "message", "") or type(error).__name__)
+    if isinstance(cause, UnreadableError):  # openai 1 and 2 take it for a fault of the connection
+        text = f"the reply could not be read ({cause})"
     status = getattr(error, "status_code", None)
-    return f"{'' if status is None else f'{status}, '}{text[:200]}{'...' if len(text) > 200 else ''}"
+    return f"{'' if status is None else f'{status}, '}{scrubber.reason(text)}"
 
 
 def _first(errors: BaseExceptionGroup) -> BaseException:

@@ -50,15 +50,25 @@ class JudgeReply:
     reply_tokens: int = 0
 
 
+MOST_TOKENS = 10**9
+
+
+def token_count(value: Any) -> int:
+    """Return a number of tokens that a server reports; 0 for anything else, such as null: it decides no result."""
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
+
+
 @dataclass
 class Asked:
     """What became of requests."""
 
     replies: int = 0
     refused: dict[str, str] = field(default_factory=dict)
-    """Requests that are refused whenever they are sent (too long, filtered), with the reason."""
+    """Requests that are refused (too long, filtered), with the reason."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Requests without a reply after all retries: they may be sent again later."""
+    """Requests without a reply after all retries."""
+    final: bool = False
+    """Whether the refused requests would be refused whenever they are sent: by a model on this machine."""
 
 
 class Answering(Protocol):

@@ -23,6 +23,7 @@ from emobench.kinds.instruct.judging.judge import (
     JudgeRequest,
     Pair,
     PairJudge,
+    token_count,
 )
 from emobench.kinds.journal import Journal
 
@@ -86,7 +87,8 @@ class Replies:
 def _entry(line: str) -> tuple[str, JudgeReply]:
     key, _, rest = line.partition(" ")
     found = json.loads(rest)
-    return key, JudgeReply(**{**found, "top_logprobs": tuple(found["top_logprobs"])})
+    counts = {name: token_count(found[name]) for name in ("prompt_tokens", "reply_tokens")}
+    return key, JudgeReply(**{**found, **counts, "top_logprobs": tuple(found["top_logprobs"])})
 
 
 def request_key(identity: str, request: JudgeRequest) -> str:

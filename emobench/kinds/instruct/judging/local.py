@@ -68,7 +68,7 @@ class LocalModel:
         prompts = {key: self.prompt_ids(request) for key, request in requests.items()}
         lengths = {key: int(request.options.get("max_tokens", LENGTH)) for key, request in requests.items()}
         context = getattr(self.model.config, "max_position_embeddings", None)
-        found = Asked()
+        found = Asked(final=True)
         for key, ids in prompts.items():
             if context is not None and len(ids) + lengths[key] - 1 > context:
                 found.refused[key] = (

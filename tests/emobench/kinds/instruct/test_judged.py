@@ -248,6 +248,53 @@ def test_a_key_is_asked_for_before_a_training_and_is_in_no_file(
     assert "12 requests to a judge" in done.out
 
 
+@pytest.mark.parametrize("secret", ["user:s3cret@127.0.0.1:1/v1", "127.0.0.1:1/v1?token=s3cret"])
+@pytest.mark.parametrize("setting", ["judge.url=http://{}", "instruct.judge.url=http://{}"])
+def test_an_address_with_a_secret_reaches_no_file(
+    setting: str, secret: str, instruct: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = instruct("evaluate", "--set", "judge.name=pandalm", "--set", setting.format(secret))
+    done.refused("OPENAI_BASE_URL")
+    assert "s3cret" not in done.out + done.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
+
+
+def test_secrets_of_the_variables_reach_no_file_and_no_terminal(
+    instruct: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def refused_once(prompt: str, attempt: int) -> str | None:
+        told.append(prompt)
+        return "echo" if told[0] == prompt else None
+
+    with serving(longer, refused_once) as server:
+        server.message = f"Bad key {KEY} of me:s3cret-word"
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("//", "//me:s3cret-word@"))
+        words = ["--set", "judge.name=pandalm", "--set", "judge.model=a-judge", "--set", "judge.retries=0"]
+        stopped = instruct("evaluate", *words)
+    assert stopped.code == 1
+    assert "Bad key [secret] of [secret]" in stopped.err
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert not [path for path, data in files.items() if KEY.encode() in data or b"s3cret-word" in data]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_refused_requests_are_asked_again_with_the_same_command(status: int, instruct: Callable[..., Any]) -> None:
+    with serving(longer, lambda prompt, attempt: "echo" if attempt == 1 else None) as server:
+        server.status, server.message = status, "too long"
+        stopped = instruct("evaluate", *judged_by(server))
+        assert stopped.code == 1
+        assert "12 of 12 requests" in stopped.err
+        assert f"{status}, too long" in stopped.err
+        server.bodies.clear()
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+        assert len(server.bodies) == 2 * COUNT
+    assert not entry["missing"]
+    assert server.url not in json.dumps(entry)
+    assert "judge.url=URL" in entry["source"]["command"]
+
+
 def test_a_dry_run_counts_requests_and_tokens(instruct: Callable[..., Any]) -> None:
     seeds = ("--objective", "mle", "--seed", "0", "--seed", "1")
     given = ("--set", "judge.name=pandalm", "--set", "judge.url=http://127.0.0.1:1/v1")

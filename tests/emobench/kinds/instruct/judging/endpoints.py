@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -22,7 +23,13 @@ class Scripted(ThreadingHTTPServer):
         self.answer, self.faults = answer, faults
         self.attempts: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
-        self.headers_seen: list[str] = []
+        self.message = ""
+        """What the fault `echo` says."""
+        self.status = 400
+        self.whole: Any = None
+        """The body of the fault `own`."""
+        self.elsewhere = ""
+        """Where the fault `redirect` leads."""
         self.lock = threading.Lock()
 
     @property
@@ -115,6 +122,38 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _unknown(self) -> None:
         self._send(404, {"error": {"message": "no such model"}})
+
+    def _echo(self) -> None:
+        self._send(self.server.status, {"error": {"message": self.server.message}})
+
+    def _own(self) -> None:
+        self._send(200, self.server.whole)
+
+    def _redirect(self) -> None:
+        self._send(307, b"", Location=self.server.elsewhere)
+
+    def _large(self) -> None:
+        self._endless(b'{"id": "' + b"x" * 2**20)
+
+    def _slow_and_endless(self) -> None:
+        self._endless(b" ", 0.02)
+
+    def _endless(self, part: bytes, pause: float = 0.0) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for _ in range(600):
+            try:
+                self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            except OSError:
+                break
+            time.sleep(pause)
+        self.close_connection = True
+
+    def _bomb(self) -> None:
+        pressed = gzip.compress(gzip.compress(b" " * 2**26)) if self.server.message else gzip.compress(b" " * 2**26)
+        self._send(200, pressed, **{"Content-Encoding": "gzip"})
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import math
 import random
+import resource
 import shutil
 import sys
 import time
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
-from emobench.errors import ModelError, RunError
+from emobench.errors import ConfigError, ModelError, RunError
+from emobench.kinds.instruct.judging.address import Scrubber
 from emobench.kinds.instruct.judging.endpoint import BROKEN, HOPELESS, Endpoint
 from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.judgements import Replies
+from emobench.kinds.instruct.rules import JudgeRule
+from emobench.kinds.journal import Journal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from endpoints import Scripted, serving
@@ -155,6 +163,155 @@ def test_requests_keep_to_a_rate() -> None:
 
 def test_an_address_is_shown_without_what_is_secret() -> None:
     assert Endpoint(model="m", url="https://me:secret@host:81/v1?key=secret").address == "https://host:81/v1"
+
+
+KEY = 'sk-Very+secret/k="1'
+FORMS = [
+    KEY, KEY.upper(), quote(KEY), quote(KEY, safe=""), quote_plus(KEY), KEY.encode().hex(), json.dumps(KEY)[1:-1],
+    base64.b64encode(KEY.encode()).decode()[:24], base64.urlsafe_b64encode(KEY.encode()).decode()[:24],
+    base64.b64encode(f"me:{KEY}".encode()).decode()[4:28], base64.b64encode(f"m:{KEY}".encode()).decode()[4:28],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("status", [400, 422, 429, 500])
+def test_a_key_in_a_servers_message_is_not_repeated(form: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serving(faults=lambda prompt, attempt: "echo") as server:
+        server.message, server.status = f"The key {form} is {'x' * 170} no {KEY} {form}\x1b[2J", status
+        asked = endpoint(server, retries=0).ask({"a": chat("a")}, lambda key, reply: None)
+    ((_, reason),) = {**asked.refused, **asked.failed}.items()
+    assert form not in reason
+    assert KEY not in reason
+    assert "\x1b" not in reason
+    assert reason.startswith(f"{status}, The key ")
+
+
+def test_the_secrets_of_an_address_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    basic = base64.b64encode(b"me:pass word").decode()
+    with serving(faults=lambda prompt, attempt: "echo") as server:
+        server.message = f"me:pass%20word, pass word, Basic {basic}, at ?token=T0ken&x=other: T0KEN"
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("//", "//me:pass%20word@"))
+        found = Endpoint(model="m", retries=0)
+        asked = found.ask({"a": chat("a")}, lambda key, reply: None)
+        scrubber = Scrubber([], "https://h/v1?token=T0ken&x=other")
+    assert found.address == server.url
+    (reason,) = asked.refused.values()
+    assert not any(secret in reason for secret in ("pass", "word", basic[:8]))
+    assert not any(secret in scrubber.reason(server.message) for secret in ("T0ken", "T0KEN", "other"))
+
+
+def test_a_reply_that_repeats_the_key_is_kept_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    kept: dict[str, JudgeReply] = {}
+    with serving(lambda prompt: "sk-very-secret says [[A]] \ud800.") as server:
+        endpoint(server).ask({"a": chat("a")}, kept.__setitem__)
+    assert kept["a"].text == "[secret] says [[A]] ?."
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host/v1", "http://127.0.0.1:8000", "http://[::1]:80/v1/", "https://h-1.x/a/b"]
+)
+def test_an_address_is_taken(url: str) -> None:
+    assert JudgeRule(name="pandalm", url=url).url == url
+    assert Endpoint(model="m", url=url).address == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:s3cret@host/v1", "https://s3cret@host/v1", "https://host/v1?token=s3cret", "https://host?s3cret",
+        "https://host/v1#s3cret", "https://host:s3cret/v1", "ftp://s3cret/v1", "s3cret", "https:///s3cret",
+        "https://[s3cret/v1", "", "//s3cret@host/v1", "https://host/v1;s3cret",
+    ],
+)  # fmt: skip
+def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"`judge\.url`.*OPENAI_BASE_URL") as caught:
+        JudgeRule(name="pandalm", url=url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3cret", "https://[s3cret", "https://host:s3cret/v1"])
+def test_a_variable_that_is_no_address_is_a_sentence(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with pytest.raises(ConfigError, match="OPENAI_BASE_URL is not an address") as caught:
+        Endpoint(model="m").ask({"a": chat("a")}, lambda key, reply: None)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_redirect_gets_no_prompt() -> None:
+    with serving() as other, serving(faults=lambda prompt, attempt: "redirect") as server:
+        server.elsewhere = f"{other.url}/chat/completions"
+        with pytest.raises(ModelError, match=r"redirects requests to another address \(307\)"):
+            endpoint(server, retries=2).ask({"a": chat("a")}, lambda key, reply: None)
+    assert not other.bodies
+    assert server.attempts["a"] == 1
+
+
+USAGES = [None, "many", 7, [], {}, {"prompt_tokens": None}, {"prompt_tokens": "7", "completion_tokens": -1},
+          {"prompt_tokens": 7.5, "completion_tokens": True}, {"prompt_tokens": 10**30}]  # fmt: skip
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_a_reply_counts_whatever_its_usage_is(usage: object, tmp_path: Path) -> None:
+    replies = Replies(tmp_path / "replies.jsonl")
+    message = {"role": "assistant", "content": "fine"}
+    with serving(faults=lambda prompt, attempt: "own") as server:
+        server.whole = {"choices": [{"index": 0, "message": message}], "usage": usage, "model": None}
+        asked = endpoint(server).ask({"a": chat("a")}, replies.add)
+    assert (asked.replies, server.attempts["a"]) == (1, 1)
+    for found in (replies, Replies(tmp_path / "replies.jsonl")):
+        assert found.tokens() == (0, 0)
+        assert found.get("a") == JudgeReply("fine")
+
+
+def test_kept_replies_of_an_unusual_usage_are_read(tmp_path: Path) -> None:
+    line = {"text": "fine", "top_logprobs": [], "model": "m", "prompt_tokens": None, "reply_tokens": "many"}
+    Journal(tmp_path / "replies.jsonl").append([f"a {json.dumps(line)}"])
+    assert Replies(tmp_path / "replies.jsonl").tokens() == (0, 0)
+
+
+@pytest.mark.parametrize("value", [None, "x", float("nan"), True, 5.0])
+def test_a_log_probability_that_is_none_is_no_reply(value: object) -> None:
+    tops = [{"token": "m", "logprob": value}]
+    content = [{"token": "m", "logprob": -0.1, "top_logprobs": tops}]
+    choice = {"index": 0, "message": {"role": "assistant", "content": "m"}, "logprobs": {"content": content}}
+    with serving(faults=lambda prompt, attempt: "own") as server:
+        server.whole = {"choices": [choice], "model": "m"}
+        asked = endpoint(server).ask({"a": chat("a")}, lambda key, reply: None)
+    assert list(asked.failed) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("large", "more than 16 MiB"),
+        ("bomb", "compressed"),
+        ("slow_and_endless", "timed out"),
+        ("trickle", "timed out"),
+    ],
+)
+def test_a_reply_without_a_limit_is_cut_off(fault: str, reason: str) -> None:
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with serving(faults=lambda prompt, attempt: fault) as server:
+        asked = endpoint(server, retries=1, seconds=2.0).ask({"a": chat("a")}, lambda key, reply: None)
+    assert reason in asked.failed["a"]
+    assert time.monotonic() - begun < 30
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # KiB, with the server's own
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"choices": ['])
+def test_a_deeply_nested_reply_is_no_reply(opening: bytes) -> None:
+    with serving(faults=lambda prompt, attempt: "own") as server:
+        server.whole = opening * 100_000
+        asked = endpoint(server, retries=0).ask({"a": chat("a")}, lambda key, reply: None)
+    assert "nested deeper" in asked.failed["a"]
+
+
+def test_a_text_of_two_million_letters_is_no_reply() -> None:
+    with serving(lambda prompt: "x" * 2**21) as server:
+        asked = endpoint(server, seconds=5.0).ask({"a": chat("a")}, lambda key, reply: None)
+    assert "could not be read" in asked.failed["a"]
 
 
 def test_a_judge_in_a_folder_here_is_known_by_its_content(byte_model: Path, tmp_path: Path) -> None:
