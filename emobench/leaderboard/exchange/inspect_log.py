@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,15 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     examples: dict[str, Recorded] = {}
     without: dict[str, str] = {}
     notes: dict[str, None] = {}
+    shared = _shared_names(data)
     for score, metric, value in _metrics(data):
-        name = f"{task}/{_shown(score, metric)}"
+        name = f"{task}/{_shown(score, metric, shared)}"
         if name in numbers:
             raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
         of_epochs = epoch_values(samples, score)
-        scored = len(of_epochs) if samples else number(score.get("scored_samples"))
-        numbers[name] = _measured(score, metric, value, of_epochs, scored)
         found = _values(data, score, metric, value, of_epochs)
+        scored = number(score.get("scored_samples")) if isinstance(found, str) else len(found)
+        numbers[name] = _measured(score, metric, value, of_epochs, len(of_epochs) if scored is None else scored)
         if isinstance(found, str):
             without[name] = found
         else:
@@ -108,10 +109,23 @@ def _metrics(data: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, 
                 yield score, metric, value
 
 
-def _shown(score: Mapping[str, Any], metric: str) -> str:
-    """Return the name of a metric: the score, the metric, and the reducer of its epochs if the log names one."""
-    reducer = score.get("reducer")
-    parts = [str(score.get("name")), metric, *([] if reducer is None else [str(reducer)])]
+def _shared_names(data: Mapping[str, Any]) -> set[str]:
+    """Return the names of scores that several scorers have, such as a key of their values."""
+    scorers: dict[str, set[str]] = {}
+    for score in listed(mapping(data.get("results")).get("scores")):
+        scorers.setdefault(str(score.get("name")), set()).add(str(score.get("scorer")))
+    return {name for name, found in scorers.items() if len(found) > 1}
+
+
+def _shown(score: Mapping[str, Any], metric: str, shared: Collection[str]) -> str:
+    """Return the name of a metric: the score, the metric, and the reducer of its epochs if the log names one.
+
+    A score whose name is `shared` by several scorers has its scorer's name in front.
+    """
+    name, reducer = str(score.get("name")), score.get("reducer")
+    if name in shared:
+        name = f"{score.get('scorer')}.{name}"
+    parts = [name, metric, *([] if reducer is None else [str(reducer)])]
     return ",".join(map(task_name, parts))
 
 
