@@ -96,7 +96,8 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     declares (relative error below 2e-4 in float32).
     """
     bare = _bare(model)
-    linear = _find_linear(bare)
+    linear = find_linear(bare)
+    _require_weight(bare, linear)
     rows = linear.out_features
     tokens = rows if tokenizer is None else min(rows, token_count(tokenizer))
     factor, probe_BTD, logits_BTV = _observe(bare, linear)
@@ -162,7 +163,8 @@ def _refusal(model: nn.Module, found: str, advice: str = "Use a causal model wit
     return ModelError(f"The LM head of {type(model).__name__} cannot be used: {found} {advice}")
 
 
-def _find_linear(model: Any) -> nn.Linear:
+def find_linear(model: Any) -> nn.Linear:
+    """Return the LM head of a model, whose weights may not be loaded. Raises ModelError unless it is an nn.Linear."""
     if getattr(model.config, "is_encoder_decoder", False):
         raise _refusal(model, "it is an encoder-decoder model.")
     get_head = getattr(model, "get_output_embeddings", None)
@@ -173,10 +175,13 @@ def _find_linear(model: Any) -> nn.Linear:
     if type(head) is not nn.Linear:
         found = f"it is a {type(head).__module__}.{type(head).__name__}, not a torch.nn.Linear."
         raise _refusal(model, found, "Keep adapters and quantisation off the head.")
+    return head
+
+
+def _require_weight(model: Any, head: nn.Linear) -> None:
     if head.weight.is_meta or head.weight.shape != (head.out_features, head.in_features):
         found = f"its weight has shape {tuple(head.weight.shape)} on device '{head.weight.device.type}'."
         raise _refusal(model, found, f"Load the whole weight, {head.out_features} x {head.in_features}, first.")
-    return head
 
 
 def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:

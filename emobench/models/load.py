@@ -21,6 +21,7 @@ from emobench.models.device import DTYPES, check_device
 from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
 from emobench.models.inference import optimize_for_inference
 from emobench.models.quiet import silent_libraries
+from emobench.models.rehearsal import require_generation, why_untrainable
 from emobench.models.tokenizer import read_tokenizer
 from emobench.models.weights import require_whole, stored_shapes
 
@@ -43,7 +44,8 @@ class LoadedModel:
 class ModelFacts:
     """Facts about a model before its weights are read. `context` is None if there is no limit.
 
-    `parameters` counts tied weights once.
+    `parameters` counts tied weights once. `untrainable` is why no objective can train it, None if nothing is known
+    against it.
     """
 
     class_name: str
@@ -51,6 +53,7 @@ class ModelFacts:
     vocabulary_rows: int
     tokenizer_size: int
     context: int | None
+    untrainable: str | None = None
 
 
 def check_model(
@@ -60,8 +63,9 @@ def check_model(
 
     Raises ModelError if the config, the tokenizer or the weights (unless from scratch) are missing; if the weights are
     not safetensors, lack a parameter or have no V x D tensor for the head; if the tokenizer has ids beyond the head's
-    rows, or the head has over 1,024 rows more than the tokenizer has ids. For a hub model this downloads only the
-    configuration and the tokenizer, and, unless `offline`, reads the file list and the headers of the weights.
+    rows, or the head has over 1,024 rows more than the tokenizer has ids; if the model fails with a cache. For a hub
+    model this downloads only the configuration and the tokenizer, and, unless `offline`, reads the file list and the
+    headers of the weights.
     """
     skeleton, size, stored = _examined(AutoModelForCausalLM, source, from_scratch, offline, trust_remote_code)
     head = skeleton.get_output_embeddings()
@@ -78,12 +82,16 @@ def check_model(
     if stored is not None:
         require_whole(source, skeleton, stored)
         _require_table(source.name, "head", head.weight, stored.values())
+    with silent_libraries():
+        require_generation(source.name, skeleton)
+        untrainable = why_untrainable(skeleton)
     return ModelFacts(
         class_name=type(skeleton).__name__,
         parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
         vocabulary_rows=rows,
         tokenizer_size=size,
         context=getattr(skeleton.config.get_text_config(decoder=True), "max_position_embeddings", None),
+        untrainable=untrainable,
     )
 
 

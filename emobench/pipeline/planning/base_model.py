@@ -111,7 +111,12 @@ class BaseModel:
         return width, layers
 
     def check_recipe(self, recipe: Recipe) -> None:
-        """Raise ConfigError if a recipe does not fit the model or the device."""
+        """Raise ConfigError if a recipe does not fit the model or the device.
+
+        Raises ModelError for a model that no objective can train.
+        """
+        if self.checked is not None and self.checked.untrainable is not None:
+            raise ModelError(self.checked.untrainable)
         if recipe.adapters is not None:
             self._check_adapters(recipe.adapters)
         if self.context is not None and recipe.max_length > self.context:
