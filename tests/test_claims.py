@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -397,6 +398,11 @@ def test_alpaca_evals_length_controlled_rates() -> None:
         assert re.search(rf"{model} \| [\d.]+ \| " + r" \| ".join(f"{cell:.2f}" for cell in cells), text)
         far.append(abs(found["length_controlled"] - found["published"]))
     assert f"differences of up to {max(far):.2f} points remain" in text
+    apart = [abs(points) for points in result("length_controlled")["left_out"]["differences"].values()]
+    assert len(apart) == result("length_controlled")["left_out"]["models"]
+    claim = f"difference is {statistics.median(apart):.2f} points, and the largest {max(apart):.2f}"
+    assert f"{len(apart)} models that were left out" in " ".join(text.split())
+    assert claim in " ".join(text.split())
 
 
 def test_a_head_with_padding_differs_by_the_probability_of_its_padding() -> None:

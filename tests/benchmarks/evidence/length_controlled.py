@@ -13,6 +13,9 @@ rate, and for some models the judgements. With the difficulty d_i of instruction
 so that d is the maximum of the judgements' likelihood (with a weak normal prior) that gives the published rates, too.
 The two brief and long baselines have published lengths; as their preferences stand the probabilities by their own
 weights, whose sums over the features are those of the judgements where an unpenalized fit has converged.
+
+`left_out` has the differences from the published rates of models whose judgements and rates were not used for d: the
+judged models in ten parts, each left out in turn.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from measuring import RESULTS, origin, write
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from emobench.kinds.instruct.judging.annotations import in_order, length_controlled
+
 Floats = NDArray[np.float64]
 
 JUDGE = "weighted_alpaca_eval_gpt4_turbo"
@@ -43,6 +48,7 @@ GAMED = (f"{BASELINE}_concise", f"{BASELINE}_verbose")
 MODELS = ("alpaca-7b", "llama-2-7b-chat-hf", "vicuna-13b")
 LENGTH, SLOPE, BIAS = "np.tanh(std_delta_len)", "instruction_difficulty", "not_gamed_baseline.astype(float)"
 INSTRUCTIONS = 805
+PARTS = 10
 PRIOR = 0.3
 """The precision of the prior of a difficulty."""
 RATE_SCALE = 0.02
@@ -86,9 +92,12 @@ class Published:
             if path.endswith(f"/{JUDGE}/annotations.json") and about.split()[-1].isdigit():
                 yield path.split("/")[1]
 
+    def annotations(self, model: str) -> list[dict[str, Any]]:
+        return json.loads(self.text(f"results/{model}/{JUDGE}/annotations.json"))
+
     def judgements(self, model: str, places: dict[str, int]) -> pd.DataFrame:
         """Return index, preference (0 to 1) and tanh of the difference of lengths over its deviation."""
-        rows = pd.DataFrame(json.loads(self.text(f"results/{model}/{JUDGE}/annotations.json")))
+        rows = pd.DataFrame(self.annotations(model))
         longer = rows["output_1"].str.len() - rows["output_2"].str.len()
         preference = rows["preference"].astype(float).replace({0.0: 1.5}) - 1
         length = np.tanh(longer / longer.std())
@@ -138,6 +147,28 @@ def gamed_rows(published: Published, weights: pd.DataFrame, d_I: Floats) -> pd.D
     return pd.concat(parts)
 
 
+def left_out(
+    published: Published, judged: pd.DataFrame, weights: pd.DataFrame, rates: pd.Series, folder: Path
+) -> dict[str, float]:
+    """Return, for each model that is left out, by how many points its rate differs from the published one.
+
+    These are the models with a judgement of every instruction, and a published rate.
+    """
+    counts = judged["model"].value_counts()
+    models = sorted(set(counts[counts == INSTRUCTIONS].index) & set(rates.index))
+    found: dict[str, float] = {}
+    for part in range(PARTS):
+        chosen = models[part::PARTS]
+        d_I, _ = difficulties(judged[~judged["model"].isin(chosen)], weights, rates.drop(chosen))
+        file = folder / f"{part}.csv"
+        gamed_rows(published, weights, d_I).to_csv(file, index=False)
+        for model in chosen:
+            ours = length_controlled(in_order(published.annotations(model)), file)
+            assert ours is not None
+            found[model] = 100 * ours - float(rates[model])
+    return found
+
+
 def scores(data_dir: Path, gamed: Path) -> dict[str, dict[str, float]]:
     """Return what `emobench judges score` says of the released annotations, by model."""
     files = [str(data_dir / f"{model}.annotations.jsonl") for model in MODELS]
@@ -165,6 +196,7 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows.to_csv(Path(folder) / "df_gamed.csv", index=False)
         ours = scores(given.data_dir, Path(folder))
+        apart = left_out(published, judged, weights, rates, Path(folder))
     theirs = pd.read_csv(given.data_dir / "alpaca_eval_gpt4_leaderboard.csv", index_col=0)
     whole = published.leaderboard()
     missed = np.abs(errors)
@@ -172,6 +204,13 @@ def main(argv: list[str]) -> None:
         "judged_models": len(known),
         "rates": len(rates),
         "missed_points": {"median": float(np.median(missed)), "most": float(missed.max())},
+        "left_out": {
+            "models": len(apart),
+            "median": float(np.median(np.abs(list(apart.values())))),
+            "p95": float(np.quantile(np.abs(list(apart.values())), 0.95)),
+            "most": max(apart.items(), key=lambda one: abs(one[1])),
+            "differences": apart,
+        },
         "baselines": {
             model: {
                 "win_rate": float(100 * rows.loc[rows["model"] == model, "preference"].mean()),

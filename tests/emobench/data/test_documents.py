@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.data.documents import BEGINNING, RUNS, units_of_rows
+from emobench.data.documents import RUNS, units_of_rows
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import load_texts
 from emobench.errors import ConfigError, DataError
@@ -25,11 +25,10 @@ def test_headings_of_wikitext_begin_articles() -> None:
 
 def test_rows_that_begin_alike_are_of_one_unit_and_blank_ones_of_the_last() -> None:
     prompt = "You wake up and everyone that you know calls you by another name. "
-    assert len(prompt) > BEGINNING
     texts = ["a", "", f"{prompt}First story.", "b", f"{prompt}Second story.", f" {prompt}Third"]
     assert units_of_rows(texts, "beginnings") == ["row 0", "row 0", "row 2", "row 3", "row 2", "row 2"]
-    shorter = prompt[: BEGINNING - 1]
-    assert units_of_rows([f"{shorter}a", f"{shorter}b"], "beginnings") == ["row 0", "row 1"]
+    for alike, units in ((63, ["row 0", "row 1"]), (64, ["row 0", "row 0"])):
+        assert units_of_rows([f"{prompt[:alike]}a", f"{prompt[:alike]}b"], "beginnings") == units
 
 
 def test_each_row_is_a_document_and_equal_rows_are_one() -> None:
@@ -64,6 +63,11 @@ def test_text_without_borders_is_cut_into_runs_of_equal_length() -> None:
     assert len(set(units_of_rows(texts[:450], "stream"))) == 4
     assert len(set(units_of_rows(texts[:450], "sentences"))) == RUNS
     assert len(set(units_of_rows(texts[:399], "sentences"))) == RUNS - 1
+    assert len(set(units_of_rows(texts[:80], "sentences"))) == 2
+    assert len(set(units_of_rows(["x" * 79_999], "sentences"))) == 1
+    for lengths, run in (((79_999, 40_000, 80_001), "row 0"), ((80_000, 40_000, 80_000), "row 1")):
+        rows = [letter * length for letter, length in zip("xyz", lengths, strict=True)]
+        assert units_of_rows(rows, "stream")[1] == run  # the middle of a row decides
     assert units_of_rows(["x" * 60_000, "y" * 100_000, "z" * 40_000], "stream") == ["row 0", "row 1", "row 1"]
 
 
