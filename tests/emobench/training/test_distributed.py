@@ -10,9 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from emobench.data.packing import WEIGHTS
+import emobench
+from emobench.data.packing import WEIGHTS, RowCollator
 from emobench.errors import ConfigError, NonFiniteLossError
+from emobench.objectives import ModelObjective
+from emobench.registry.objectives import load_objective, objective_names
 from emobench.training.recipe import Lora
 from emobench.training.train import train
 from emobench_objectives.mle import Mle
@@ -44,7 +48,9 @@ tests = runpy.run_path(sys.argv[3])
 sys.addaudithook(audit)
 found = {name: tests["summary_of"](kit, name, folder) for name in tests["CASES"]}
 endings = tests["endings"](kit, folder, rank)
-Path(sys.argv[4], rank).write_text(json.dumps({"summaries": found, "written": written, "endings": endings}))
+alone = tests["norms_of_each_objective"](kit, int(rank))
+report = {"summaries": found, "written": written, "endings": endings, "norms": alone}
+Path(sys.argv[4], rank).write_text(json.dumps(report))
 """
 
 
@@ -92,6 +98,42 @@ def endings(kit: Any, folder: Path, rank: str) -> list[str]:
     return found
 
 
+def names() -> list[str]:
+    """Return the registered objectives of tokens, with what their training needs."""
+    found = []
+    for name in objective_names():
+        chosen = load_objective(name).objective
+        if not isinstance(chosen, ModelObjective):
+            found.append(f"{name}(target=pretrained)" if "language" in chosen.reads else name)
+    return found
+
+
+def norms_of_each_objective(kit: Any, rank: int | None) -> dict[str, list[float]]:
+    """Return the norms of the gradients of one batch by each objective. The second process has no target in its own.
+
+    `rank` is None in a process that is alone.
+    """
+    together = rank is not None and not torch.distributed.is_initialized()
+    if together:
+        torch.distributed.init_process_group("gloo")
+    batch = RowCollator(0)(kit.ragged(4))
+    del batch["row"]
+    count = (batch["labels"][:, 1:] != -100).sum()
+    if rank == 1:
+        batch["labels"] = torch.full_like(batch["labels"], -100)
+    found = {}
+    for name in names():
+        model = kit.tiny("gpt2", vocab_size=LONG).train()
+        emobench.attach(model, name)
+        run = model if rank is None else torch.nn.parallel.DistributedDataParallel(model)
+        processes = 1 if rank is None else 2
+        (processes * run(**batch, num_items_in_batch=count).loss).backward()
+        found[name] = [float(parameter.grad.norm()) for parameter in model.parameters()]
+    if together:
+        torch.distributed.destroy_process_group()
+    return found
+
+
 def in_two_processes(kit: SimpleNamespace, folder: Path, reports: Path) -> list[dict[str, Any]]:
     kit.in_two_processes("-c", CHILD, folder, kit.path, __file__, reports)
     return [json.loads((reports / str(rank)).read_text()) for rank in (0, 1)]
@@ -121,6 +163,11 @@ def test_two_processes_train_as_one(kit: SimpleNamespace, tmp_path: Path) -> Non
             for key in line.keys() - clocks:
                 if "runtime" not in key and "per_second" not in key and key != "eval_loss" and key != "total_flos":
                     assert line[key] == pytest.approx(expected_line[key], rel=1e-6), (name, key, line)
+    expected_norms = norms_of_each_objective(kit, None)
+    for report in found:
+        assert report["norms"].keys() == expected_norms.keys()
+        for name, norms in expected_norms.items():
+            assert report["norms"][name] == pytest.approx(norms, rel=1e-9, abs=1e-12), name
     for report, where in zip(found, ("of another process", "of training rows ["), strict=True):
         assert f"The loss became NaN at step 4, in the micro-batch {where}" in report["endings"][0]
         assert report["endings"][1] == "interrupted"
