@@ -7,10 +7,11 @@ time and stack. All of these are refused here.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from json import JSONDecoder
 from pathlib import Path
@@ -22,11 +23,14 @@ DEEPEST = 64
 """Largest depth of nested lists and mappings. emobench itself needs fewer than 10."""
 LONGEST_YAML = 2**20
 """Largest number of characters of a YAML file. The parser in Python needs a few seconds for it."""
+LONGEST_LINE = 2**24
+"""Largest number of bytes of a line of JSON Lines."""
 MOST_BITS = 10_000
 """Largest number of bits of an integer. Python prints at most 4,300 digits."""
 _PATH_START = re.compile(r"(?:^\s*|[=(,]\s*['\"]?)(?:~|\.{0,2}/|[A-Za-z]:\\)")
 _PYTHON_FILE = re.compile(r"\.py\s*:", re.IGNORECASE)
 _SIGNS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON = JSONDecoder()
 
 
@@ -65,6 +69,56 @@ def parse_json(text: str, decoder: JSONDecoder = _JSON) -> Any:
     """Parse JSON. Raises ValueError for invalid JSON, deep nesting and numbers with too many digits."""
     require_shallow(text)
     return decoder.decode(text)
+
+
+def parse_mapping(text: str) -> dict[str, Any]:
+    """Parse a JSON object of a file of runs. Raises ValueError for what `parse_json` refuses, and for no object.
+
+    Half a surrogate, as in "\\ud800", is refused, too: such text cannot be printed or written.
+    """
+    found = parse_json(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a JSON object, got {type(found).__name__}")
+    if _SURROGATE.search(text):
+        try:
+            str(found).encode()
+        except UnicodeEncodeError:
+            raise ValueError("half a surrogate, which is no text") from None
+    return found
+
+
+class LineError(ValueError):
+    """A line of JSON Lines that cannot be used; `number` counts from 1."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+
+
+def json_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSON Lines file (UTF-8) with the numbers of their lines. Raises OSError and LineError."""
+    with open_file(path) as file:
+        lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+        for number, line in enumerate(lines, 1):
+            if len(line) > LONGEST_LINE:
+                raise LineError(number, f"more than {LONGEST_LINE:,} bytes")
+            try:
+                row = parse_mapping(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise LineError(number, f"is not UTF-8 ({error})") from None
+            except ValueError as error:
+                raise LineError(number, str(error)) from None
+            yield number, row
+
+
+def number_of(value: Any) -> float:
+    """Return a number of JSON; infinity for what no float can hold. Raises ValueError for other types."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{str(value)[:40]!r} is no number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def require_shallow(text: str) -> None:

@@ -5,19 +5,20 @@ The training may still run or be interrupted. Logs of older versions contain few
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
+from emobench.reading import number_of, parse_json
 
 LOG = "log.jsonl"
 _VALIDATION = {"eval_mle": "validation mle", "eval_objective": "validation objective"}
 _CLOCK = {"step", "steps", "epoch", "tokens", "seconds", "tokens_per_second"}
 _LAST = ("grad_norm", "learning_rate")
+MOST_STEPS = 10**12
+"""Steps of a log; more is no training."""
 
 Curve = Mapping[int, float]
 """Optimizer step, from 1 -> value. Values may be NaN or infinite."""
@@ -71,16 +72,20 @@ def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
 
 def _values(line: str) -> dict[str, Any] | None:
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
+        values = parse_json(line)
+    except ValueError:
         return None
-    step = values.get("step") if isinstance(values, dict) else None
-    return values if isinstance(step, (int, float)) and math.isfinite(step) else None
+    if not isinstance(values, dict):
+        return None
+    for count in (values.get("step"), values.get("steps", 0)):
+        if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count <= MOST_STEPS:
+            return None
+    return values
 
 
 def _curve_points(values: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Return the names and numbers of a line for a step or a validation. The last line, a summary, has none."""
-    numbers = {n: float(v) for n, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    numbers = {n: number_of(v) for n, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     if "loss" in numbers:
         return [(name, value) for name, value in numbers.items() if name not in _CLOCK]
     return [(shown, numbers[name]) for name, shown in _VALIDATION.items() if name in numbers]

@@ -15,6 +15,7 @@ from emobench.config import build
 from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.generation.decoding.request import Continuation
 from emobench.kinds.generation.prompts import ContinuationPrompt, decode
+from emobench.reading import parse_mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,15 +124,18 @@ def sample_line(sample: GeneratedSample) -> str:
 
 def read_samples(path: Path) -> list[GeneratedSample]:
     """Read what `write_samples` wrote; a line without a sample is a DataError with file and line."""
-    with path.open(encoding="utf-8") as file:
-        return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+    try:
+        with path.open(encoding="utf-8") as file:
+            return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error}); generate again.") from None
 
 
 def parse_sample(line: str, where: str) -> GeneratedSample:
     """Return the sample of a line; DataError, which begins with `where`, for a line without one."""
     try:
-        return build(GeneratedSample, json.loads(line), where)
-    except json.JSONDecodeError as error:
+        return build(GeneratedSample, parse_mapping(line), where)
+    except ValueError as error:
         raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
     except (ConfigError, UnknownNameError) as error:
         raise DataError(f"{error} The file holds no samples, or was altered; generate again.") from None

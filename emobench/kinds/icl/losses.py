@@ -9,6 +9,7 @@ from pathlib import Path
 
 from emobench.config import build
 from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.reading import parse_mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ def sample_line(losses: ExampleLosses) -> str:
 def parse_sample(line: str, where: str) -> ExampleLosses:
     """Return the losses of a line; DataError, which begins with `where`, for a line that cannot be read."""
     try:
-        return build(ExampleLosses, json.loads(line), where)
+        return build(ExampleLosses, parse_mapping(line), where)
     except (ValueError, ConfigError, UnknownNameError) as error:
         raise DataError(f"{where} holds no losses of a prompt, or was altered ({error}); score again.") from None
 
@@ -58,5 +59,8 @@ def write_samples(path: Path, losses: Iterable[ExampleLosses]) -> None:
 
 def read_samples(path: Path) -> list[ExampleLosses]:
     """Read losses; DataError for a line that cannot be read."""
-    with path.open(encoding="utf-8") as file:
-        return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+    try:
+        with path.open(encoding="utf-8") as file:
+            return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error}); score again.") from None

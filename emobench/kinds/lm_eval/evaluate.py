@@ -25,6 +25,7 @@ from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.lm_eval.vllm_model import check_generation, vllm_model
+from emobench.reading import json_rows
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     Values,
@@ -209,10 +210,8 @@ def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
 
 def _read_samples(path: Path) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            found.setdefault(row["task"], []).append(row)
+    for _, row in json_rows(path):
+        found.setdefault(row["task"], []).append(row)
     return found
 
 

@@ -30,6 +30,7 @@ from emobench.metrics.perplexity import perplexity
 from emobench.metrics.rouge import rouge
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head, token_count
+from emobench.reading import parse_mapping, read_text
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
@@ -179,7 +180,7 @@ def _count(rules: OracleProtocol, count: int) -> int:
 def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
     """Return the continuations in a file of samples; prefixes, and how the language goes on, are from its texts."""
     try:
-        continued = json.loads(path.read_text(encoding="utf-8"))["continuations"]
+        continued = parse_mapping(read_text(path))["continuations"]
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: expected JSON with `continuations`; run again to write it.") from None
     tokenizer, rules = oracle_tokenizer(), facts["rules"]

@@ -22,6 +22,8 @@ from emobench.tasks.scores import RANGES
 SCHEMA = "0.3.0"
 UNKNOWN = "unknown"
 """Stands where the schema needs a word, and an entry has none."""
+LONGEST_PART = 100
+"""Characters of a folder's name."""
 DEVELOPER = "emobench"
 """Of a model whose id names no owner; a folder of the datastore."""
 
@@ -38,7 +40,8 @@ def files(
     parts = entry.suite.name, owner.split("/")[0] or DEVELOPER, "_".join([*owner.split("/")[1:], name])
     # A version 4 UUID, which the datastore wants, that is the same for each export of one entry.
     unique = uuid.UUID(bytes=hashlib.sha256(f"emobench {entry.id}".encode()).digest()[:16], version=4)
-    place = "/".join(["data", *(re.sub(r'[<>:"\\|?*\s]', "_", part) for part in parts), str(unique)])
+    folders = [re.sub(r'[<>:"\\|?*\s\x00-\x1f]', "_", part)[:LONGEST_PART] for part in parts]
+    place = "/".join(["data", *folders, str(unique)])
     made = instances(entry, examples, texts or {}, _evaluation(entry), model, SCHEMA)
     found = {f"{place}.json": _json(record(entry, made, f"{place}_samples.jsonl"))}
     return found | ({f"{place}_samples.jsonl": made.text} if made.rows else {})

@@ -35,9 +35,16 @@ YEARS = range(2000, 2100)
 DEEPEST = 16
 """Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
 
+LONGEST_NAME = 2000
+"""Characters of a name: of a model, an objective with its parameters, a metric."""
+LONGEST_PART = 200
+"""Bytes of a folder's or file's name in the path of a run's file; file systems take 255, with an ending of ours."""
+DEEPEST_TEXTS = 32
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
 _ID = re.compile(r"[0-9a-f]{12}")
+_KEY = re.compile(rf"(?!\.)[^/\\\x00-\x1f]{{1,{LONGEST_PART}}}")
 _INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f]+")
 _PYTHON_FILE = re.compile(r"\.py\s*:", re.IGNORECASE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -104,8 +111,11 @@ class File:
     sha256: str
 
     def __post_init__(self) -> None:
-        if not _INSIDE.fullmatch(self.path):
-            raise ConfigError(f"`path` is {self.path!r}; expected one within the runs folder, with slashes.")
+        too_long = any(len(part.encode(errors="replace")) > LONGEST_PART for part in self.path.split("/"))
+        if not _INSIDE.fullmatch(self.path) or too_long or len(self.path) > LONGEST_NAME:
+            raise ConfigError(
+                f"`path` is {self.path[:LONGEST_PART]!r}; expected one within the runs folder, with slashes."
+            )
         if not _SHA256.fullmatch(self.sha256):
             raise ConfigError(f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
 
@@ -143,6 +153,12 @@ class Run:
     samples: tuple[File, ...] = ()
     environment: File | None = field(default=None, metadata=OPTIONAL)
     weights: tuple[TrainedWeights, ...] = field(default=(), metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        if not _KEY.fullmatch(self.key):
+            raise ConfigError(
+                f"`key` is {self.key[:LONGEST_PART]!r}; expected a word of at most {LONGEST_PART} letters."
+            )
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""
@@ -237,6 +253,7 @@ class Entry:
             yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
         if _PYTHON_FILE.search(self.objective.name):
             yield f"`objective.name` is {self.objective.name!r:.200}; expected an objective's name, and not a file's."
+        yield from self._wrong_texts()
         cost, params = to_plain(self.cost), self.objective.params
         for place, number in _numbers({"recipe": self.recipe, "params": params, "changes": self.changes, "cost": cost}):
             if not math.isfinite(number):
@@ -264,6 +281,18 @@ class Entry:
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
         if self.kind != "measured" and not self.source.cite:
             yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
+
+    def _wrong_texts(self) -> Iterator[str]:
+        model, objective = self.model, self.objective
+        names = [model.name, model.source, model.revision or "", objective.name, objective.label, objective.version]
+        names += [*self.metrics, *self.protocols, *self.protocols.values(), self.primary or ""]
+        if longest := [name for name in names if len(name) > LONGEST_NAME]:
+            yield f"{longest[0][:60]!r}... is a name of {len(longest[0]):,} letters; expected {LONGEST_NAME:,} at most."
+        parts = (self.suite, self.protocols, self.changes, model, objective, self.recipe, self.missing, self.source)
+        for part in (*parts, self.provenance, list(self.metrics), self.families):
+            if any("\0" in text for text in _texts(to_plain(part))):
+                yield "a text has the character NUL, which no name or file may have; remove it."
+                return
 
     def _wrong_as_measured(self) -> Iterator[str]:
         if not self.seeds and not self.untrained:
@@ -331,6 +360,19 @@ def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
         given += (number for component in metric.get("components", {}).values() for number in component.values())
     if str in map(type, given):
         raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield all texts of plain data, its keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth > DEEPEST_TEXTS:
+            raise ConfigError(f"a value is nested deeper than {DEEPEST_TEXTS} levels; expected settings.")
+        if isinstance(value, Mapping):
+            yield from value
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item, depth + 1)
 
 
 def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:

@@ -12,13 +12,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emobench.errors import DataError
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.run_files import digest, recorded_file
+from emobench.reading import LineError, json_rows, number_of
 from emobench.tasks.scores import Examples, Score, by_unit
 
+EXPECTED = "expected JSON with metric, example, value and weight"
 RunExamples = Mapping[str, Examples]
 """Metric -> sampling unit -> (mean value, weight), of one run."""
 
@@ -60,25 +63,24 @@ def read_examples(path: Path) -> dict[str, Recorded]:
     """Return what is recorded of each metric. Raises DataError with the line that cannot be used."""
     found: dict[str, Recorded] = {}
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                _add(found, line, f"{path}:{number}")
+        for number, row in json_rows(path):
+            _add(found, row, f"{path}:{number}")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 ({error}). Run again, which makes it anew.") from error
+    except LineError as error:
+        raise DataError(f"{path}:{error.number}: {EXPECTED} ({error}). Run again to write the file.") from None
     return found
 
 
-def _add(found: dict[str, Recorded], line: str, where: str) -> None:
+def _add(found: dict[str, Recorded], row: Mapping[str, Any], where: str) -> None:
     try:
-        row = json.loads(line)
-        metric, example = str(row["metric"]), str(row["example"])
-        value, weight = float(row["value"]), float(row["weight"])
-        unit = str(row.get("unit", example))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        text = f"{where}: expected JSON with metric, example, value and weight. Run again, which makes it anew."
-        raise DataError(text) from None
+        metric, example = row["metric"], row["example"]
+        value, weight = number_of(row["value"]), number_of(row["weight"])
+        unit = row.get("unit", example)
+        if not all(isinstance(text, str) for text in (metric, example, unit)):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise DataError(f"{where}: {EXPECTED}. Run again to write the file.") from None
     _check(value, weight, where)
     recorded = found.setdefault(metric, Recorded())
     if example in recorded.examples:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import lzma
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from emobench.config import file_sha256
 from emobench.errors import DataError
 from emobench.leaderboard.schema.entry import Entry, File
+from emobench.reading import parse_mapping
 
 PACKED, SUFFIX = "runs", ".xz"
 """The folder of a board that has the files of runs, and the end of their names."""
@@ -129,7 +129,7 @@ def shortened_from(path: Path) -> str | None:
     with path.open("rb") as stream:
         first = stream.readline(200)
     try:
-        return str(json.loads(first)[SHORTENED])
+        return str(parse_mapping(first.decode())[SHORTENED])
     except (KeyError, TypeError, ValueError):
         return None
 

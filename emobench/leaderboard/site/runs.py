@@ -5,7 +5,6 @@ A file that is missing, altered, outside the runs folder or unreadable becomes a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from emobench.data.oracle.language import oracle_words
 from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry, File, Run
 from emobench.leaderboard.schema.run_files import SHORTENED, find_file, is_recorded
+from emobench.reading import json_rows, parse_mapping, read_text
 
 T = TypeVar("T")
 Curve = Mapping[int, float]
@@ -161,18 +161,16 @@ def _thin(curve: Curve) -> dict[str, list[Any]]:
 
 def _read_samples(path: Path) -> list[dict[str, str]]:
     """Return the first samples: of different prompts in a file of JSON Lines, or of texts of the oracle language."""
-    with path.open(encoding="utf-8") as file:
-        if path.suffix != ".jsonl":
-            words, texts = oracle_words(), json.load(file)["texts"]
-            return [{"continuation": _short(" ".join(words[place] for place in ids))} for ids, _ in texts[:SAMPLES]]
-        rows: dict[str, Mapping[str, Any]] = {}
-        for number, line in enumerate(file):
-            row = json.loads(line)
-            if SHORTENED in row:
-                continue
-            rows.setdefault(str(row.get("prompt_id", number)), row)
-            if len(rows) == SAMPLES:
-                break
+    if path.suffix != ".jsonl":
+        words, texts = oracle_words(), parse_mapping(read_text(path))["texts"]
+        return [{"continuation": _short(" ".join(words[place] for place in ids))} for ids, _ in texts[:SAMPLES]]
+    rows: dict[str, Mapping[str, Any]] = {}
+    for number, row in json_rows(path):
+        if SHORTENED in row:
+            continue
+        rows.setdefault(str(row.get("prompt_id", number)), row)
+        if len(rows) == SAMPLES:
+            break
     samples = []
     for row in rows.values():
         # A board that ships samples has no text of the data.

@@ -28,7 +28,7 @@ from emobench.leaderboard.schema.run_files import (
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.index import row_of
 from emobench.leaderboard.store.superseding import superseded_by
-from emobench.reading import read_text
+from emobench.reading import json_rows, read_text
 
 PROMPTS = 50
 """Prompts whose generated texts are kept."""
@@ -123,16 +123,15 @@ def _content(path: Path, file: File, sample: bool) -> bytes | None:
 def _published(path: Path, file: File) -> bytes | None:
     """Return samples without texts of a data set: shortened ones begin with a line that names the whole file."""
     try:
-        with path.open(encoding="utf-8") as stream:
-            rows = [dict(json.loads(line)) for line in stream]
-    except (TypeError, ValueError):
+        rows = [row for _, row in json_rows(path)]
+    except ValueError:
         return None
     if all(LOSSES in row for row in rows):
         return path.read_bytes()
     if not all(key in row for row in rows for key in GENERATED):
         return None
-    first = set(list(dict.fromkeys(row["prompt_id"] for row in rows))[:PROMPTS])
-    kept = [{key: row[key] for key in GENERATED} for row in rows if row["prompt_id"] in first]
+    first = set(list(dict.fromkeys(str(row["prompt_id"]) for row in rows))[:PROMPTS])
+    kept = [{key: row[key] for key in GENERATED} for row in rows if str(row["prompt_id"]) in first]
     lines = [{SHORTENED: file.sha256}, *kept]
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
 

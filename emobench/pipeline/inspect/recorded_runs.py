@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.run_files import recorded_file
 from emobench.pipeline.stages.stage import FACTS
+from emobench.reading import parse_mapping, read_text
 from emobench.registry import kind_names, load_kind
 from emobench.seals import find_damage
 
@@ -128,7 +128,7 @@ def read_json(path: Path, entry: Entry) -> Any:
     try:
         damage = find_damage(path.parent, full=True, only=path.name) if path.parent.is_dir() else None
         if damage is None:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return parse_mapping(read_text(path))
     except (OSError, ValueError):
         damage = f"{path}: cannot be read"
     raise _gone(damage, entry)

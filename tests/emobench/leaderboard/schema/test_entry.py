@@ -6,13 +6,14 @@ import copy
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from emobench.config import to_plain
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.leaderboard.schema.entry import new_entry, read_entry
+from emobench.leaderboard.schema.entry import Entry, new_entry, read_entry
 
 ACCURACY = {
     "mean": 0.952,
@@ -141,3 +142,40 @@ def test_unknown_and_missing_keys_stop() -> None:
         new_entry({**fields(), "metrix": {}})
     with pytest.raises(ConfigError, match="`recipe` is missing"):
         new_entry({key: value for key, value in fields().items() if key != "recipe"})
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "n" * 5000])
+@pytest.mark.parametrize("place", ["objective", "model", "metric", "protocol", "key"])
+def test_names_that_no_reader_can_use_are_refused(bad: str, place: str, entry_of: Callable[..., Entry]) -> None:
+    metric = {"mean": 0.5, "std": None, "values": [0.5], "n": 2, "higher_is_better": True, "ci95": None}
+    metric |= {"ci95_of": None, "unit": "fraction"}
+    changes: dict[str, Any] = {
+        "objective": {"objective": {"name": bad, "version": "1", "params": {}}},
+        "model": {"model": {"name": bad, "source": "tiny"}},
+        "metric": {"metrics": {f"sst2/{bad}": metric}},
+        "protocol": {"protocols": {"sst2": bad}},
+        "key": {"runs": [{"seed": 0, "key": bad}]},
+    }[place]
+    with pytest.raises(ConfigError):
+        entry_of("emo", **changes)
+
+
+@pytest.mark.parametrize("field", ["recipe", "missing", "source", "provenance", "changes", "params"])
+def test_no_text_has_the_character_nul(field: str, entry_of: Callable[..., Entry], fields: dict[str, Any]) -> None:
+    changes: dict[str, Any] = {
+        "recipe": {"recipe": {"name": "lm", "mask_until": "\0"}},
+        "missing": {"missing": {"sst2/accuracy": "\0"}},
+        "source": {"source": {"command": "emobench \0"}},
+        "provenance": {"provenance": {**fields["provenance"], "packages": {"torch\0": "2"}}},
+        "changes": {"changes": {"sst2": {"template": ["\0"]}}},
+        "params": {"objective": {"name": "emo", "version": "1", "params": {"cost": "\0"}}},
+    }[field]
+    with pytest.raises(ConfigError, match="NUL"):
+        entry_of("emo", **changes)
+
+
+@pytest.mark.parametrize("path", ["x" * 300, f"a/{'x' * 300}/b", "/".join(["a"] * 2000), "a/\u00e9" + "\u00e9" * 150])
+def test_a_file_that_no_file_system_has_is_refused(path: str, entry_of: Callable[..., Entry]) -> None:
+    file = {"path": path, "sha256": "0" * 64}
+    with pytest.raises(ConfigError, match="path"):
+        entry_of("emo", runs=[{"seed": 0, "key": "k", "examples": file}])

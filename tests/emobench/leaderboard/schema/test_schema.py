@@ -48,6 +48,10 @@ BEYOND = (
     "names where it was taken from",
     "expected metrics of this entry",
     "nested deeper than",
+    "the character NUL",
+    "is a name of",
+    "within the runs folder",
+    "may be a folder.s name",
     "expected a whole number",  # 3.0 is an integer of JSON Schema
 )
 """What only the dataclasses refuse: what fields say of one another, dates, and how deep settings go."""
