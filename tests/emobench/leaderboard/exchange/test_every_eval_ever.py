@@ -18,6 +18,7 @@ from scipy import stats
 
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.every_eval_ever import files, record
+from emobench.leaderboard.exchange.every_eval_ever_instances import Shown
 from emobench.leaderboard.exchange.result_files import compare_files
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.examples import Recorded
@@ -281,3 +282,39 @@ def test_an_instance_is_correct_where_all_seeds_are(
         for line in text.splitlines()
     ]
     assert row["evaluation"] == {"score": pytest.approx(value), "is_correct": expected}
+
+
+def test_an_instance_with_texts_and_one_without(entry_of: Callable[..., Any]) -> None:
+    summary = {"mean": 0.5, "std": None, "values": [0.5], "n": 2, "ci95": None, "ci95_of": None}
+    metric = {**summary, "higher_is_better": True, "unit": "fraction", "flags": []}
+    entry = entry_of(metrics={"arc/acc": metric, "arc/ppl": {**metric, "mean": 0.25, "values": [0.25]}}, seeds=[0])
+    values = Recorded({"a": (1.0, 1.0), "b": (0.0, 1.0)}, {"b": "unit of b"})
+    texts = {
+        ("arc", "a"): Shown(input="Q", reference="R", outputs=("O", "P")),
+        ("other", "b"): Shown(input="", reference=None, outputs=()),
+    }
+    found = files(entry, [{"arc/acc": values, "arc/ppl": values}], texts)
+    (record_text,) = (text for name, text in found.items() if "samples" not in name)
+    detailed = json.loads(record_text)["detailed_evaluation_results"]
+    assert detailed["additional_details"] == {"without arc/ppl": "it is no mean of its examples"}
+    (lines,) = (text.splitlines() for name, text in found.items() if "samples" in name)
+    shown, hidden = map(json.loads, lines)
+    assert (shown["input"], shown["output"]) == ({"raw": "Q", "reference": ["R"]}, {"raw": ["O", "P"]})
+    assert shown["sample_hash"] == hashlib.sha256(b'{"raw": "Q", "reference": ["R"]}').hexdigest()
+    assert shown["metadata"] == {}
+    assert (hidden["input"], hidden["output"]) == ({"raw": "", "reference": []}, {"raw": []})
+    assert hidden["sample_hash"] == hashlib.sha256(b"b").hexdigest()
+    assert hidden["metadata"].keys() == {"sampling_unit", "texts"}
+    assert hidden["metadata"]["sampling_unit"] == "unit of b"
+    assert [row["evaluation"]["score"] for row in (shown, hidden)] == [1.0, 0.0]
+
+
+def test_runs_with_other_examples_have_no_instances(entry_of: Callable[..., Any]) -> None:
+    summary = {"mean": 0.5, "std": 0.0, "values": [0.5, 0.5], "n": 2, "ci95": None, "ci95_of": None}
+    metric = {**summary, "higher_is_better": True, "unit": "fraction", "flags": []}
+    entry = entry_of(metrics={"arc/acc": metric}, seeds=[0, 1], runs=[{"seed": i, "key": f"k{i}"} for i in range(2)])
+    runs = [{"arc/acc": Recorded({"a": (1.0, 1.0), name: (0.0, 1.0)})} for name in "bc"]
+    assert not any("samples" in name for name in files(entry, runs))
+    same = [{"arc/acc": Recorded({"a": (1.0, 1.0), "b": (value, 1.0)})} for value in (0.0, 0.0)]
+    (lines,) = (text.splitlines() for name, text in files(entry, same).items() if "samples" in name)
+    assert [json.loads(line)["metadata"]["scores by seed"] for line in lines] == ["1.0 1.0", "0.0 0.0"]
