@@ -233,7 +233,8 @@ def show_outline(outline: Outline, json: bool, processes: int = 0) -> None:
     """Print a dry run, whose times are those of one process."""
     if json:
         totals, machine = outline.totals(), outline.machine.name
-        print_json({"plan": outline.lines, "totals": totals, "machine": machine, "notes": outline.notes()})
+        found = {"plan": outline.lines, "totals": totals, "machine": machine, "verdicts": outline.verdicts}
+        print_json({**found, "notes": outline.notes()})
         return
     header = ("stage", "what", "amount", "rough estimate", "state")
     print_table(outline.title, header, [line.cells() for line in grouped(outline)])

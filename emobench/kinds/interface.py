@@ -17,7 +17,7 @@ from emobench.errors import ConfigError, MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules, rule_groups
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
     from emobench.kinds.instruct.judging.judge import Judge
     from emobench.kinds.views import ShownPrompt, WrittenText
     from emobench.models.encoder import SentenceEncoder
+
+
+@dataclass(frozen=True)
+class TestSize:
+    """How many examples a metric has at most, and how many sampling units; None: not known without the data."""
+
+    __test__: ClassVar = False
+    """For pytest: no test."""
+    examples: int | None = None
+    units: int | None = None
 
 
 class TaskData(Protocol):
@@ -285,6 +295,19 @@ class Kind(ABC):
     def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
         """Estimate the evaluation of one trained model, before anything runs."""
         return self.runtime.cost(task, resources, model)
+
+    # What its results can decide.
+
+    def metrics(self, task: Task) -> Mapping[str, Measure | str]:
+        """Return what the values of a task's metrics mean, or why one will be missing; empty if only results tell.
+
+        Metrics that only describe a result may be left out.
+        """
+        return {}
+
+    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
+        """Return how much a metric is computed from, at most; `data` is None where it is not on this machine."""
+        return TestSize(None if data is None else len(data))
 
     # What a reader may look at.
 

@@ -20,7 +20,7 @@ from emobench.errors import MetricError
 from emobench.metrics.batching import by_length, check_context, pad, reading
 from emobench.models.head import Head, final_hidden, probe_head, token_count
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.tasks.scores import SECONDARY, Measure, Score
 
 DISTANCES = ("forward_cross_entropy", "reverse_cross_entropy", "forward_kl", "reverse_kl", "total_variation", "entropy")
 COLUMNS = (*DISTANCES, "target_entropy")
@@ -137,16 +137,22 @@ def surrogate_distances(
     return {name: score_of(name, means_XS[:, i], weights_X, ids, flags[name]) for i, name in enumerate(COLUMNS)}
 
 
+def measure_of(name: str) -> Measure:
+    """Return what the values of a distance mean."""
+    return Measure(
+        higher_is_better=None if name in ("entropy", "target_entropy") else False,
+        unit="fraction" if name == "total_variation" else "nats",
+    )
+
+
 def score_of(
     name: str, means_X: np.ndarray, weights_X: np.ndarray, ids: Sequence[str], flags: tuple[str, ...]
 ) -> Score:
     """Return one distance as a Score, from the mean and the weight of each text."""
     rows = zip(ids, means_X.tolist(), weights_X.tolist(), strict=True)
-    return Score(
-        value=float(np.average(means_X, weights=weights_X)),
-        n=len(means_X),
-        higher_is_better=None if name in ("entropy", "target_entropy") else False,
-        unit="fraction" if name == "total_variation" else "nats",
+    return measure_of(name).score(
+        float(np.average(means_X, weights=weights_X)),
+        len(means_X),
         flags=flags,
         examples={key: (value, float(weight)) for key, value, weight in rows},
     )

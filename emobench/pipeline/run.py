@@ -24,6 +24,7 @@ from emobench.pipeline.execution.workers import Workers
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun, PlannedStage
 from emobench.pipeline.planning.planned import PlannedTraining
+from emobench.pipeline.planning.prospects import prospects
 from emobench.pipeline.planning.rebuild import Description, describe, find_planned, find_stage, require_trusted
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
@@ -185,8 +186,8 @@ class Execution:
         request = self.plan.request
         for recipe in self.plan.recipes:
             recipe.micro_batch(self._processes)
-        for warning in self.plan.warnings():
-            self.reporter.note(warning)
+        for line in (*self.plan.warnings(), *(prospects(self.plan).lines() if self.plan.request.suite else ())):
+            self.reporter.note(line)
         require_writable(self.stages.root, "--runs")
         if request.suite is not None:  # an entry will be recorded
             require_writable(request.leaderboard, "--leaderboard")

@@ -66,6 +66,8 @@ class Measure:
     unit: str
     """Such as "fraction", "nats" or "perplexity"; `RANGES` has those with a range."""
     secondary: bool = False
+    fewest: int = 1
+    """The examples that a verdict needs; a score of fewer is flagged `small_n`."""
 
     def score(self, value: float, n: int, **more: Any) -> Score:
         """Return a value of this metric; `more` are fields of Score."""

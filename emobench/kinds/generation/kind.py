@@ -12,12 +12,14 @@ from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
 from emobench.kinds.generation.vllm.package import generating_program, packages_of
-from emobench.kinds.interface import Kind, OtherProgram
+from emobench.kinds.interface import Kind, OtherProgram, TestSize
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenText
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
+    from emobench.data.texts import Texts
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources
 
 
@@ -45,6 +47,14 @@ class GenerationKind(Kind):
         if limit is None:
             return dict(changes)
         return {**changes, "test_blocks": min(limit, rules.test_blocks or limit)}
+
+    def metrics(self, task: Task) -> Mapping[str, Measure]:
+        rules = task.protocol_as(GenerationProtocol)
+        named = [self.components.metric(text).component for text in rules.metrics]
+        return self.runtime.measures(rules, named)
+
+    def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
+        return self.runtime.test_size(task, metric, data)
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""

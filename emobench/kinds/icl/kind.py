@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from emobench.data.labelled import LabelledSource
+from emobench.data.labelled import LabelledData, LabelledSource, sampling_units
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
+from emobench.kinds.cost import least
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.interface import Kind
+from emobench.kinds.interface import Kind, TestSize
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 from emobench.versions import minor_versions
 
@@ -74,6 +76,20 @@ class IclKind(Kind):
                 rules.encoder, "sentences", setting="icl.encoder", instead=instead, stage="generate"
             )
         }
+
+    def metrics(self, task: Task) -> Mapping[str, Measure]:
+        return {"accuracy": Measure(True, "fraction")}
+
+    def test_size(self, task: Task, metric: str, data: LabelledData | None) -> TestSize:
+        rules = task.protocol_as(IclProtocol)
+        if data is None:
+            rows = rules.held_out or (task.dataset and task.dataset.test.rows)
+            examples = least(rows or None, rules.limit)
+            single = task.dataset is not None and not (task.dataset.unit or task.dataset.group)
+            return TestSize(examples, examples if single else None)
+        questions = self.runtime.questions_of(rules, data)
+        units = sampling_units(questions)
+        return TestSize(len(questions), len({units.get(one.id, one.id) for one in questions}))
 
     def packages(self, task: Task) -> Packages:
         """OpenICL where it scores; a retriever names its own."""

@@ -13,6 +13,8 @@ from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
 from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions, local_instructions
 from emobench.kinds.instruct.judged import (
+    GRADE,
+    GRADE_NAME,
     JUDGEMENTS,
     PROMPT_TOKENS,
     WIN_RATE,
@@ -22,7 +24,7 @@ from emobench.kinds.instruct.judged import (
     read_preferences,
     unread_pairs,
 )
-from emobench.kinds.instruct.judging.judge import Pair
+from emobench.kinds.instruct.judging.judge import GradeJudge, Pair
 from emobench.kinds.instruct.responses import (
     RESPONSES,
     asked_instructions,
@@ -32,9 +34,12 @@ from emobench.kinds.instruct.responses import (
 )
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.instruct.score import reference_scores
-from emobench.kinds.interface import Components, Scored, Subject
+from emobench.kinds.interface import Components, Scored, Subject, TestSize
 from emobench.kinds.journal import require_count
 from emobench.kinds.views import WrittenText
+from emobench.metrics.by_prompt import FRACTION
+from emobench.metrics.rouge import ROUGE
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 BATCH = 16_384
@@ -87,6 +92,24 @@ class InstructRuntime:
         if rules.judge.backend == "local":
             return replace(found, auxiliary_tokens={"judge": requests.read + requests.written})
         return replace(found, requests=requests)
+
+    def measures(self, task: Task) -> dict[str, Measure | str]:
+        """Return the measures of the responses, and of the judge's verdicts or why there are none."""
+        rule = task.protocol_as(InstructProtocol).judge
+        found: dict[str, Measure | str] = {"rougeL": ROUGE["rougeL"]}
+        if not rule.used:
+            return {WIN_RATE: NO_JUDGE, **found}
+        if isinstance(self.components.judge(rule.name).component, GradeJudge):
+            return {GRADE_NAME: GRADE, **found}
+        return {WIN_RATE: FRACTION, **found}
+
+    def test_size(self, task: Task, data: Instructions | None) -> TestSize:
+        """Return the instructions; equal ones are one unit."""
+        rules = task.protocol_as(InstructProtocol)
+        if data is None:
+            return TestSize(least(rules.limit, SOURCES[task.corpus].rows))
+        asked = asked_instructions(data, rules)
+        return TestSize(len(asked), len({text_digest(one.asked.instruction, one.asked.input) for one in asked}))
 
     def check(self, task: Task, data: Instructions, model: UnloadedModel) -> None:
         rules = task.protocol_as(InstructProtocol)

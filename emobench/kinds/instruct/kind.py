@@ -13,10 +13,11 @@ from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Kind, OtherProgram
+from emobench.kinds.interface import Kind, OtherProgram, TestSize
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import WrittenText
 from emobench.reading import expand_home, is_folder
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 NO_TEMPLATE = "none"
@@ -60,6 +61,13 @@ class InstructKind(Kind):
         model = rule.local_model(self.components.judge(rule.name).component)
         is_here = rule.backend == "local" or is_folder(expand_home(model.name))
         return {"judge": model} if is_here else {}
+
+    def metrics(self, task: Task) -> Mapping[str, Measure | str]:
+        """Return what is computed of responses, and of the verdicts of a judge where there is one."""
+        return self.runtime.measures(task)
+
+    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
+        return self.runtime.test_size(task, data)
 
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
         return generating_program(task.protocol_as(InstructProtocol).backend, device)

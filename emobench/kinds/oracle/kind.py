@@ -8,10 +8,12 @@ from typing import Any
 
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
-from emobench.kinds.interface import Kind
+from emobench.kinds.cost import least
+from emobench.kinds.interface import Kind, TestSize
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenText
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 
@@ -30,6 +32,14 @@ class OracleKind(Kind):
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         return {"featurizer": task.protocol_as(OracleProtocol).mauve.model}
+
+    def metrics(self, task: Task) -> Mapping[str, Measure]:
+        return self.runtime.MEASURES
+
+    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
+        rules = task.protocol_as(OracleProtocol)
+        texts = least(rules.texts, rules.limit, None if data is None else len(data))
+        return TestSize(texts, texts)
 
     def packages(self, task: Task) -> Packages:
         return Packages(scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=False)))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.interface import Kind
+from emobench.kinds.cost import least, split_size
+from emobench.kinds.interface import Kind, TestSize
 from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
+
+if TYPE_CHECKING:
+    from emobench.data.texts import Texts
 
 
 class SurrogateKind(Kind):
@@ -27,6 +32,14 @@ class SurrogateKind(Kind):
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         return {"surrogate": task.protocol_as(SurrogateProtocol).auxiliary}
+
+    def metrics(self, task: Task) -> Mapping[str, Measure]:
+        return self.runtime.MEASURES
+
+    def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
+        rules = task.protocol_as(SurrogateProtocol)
+        rows = split_size(task.corpus, rules.split, data, 4.0).rows
+        return TestSize(least(rules.limit, rows), data and least(rules.limit, len(set(data.units))))
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """No rules: nothing is generated."""

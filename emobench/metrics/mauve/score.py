@@ -25,7 +25,7 @@ FEWEST = 20  # texts a side: mauve-text puts 10 texts of a side into a bucket, a
 SMOOTHING = {"mauve": 0.0, "mauve_star": 0.5}
 """What is added to each bucket's counts; MAUVE* is Krichevsky and Trofimov's choice (Pillutla et al., JMLR 2023)."""
 
-MAUVE = {name: Measure(True, "fraction") for name in SMOOTHING}
+MAUVE = {name: Measure(True, "fraction", fewest=SMALL_N) for name in SMOOTHING}
 MAUVE_RUNS = "mauve.json"
 """{"runs": [{"sampling_run": 0, "kmeans_seed": 25, "mauve": 0.9, "mauve_star": 0.9, "curve": [[x, y], ...]}, ...]}"""
 

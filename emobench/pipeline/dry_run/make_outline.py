@@ -28,6 +28,7 @@ from emobench.pipeline.planning.ingredients import Download, Ingredients, shown_
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
+from emobench.pipeline.planning.prospects import prospects
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 from emobench.training.recipe import steps_at_rate_0
@@ -68,7 +69,17 @@ def make_outline(
     ahead = [*plan.ingredients.unusable.values(), *plan.warnings()]
     if request.offline and downloads:
         ahead.insert(0, _would_stop(list(plan.ingredients.downloads.values())))
-    return Outline(title, tuple(lines), costs.machine, tuple(_assumptions(plan, costs, found)), tuple(ahead))
+    verdicts = (prospects(plan, _seconds_of_a_run(runs)),) if evaluations else ()
+    assumptions = tuple(_assumptions(plan, costs, found))
+    return Outline(title, tuple(lines), costs.machine, assumptions, tuple(ahead), verdicts)
+
+
+def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
+    """Return the mean time of a training with its evaluations; None where a time is not known."""
+    trained = {(line.objective, line.seed) for line in lines if line.stage == "train"}
+    seconds = [line.seconds for line in lines if (line.objective, line.seed) in trained]
+    known = [one for one in seconds if one is not None]
+    return sum(known) / len(trained) if trained and len(known) == len(seconds) else None
 
 
 def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from emobench.leaderboard.render.numbers import large
 from emobench.pipeline.planning.estimate import Machine, duration, gigabytes
+from emobench.pipeline.planning.prospects import Prospects
 
 DONE, TO_DO, ABSENT = "finished", "to do", "not here"
 ORDER = ("missing", "download", "embed", "train", "sample", "evaluate")
@@ -71,6 +73,8 @@ class Outline:
     assumptions: tuple[str, ...]
     ahead: tuple[str, ...] = ()
     """What comes before all else: that the command is long, or for another machine, and what to type."""
+    verdicts: tuple[Prospects, ...] = ()
+    """The verdicts that the entries can give, and what is missing for them."""
     several: bool = False
     """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
 
@@ -94,7 +98,7 @@ class Outline:
     def notes(self) -> list[str]:
         """Return the totals in words, what the estimates assume, and a warning where the memory is too small."""
         if all(line.state == DONE for line in self.lines):
-            return ["All is finished."]
+            return ["All is finished.", *self.prospects()]
         totals, limit = self.totals(), self.machine.memory
         parts = [f"{gigabytes(totals.download_bytes)} to download"] if totals.download_bytes else []
         for stage, tokens in totals.tokens.items():
@@ -113,7 +117,11 @@ class Outline:
                 "recipe.weight_dtype=bfloat16), recipe.gradient_checkpointing=true or smaller micro-batches, such as "
                 "recipe.accumulation=4; an evaluation with --dtype bfloat16."
             )
-        return [*notes, *self.assumptions]
+        return [*notes, *self.prospects(), *self.assumptions]
+
+    def prospects(self) -> list[str]:
+        """Return which verdicts the entries can give, in words."""
+        return [line for one in self.verdicts for line in one.lines()]
 
     def joined(self, other: Outline) -> Outline:
         """Return both outlines as one; what both do is done once."""
@@ -122,7 +130,15 @@ class Outline:
         lines.sort(key=lambda line: ORDER.index(line.stage))
         assumptions = tuple(dict.fromkeys((*self.assumptions, *other.assumptions)))
         ahead = tuple(dict.fromkeys((*self.ahead, *other.ahead)))
-        return replace(self, lines=tuple(lines), assumptions=assumptions, ahead=ahead)
+        verdicts = _joined(self.verdicts, other.verdicts)
+        return replace(self, lines=tuple(lines), assumptions=assumptions, ahead=ahead, verdicts=verdicts)
+
+
+def _joined(ours: Sequence[Prospects], theirs: Sequence[Prospects]) -> tuple[Prospects, ...]:
+    """Return the prospects of two outlines of the same rows; none of others, which are compared in other ways."""
+    both = [*ours, *theirs]
+    alike = {(one.title, one.rows, one.trained, one.seeds) for one in both}
+    return (max(both, key=lambda one: len(one.metrics)),) if len(alike) == 1 else ()
 
 
 @dataclass(frozen=True, kw_only=True)
