@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -214,6 +215,12 @@ def end_of(tokenizer: Any, after: str) -> End:
     A token of the tokenizer's added ones (special or not) ends a response, and so does one that spells all of the text.
     Otherwise the text does.
     """
+    return _end_of(tokenizer, after, len(tokenizer))
+
+
+@lru_cache(maxsize=256)
+def _end_of(tokenizer: Any, after: str, _size: int) -> End:
+    """Return what `end_of` does, computed once, as long as the tokenizer has as many tokens."""
     eos = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
     added = {*tokenizer.get_added_vocab().values(), *tokenizer.all_special_ids}
     ids = text_ids(tokenizer, after)

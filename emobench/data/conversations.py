@@ -243,7 +243,10 @@ class ChatFormat(Format):
         return Tokens(ids_T, counts_T)
 
     def _check_end(self, frame: Frame, counted: Sequence[int], response: str, where: str) -> None:
-        """Raise a UserError unless the counted tokens of a response hold what ends responses, and only at the end."""
+        """Raise a UserError unless the counted tokens of a response hold what ends responses.
+
+        Text that ends responses must not be within one.
+        """
         end = end_of(self.tokenizer, frame.after)
         if not end.is_written:
             raise ModelError(

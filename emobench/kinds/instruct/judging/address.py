@@ -17,9 +17,9 @@ LONGEST_REASON = 200
 
 def check_address(url: str, setting: str) -> None:
     """Raise ConfigError for an address that is none, or that holds a secret. The message does not repeat it."""
-    if setting_problem := _problem(url):
+    if problem := _problem(url):
         raise ConfigError(
-            f"`{setting}` {setting_problem}; expected an address such as http://localhost:8000/v1. A key belongs into "
+            f"`{setting}` {problem}; expected an address such as http://localhost:8000/v1. A key belongs into "
             "the variable OPENAI_API_KEY, and an address with a user, a password or a query into OPENAI_BASE_URL: "
             "settings are written to files and published."
         )
@@ -30,7 +30,7 @@ def _problem(url: str) -> str:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        valid = False
+        return "is not an address"
     if not valid:
         return "is not an address"
     if "@" in parts.netloc:
