@@ -124,7 +124,8 @@ def _model(of: Evaluation, given: ImportedModel) -> dict[str, Any]:
         source = published_value(given.model)
         return {"name": source.removeprefix("./"), "source": source}
     named = of.model
-    return dict(of.base or {"name": named.rstrip("/").rpartition("/")[2] or named, "source": published_value(named)})
+    name = (named.rstrip("/").rpartition("/")[2] or named) + of.variant
+    return dict(of.base or {"name": name, "source": published_value(named) + of.variant})
 
 
 def _cite(of: Evaluation) -> str:

@@ -18,6 +18,7 @@ from emobench.leaderboard.exchange.directions import known_direction
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content
 from emobench.leaderboard.exchange.inspect_scores import LETTERS, epoch_values, recorded_reductions, reducer_of
 from emobench.leaderboard.exchange.json_files import listed, mapping
+from emobench.leaderboard.exchange.lm_eval_model import variant
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
@@ -74,6 +75,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         harness="inspect",
         version=clip(version) if isinstance(version, str) else None,
         model=clip(str(spec.get("model") or "unnamed")),
+        variant=variant({"config": {"model_args": spec.get("model_args")}}),
         numbers=numbers,
         examples=examples,
         without=without,

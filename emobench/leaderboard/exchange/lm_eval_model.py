@@ -19,7 +19,7 @@ NAMES = ("pretrained", "model", "path")
 REVISION = "revision"
 DEFAULT_REVISIONS = ("main", "master")
 WEIGHTS = (
-    *("subfolder", "peft", "delta", "lora_local_path", "gguf_file", "filename", "tokenizer", "tokenizer_revision"),
+    *("subfolder", "model_path", "peft", "delta", "lora_local_path", "gguf_file", "filename"),
     *("load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "llm_int8_threshold"),
     *("quantization", "quantization_config", "autogptq", "gptqmodel", "gptq", "awq"),
 )
@@ -57,7 +57,8 @@ def model_arguments(data: Mapping[str, Any]) -> dict[str, str]:
     elif isinstance(given, str):
         pairs = _pairs(given)
     found = {clip(key.strip(), 60): _plain(value) for key, value in pairs}
-    return {key: value for key, value in found.items() if key and value not in ("None", DEFAULTS.get(key))}
+    own = {**DEFAULTS, "tokenizer": found.get("pretrained")}
+    return {key: value for key, value in found.items() if key and value not in ("None", own.get(key))}
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:

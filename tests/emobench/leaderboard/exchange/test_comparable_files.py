@@ -92,6 +92,7 @@ def test_a_chosen_window_is_compared_with_the_models_own(tmp_path: Path) -> None
 DECIDING = {
     "add_bos_token": "True",
     "prefix_token_id": "0",
+    "tokenizer": "org/another",
     "truncation": "True",
     "truncation_side": "right",
     "backend": "seq2seq",
@@ -116,6 +117,7 @@ def test_model_arguments_that_decide_numbers_are_refused(name: str, tmp_path: Pa
     "args",
     [
         *("batch_size=8", "device=cuda:0", "parallelize=True", "trust_remote_code=True", "gpu_memory_utilization=0.8"),
+        "tokenizer=a",
         *("truncation=False", "backend=default", "add_bos_token=None", "tensor_parallel_size=2", "logits_cache=False"),
     ],
 )
@@ -218,7 +220,7 @@ def test_chat_models_with_other_targets_or_documents_are_refused(tmp_path: Path)
         ("peft=/home/ann/adapters/one,load_in_4bit=True", {}, " (peft=one, load_in_4bit=True)"),
         ("load_in_8bit=False", {}, ""),
         ("revision=a,gguf_file=q4.gguf,quantization=awq", {}, "@a (gguf_file=q4.gguf, quantization=awq)"),
-        ("tokenizer=org/other", {}, " (tokenizer=other)"),
+        ({"model_path": "/home/ann/step7"}, {}, " (model_path=step7)"),
         (5, {"model_revision": 5}, "@5"),
         ([], {"model_revision": None}, ""),
     ],

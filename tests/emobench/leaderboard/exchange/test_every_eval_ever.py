@@ -19,7 +19,7 @@ from scipy import stats
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.every_eval_ever import files, record
 from emobench.leaderboard.exchange.every_eval_ever_instances import Shown
-from emobench.leaderboard.exchange.result_files import compare_files
+from emobench.leaderboard.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.examples import Recorded
 
@@ -318,3 +318,19 @@ def test_runs_with_other_examples_have_no_instances(entry_of: Callable[..., Any]
     same = [{"arc/acc": Recorded({"a": (1.0, 1.0), "b": (value, 1.0)})} for value in (0.0, 0.0)]
     (lines,) = (text.splitlines() for name, text in files(entry, same).items() if "samples" in name)
     assert [json.loads(line)["metadata"]["scores by seed"] for line in lines] == ["1.0 1.0", "0.0 0.0"]
+
+
+def test_an_instance_without_a_results_id_is_of_the_only_result_of_its_evaluation(tmp_path: Path) -> None:
+    path = Path(written(tmp_path, "x", SCORES[0]))
+    samples = path.with_name("x_samples.jsonl")
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    for row in rows:
+        del row["evaluation_result_id"]
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(read_evaluation(str(path)).examples["arc/accuracy"].examples) == 20
+    content = json.loads(path.read_text())
+    (result,) = content["evaluation_results"]
+    other = {**result, "evaluation_result_id": "arc#f1", "metric_config": {"metric_name": "f1"}}
+    path.write_text(json.dumps({**content, "evaluation_results": [result, other]}))
+    with pytest.raises(DataError, match="known result"):
+        read_evaluation(str(path))

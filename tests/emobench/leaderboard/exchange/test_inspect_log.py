@@ -301,3 +301,17 @@ def test_a_lone_surrogate_anywhere_can_be_shown(tmp_path: Path, command: Callabl
     refused = command("compare", *files[1:])
     assert (refused.code, "t?: version: ?0 and ?1" in refused.err) == (2, True)
     command("leaderboard", "import", files[0], "--leaderboard", tmp_path / "b", "--runs", tmp_path / "r").ok()
+
+
+def test_checkpoints_have_names_of_their_own(tmp_path: Path, command: Callable[..., Any]) -> None:
+    files = []
+    for step in range(3):
+        given = {"model": "hf/EleutherAI/pythia-14m", "model_args": {"revision": f"step{step}", "device": "cpu"}}
+        content = {"eval": {"task": "arc", **given}}
+        files.append(log(tmp_path / f"{step}.json", "m", drawn(step, 1), content=content))
+    found, _ = compare_files(files)
+    names = {entry.model.name for entry in (found.baseline, *found.candidates)}
+    assert names == {f"pythia-14m@step{step}" for step in range(3)}
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    imported = command("leaderboard", "import", *files, *places, "--json").ok().json["entries"]
+    assert {entry["model"]["name"] for entry in imported} == names
