@@ -216,7 +216,7 @@ class Leanings:
     agreement: Mapping[str, float]
     """Whether both orders give the same verdict: 1 or 0."""
     longer: Mapping[str, float]
-    """Of pairs that are decided and differ in length, whether the longer response wins: 1 or 0."""
+    """Of pairs that both orders decide alike and that differ in length, whether the longer response wins: 1 or 0."""
 
 
 def leanings(judgements: Sequence[Judgement], pairs: Mapping[str, Pair]) -> Leanings:
@@ -230,8 +230,8 @@ def leanings(judgements: Sequence[Judgement], pairs: Mapping[str, Pair]) -> Lean
             continue
         first[one.id] = (a + 1 - b) / 2
         agreement[one.id] = float(_winner(a) == _winner(b))
-        if _winner(one.preference) and len(pair.first) != len(pair.second):
-            longer[one.id] = float((_winner(one.preference) > 0) == (len(pair.first) > len(pair.second)))
+        if one.outcome and len(pair.first) != len(pair.second):
+            longer[one.id] = float((one.outcome > 0) == (len(pair.first) > len(pair.second)))
     return Leanings(first, agreement, longer)
 
 

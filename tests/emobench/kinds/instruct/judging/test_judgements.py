@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from emobench.errors import RunError
@@ -18,6 +19,7 @@ from emobench.kinds.instruct.judging.judgements import (
     grades,
     leanings,
     pair_judgements,
+    win_rate,
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -184,3 +186,36 @@ def test_a_response_is_graded_once_with_its_input(tmp_path: Path) -> None:
         found = {one.id: one.grade for one in grades(Grades(), pairs, endpoint.identity, replies)}
     assert found == {"one": 7.0, "two": None, "none": None}
     assert len(server.bodies) == 3
+
+
+def test_pairs_without_both_verdicts_and_equal_responses_lean_no_way() -> None:
+    pairs = {
+        "both": Pair("q", "longer", "short"),
+        "no second": Pair("q", "longer", "short"),
+        "no first": Pair("q", "longer", "short"),
+        "equal": Pair("q", "same", "same"),
+        "of one length": Pair("q", "one", "two"),
+        "graded": Pair("q", "short", "longer"),
+        "decided": Pair("q", "short", "longer"),
+    }
+    judged = [
+        Judgement("both", 1.0, 1.0, 1.0),
+        Judgement("no second", 1.0, None, None),
+        Judgement("no first", None, 1.0, None),
+        Judgement("equal", 0.5, 0.5, 0.5),
+        Judgement("of one length", 1.0, 0.0, 0.5),
+        Judgement("graded", 0.95, 0.1, 0.525),
+        Judgement("decided", 0.95, 0.6, 0.775),
+    ]
+    found = leanings(judged, pairs)
+    shares = {"both": 0.5, "of one length": 1.0, "graded": 0.925, "decided": 0.675}
+    assert found.first == pytest.approx(shares)
+    assert found.agreement == {"both": 1.0, "of one length": 0.0, "graded": 0.0, "decided": 1.0}
+    assert found.longer == {"both": 1.0, "decided": 0.0}
+
+
+def test_the_win_rate_is_the_mean_with_its_standard_error() -> None:
+    values = [1.0, 0.0, 0.5, 1.0, 0.25]
+    rate, error = win_rate(values)
+    assert rate == pytest.approx(np.mean(values))
+    assert error == pytest.approx(np.std(values, ddof=1) / np.sqrt(5))
