@@ -203,12 +203,16 @@ def _is_mean(pairs: Mapping[str, tuple[float, float]], value: float) -> bool:
 
 def _unscored(samples: Sequence[Mapping[str, Any]], of_epochs: Mapping[str, Any]) -> str:
     """Return how many samples have no score, and why."""
-    absent = [sample for sample in samples if str(sample["id"]) not in of_epochs]
     ids = {str(sample["id"]) for sample in samples}
-    errors = [mapping(sample.get("error")).get("message") for sample in absent if sample.get("error")]
-    first = f": {clip(str(errors[0]), 60)}" if errors else ""
-    why = f"; {len(errors)} stopped with an error{first}" if errors else ""
-    return f"{len(ids) - len(of_epochs)} of {len(ids)} samples have no score{why}"
+    errors = {
+        str(sample["id"]): str(mapping(sample["error"]).get("message"))
+        for sample in samples
+        if sample.get("error") and str(sample["id"]) not in of_epochs
+    }
+    told = f"{len(ids) - len(of_epochs)} of {len(ids)} samples have no score"
+    if not errors:
+        return told
+    return f"{told}; {len(errors)} stopped with an error: {clip(next(iter(errors.values())), 60)}"
 
 
 def _content(sample: Mapping[str, Any]) -> str:

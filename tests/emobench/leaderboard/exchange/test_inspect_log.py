@@ -197,7 +197,7 @@ def test_scorers_with_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_n_counts_the_samples_whose_epochs_could_be_reduced(tmp_path: Path) -> None:
-    rows: list[list[str | None]] = [*drawn(0, 2), ["C", None], [None, None]]
+    rows: list[Sequence[str | None]] = [*drawn(0, 2), ["C", None], [None, None]]
     kept = [REDUCERS["pass_at_2"]([v for v in letters if v is not None]) for letters in rows[:40]]
     metrics = {"accuracy": {"value": mean(kept)}}
     scores = [{"name": "match", "scorer": "match", "reducer": "pass_at_2", "metrics": metrics}]
@@ -220,6 +220,13 @@ def test_samples_without_a_score_are_no_part_of_n_and_are_told(tmp_path: Path, c
     out = " ".join(command("compare", tmp_path / "failed.json", whole).ok().out.split())
     assert "2 of 40 samples have no score" in out
     assert "--log_samples" not in out
+
+
+def test_a_sample_that_failed_in_each_epoch_is_counted_once(tmp_path: Path) -> None:
+    rows: list[Sequence[str | None]] = [*drawn(0, 3, n=10), [None, None, None], [None, "C", None]]
+    read = read_evaluation(log(tmp_path / "x.json", "m", rows))
+    assert [note.partition("; ")[2].split(" ")[0] for note in read.notes] == ["1"]
+    assert "1 of 12 samples" in read.notes[0]
 
 
 def test_a_log_without_samples_is_advised_in_inspects_words(tmp_path: Path) -> None:
