@@ -59,6 +59,8 @@ def _layers_before_the_head(skeleton: nn.Module, linear: nn.Linear) -> list[str]
         passed.extend(called)
 
     outside = [module for module in skeleton.modules() if module not in inside and list(module.parameters(False))]
+    if not outside:
+        return []
     handles = [module.register_forward_hook(note) for module in outside]
     handles.append(linear.register_forward_pre_hook(pass_on))
     try:

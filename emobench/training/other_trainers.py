@@ -66,7 +66,7 @@ class LossFunction:
                 "The batch has no `labels`, which the loss needs; add them, such as by "
                 "DataCollatorForLanguageModeling(tokenizer, mlm=False)."
             )
-        refuse_auxiliary_loss(self._model, outputs.get("aux_loss") is not None or None)
+        refuse_auxiliary_loss(self._model, outputs.get("aux_loss") is not None)
         return self._loss(outputs["logits"], labels, num_items_in_batch=num_items_in_batch)
 
 
