@@ -267,3 +267,20 @@ def test_samples_are_told_apart_by_prompt_and_run_in_whatever_order_they_stand()
     for broken in (mixed[:3], [*mixed[:3], mixed[0]]):
         with pytest.raises(DataError, match="of 2 prompts are not 2 of each"):
             sampling_runs(broken, "-")
+
+
+def test_rows_of_an_own_corpus_are_documents_or_a_stream_and_the_protocol_says_which(
+    evaluate: Any, small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(line)["text"] for line in (small_data / "wikitext2.test.jsonl").read_text().splitlines()]
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "mine.test.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    first = evaluate(small_model, "corpus=mine", data=data)
+    stream = evaluate(small_model, "corpus=mine", "generation.documents=stream", data=data)
+    units = [entry["metrics"]["wikitext2/ppl_test"]["units"] for entry in (first, stream)]
+    assert units[0] > 30
+    assert units[1] == 1
+    assert first["protocols"] != stream["protocols"]
+    means = [entry["metrics"]["wikitext2/ppl_test"]["mean"] for entry in (first, stream)]
+    assert means[0] == pytest.approx(means[1], rel=1e-12)
