@@ -80,7 +80,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, str]:
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer; {"error": "ended", ...} if the process did not survive the request."""
         with self._lock:
             process = self._started()
@@ -142,22 +142,34 @@ atexit.register(_WORKER.close)
 def render_chat(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:
     """Return the text of a chat by the tokenizer's template; `asks`: with the beginning of a response.
 
+    Raises what `render_chats` raises.
+    """
+    (found,) = render_chats(tokenizer, [(messages, asks)])
+    return found
+
+
+def render_chats(tokenizer: Any, chats: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
+    """Return the text of each chat, given as messages and whether it asks for a response.
+
     Raises ChatRefusedError for messages that the template refuses, and ModelError for a template that is not valid,
     takes too long or writes too much.
     """
-    rows = [dict(message) for message in messages]
     special = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
-    values = {**special, "messages": rows, "tools": None, "documents": None, "add_generation_prompt": asks}
-    longest = SPARE + LONGEST * len(json.dumps(rows))
+    fixed = {**special, "tools": None, "documents": None}
+    values = [
+        {**fixed, "messages": [dict(message) for message in messages], "add_generation_prompt": asks}
+        for messages, asks in chats
+    ]
+    longest = SPARE + LONGEST * max(len(json.dumps(one["messages"])) for one in values)
     limits = {"longest": longest, "seconds": SECONDS}
     found = _WORKER.ask({"template": tokenizer.get_chat_template(), "values": values, **limits})
-    if "text" in found:
-        return found["text"]
+    if "texts" in found:
+        return found["texts"]
     from emobench.data import chat_worker  # not before: it imports jinja2
 
     kind, message = found["error"], found["message"]
     if kind == chat_worker.REFUSED:
-        roles = ", ".join(str(message.get("role")) for message in rows)
+        roles = ", ".join(str(message.get("role")) for message in chats[-1][0])
         raise ChatRefusedError(f"the chat template refuses the conversation ({message}); its roles are {roles}.")
     if kind == chat_worker.INVALID:
         problem = f"is not valid ({message})"
@@ -187,13 +199,22 @@ def continued_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
 
 
 def frame_of(tokenizer: Any, asked: Sequence[Message]) -> Frame:
-    """Return what the template writes around a response to `asked`.
+    """Return what the template writes around a response to `asked`. Raises what `render_chats` and `frame_in` raise."""
+    opened, answered = render_chats(tokenizer, framing_chats(asked))
+    return frame_in(opened, answered)
 
-    A header of the response that the template does not write when it asks for one belongs to the prompt. Raises what
-    `render_chat` raises, and ChatRefusedError for a template that does not write the response, or nothing before it.
+
+def framing_chats(asked: Sequence[Message]) -> list[tuple[Sequence[Message], bool]]:
+    """Return the two chats whose texts tell what stands around a response, for `frame_in`."""
+    return [(asked, True), ([*asked, {"role": "assistant", "content": PROBE}], False)]
+
+
+def frame_in(opened: str, answered: str) -> Frame:
+    """Return what a template writes around a response, from its texts of `framing_chats`.
+
+    A header of the response that the template does not write when it asks for one belongs to the prompt. Raises
+    ChatRefusedError for a template that does not write the response, or nothing before it.
     """
-    opened = render_chat(tokenizer, asked, asks=True)
-    answered = render_chat(tokenizer, [*asked, {"role": "assistant", "content": PROBE}], asks=False)
     place = answered.rfind(PROBE)
     if place < 0:
         raise ChatRefusedError("the chat template does not write the content of a response.")

@@ -1,7 +1,7 @@
 """Renders chat templates in a process of its own, with limits: a template is a program of strangers.
 
-Reads one JSON object a line, {"template", "values", "longest", "seconds"}, and answers with one: {"text"}, or
-{"error", "message"}.
+Reads one JSON object a line, {"template", "values", "longest", "seconds"}, and answers with one: {"texts"}, a text for
+each of the values, or {"error", "message"}.
 The environment is that of transformers' chat templates, without what changes from run to run: the date is fixed, and
 nothing is random. The limits: `seconds` of processor time for a text, after which the process ends, `MEMORY` bytes, and
 `longest` characters. This file is run as a script and imports jinja2 and the standard library alone.
@@ -100,16 +100,20 @@ def render(template: str, values: dict[str, Any], longest: int) -> str:
     return "".join(parts)
 
 
-def answer(request: dict[str, Any]) -> dict[str, str]:
+def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to one request."""
+    texts = []
     try:
-        return {"text": render(request["template"], request["values"], request["longest"])}
+        for values in request["values"]:
+            signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # its signal ends the process, whatever it does
+            texts.append(render(request["template"], values, request["longest"]))
     except (TooLongError, MemoryError, OverflowError):
         return {"error": LARGE, "message": ""}
     except (jinja2.TemplateSyntaxError, jinja2.TemplateAssertionError) as error:
         return {"error": INVALID, "message": f"line {error.lineno}: {error.message}"}
     except Exception as error:  # a template raises what it wants
         return {"error": REFUSED, "message": str(error).strip().partition("\n")[0][:500] or type(error).__name__}
+    return {"texts": texts}
 
 
 def main() -> None:
@@ -118,9 +122,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for line in sys.stdin:
-        request = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # its signal ends the process, whatever it does
-        found = json.dumps(answer(request))
+        found = json.dumps(answer(json.loads(line)))
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(found + "\n")
         sys.stdout.flush()

@@ -19,7 +19,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from emobench.data.chat_templates import ChatRefusedError, End, Frame, end_of, frame_of, render_chat, text_ids
+from emobench.data.chat_templates import (
+    ChatRefusedError,
+    End,
+    Frame,
+    end_of,
+    frame_in,
+    framing_chats,
+    render_chats,
+    text_ids,
+)
 from emobench.errors import DataError, ModelError
 
 Role = Literal["system", "user", "assistant"]
@@ -223,22 +232,28 @@ class ChatFormat(Format):
         return end_of(self.tokenizer, self._frame(asked).after)
 
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
-        turns = conversation.turns
-        ids_T = self._ids(conversation, len(turns))
-        counts_T = [False] * len(ids_T)
+        turns, messages = conversation.turns, self._messages(conversation)
         places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
-        for place in places if responses == "all" else places[-1:]:
-            number = 1 + places.index(place)
-            frame = self._frame(Conversation(turns[:place], conversation.input, conversation.where))
+        counted = places if responses == "all" else places[-1:]
+        chats: list[tuple[Sequence[Mapping[str, str]], bool]] = [(messages, False)]
+        for place in counted:
+            chats += [(messages[: place + 1], False), *framing_chats(messages[:place])]
+        text, *parts = self._render(chats, conversation.where)
+        ids_T = text_ids(self.tokenizer, text)
+        counts_T = [False] * len(ids_T)
+        for number, place in enumerate(counted):
+            written, opened, answered = parts[3 * number : 3 * number + 3]
+            where = f"{conversation.where}: response {1 + places.index(place)}"
+            frame = self._frame_in(opened, answered, conversation.where)
             before = text_ids(self.tokenizer, frame.prompt)
-            until = ids_T if place == len(turns) - 1 else self._ids(conversation, place + 1)
+            until = ids_T if written == text else text_ids(self.tokenizer, written)
             if ids_T[: len(until)] != until or until[: len(before)] != before:
                 raise DataError(
                     f"{conversation.where}: the chat template writes the beginning of a conversation otherwise when "
-                    f"more follows: response {number} would not follow what a model is asked. Take the last response "
-                    "alone, or another template."
+                    f"more follows: response {1 + places.index(place)} would not follow what a model is asked. Take "
+                    "the last response alone, or another template."
                 )
-            self._check_end(frame, until[len(before) :], turns[place].text, f"{conversation.where}: response {number}")
+            self._check_end(frame, until[len(before) :], turns[place].text, where)
             counts_T[len(before) : len(until)] = [True] * (len(until) - len(before))
         return Tokens(ids_T, counts_T)
 
@@ -264,27 +279,26 @@ class ChatFormat(Format):
             raise DataError(f"{where} does not end as the chat template ends others. Take another template.")
 
     def _frame(self, asked: Conversation) -> Frame:
-        try:
-            return frame_of(self._with_template(), self._messages(asked, len(asked.turns)))
-        except ChatRefusedError as error:
-            raise DataError(f"{asked.where}: {error}") from None
+        opened, answered = self._render(framing_chats(self._messages(asked)), asked.where)
+        return self._frame_in(opened, answered, asked.where)
 
-    def _ids(self, conversation: Conversation, count: int) -> list[int]:
-        """Return the ids of the first turns."""
+    def _frame_in(self, opened: str, answered: str, where: str) -> Frame:
         try:
-            text = render_chat(self._with_template(), self._messages(conversation, count), asks=False)
+            return frame_in(opened, answered)
         except ChatRefusedError as error:
-            raise DataError(f"{conversation.where}: {error}") from None
-        return text_ids(self.tokenizer, text)
+            raise DataError(f"{where}: {error}") from None
 
-    def _with_template(self) -> Any:
+    def _render(self, chats: Sequence[tuple[Sequence[Mapping[str, str]], bool]], where: str) -> list[str]:
         if not self.tokenizer.chat_template:
             kind = type(self.tokenizer).__name__
             raise ModelError(f"The tokenizer {kind} has no chat template. Take the Alpaca prompt, or a chat model.")
-        return self.tokenizer
+        try:
+            return render_chats(self.tokenizer, chats)
+        except ChatRefusedError as error:
+            raise DataError(f"{where}: {error}") from None
 
-    def _messages(self, conversation: Conversation, count: int) -> list[dict[str, str]]:
-        messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns[:count]]
+    def _messages(self, conversation: Conversation) -> list[dict[str, str]]:
+        messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]
         if conversation.input:
             messages[0]["content"] += f"\n\n{conversation.input}"
         return messages
