@@ -109,7 +109,7 @@ class InstructRuntime:
         if data is None:
             return TestSize(least(rules.limit, SOURCES[task.corpus].rows))
         asked = asked_instructions(data, rules)
-        return TestSize(len(asked), len({text_digest(one.asked.instruction, one.asked.input) for one in asked}))
+        return TestSize(len(asked), len({text_digest(one.text, one.asked.input) for one in asked}))
 
     def check(self, task: Task, data: Instructions, model: UnloadedModel) -> None:
         rules = task.protocol_as(InstructProtocol)
