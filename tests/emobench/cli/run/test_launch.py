@@ -235,7 +235,9 @@ def test_commands_that_do_not_train_are_refused_under_torchrun(
     assert "only `emobench run` and `emobench train` train under it" in done.err
 
 
-def test_ddp_trains_where_a_process_has_no_row_of_the_last_batch(small_data: Path, tmp_path: Path) -> None:
+def test_ddp_trains_where_a_process_has_no_row_of_the_last_batch(
+    command: Callable[..., Any], small_data: Path, tmp_path: Path
+) -> None:
     """With a vocabulary of 8,192; of 17 and 25 blocks, an epoch's last batch of 8 holds one."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -257,7 +259,8 @@ def test_ddp_trains_where_a_process_has_no_row_of_the_last_batch(small_data: Pat
     words = ["train", "--objective", "emo", *places, *(word for setting in settings for word in ("--set", setting))]
     for blocks in (17, 25):
         given = [*words, "--set", f"recipe.max_tokens={16 * blocks}"]
-        one = trained_by(given, tmp_path / f"one-{blocks}")
+        done = command(*given, "--runs", tmp_path / f"one-{blocks}", "--json").ok()
+        one = Path(done.json["trained"][0]["model"]).parent
         two = trained_by(given, tmp_path / f"two-{blocks}", "--launch", "ddp", "--processes", "2")
         assert [line["step"] for line in log_of(one) if "loss" in line] == [*range(1, 2 * -(-blocks // 8) + 1)]
         assert_same(two, one, "DDP")
