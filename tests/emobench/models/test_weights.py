@@ -203,7 +203,7 @@ def test_offline_a_model_without_its_weights_stops_the_plan_and_is_a_download_of
     given = ("--model", NAME, "--objective", "mle", "--data-dir", small_data, "--runs", tmp_path / "runs", "--offline")
     command("train", *given, "--set", "recipe.max_length=32").refused(f"The weights of {REPO} are not in ")
     shown = command("train", *given, "--set", "recipe.max_length=32", "--dry-run", "--json").json
-    assert [line["what"] for line in shown["plan"] if line["stage"] == "download"] == [f"model {NAME} from {REPO}"]
+    assert [line["what"] for line in shown["plan"] if line["stage"] == "missing"] == [f"model {NAME} from {REPO}"]
 
 
 def test_a_hub_that_gives_nothing_is_a_sentence(
