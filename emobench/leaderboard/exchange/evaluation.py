@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,8 +101,24 @@ def renamed(recorded: Recorded, names: Mapping[str, str]) -> Recorded:
 def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     """Return in words why a task's examples are not the same in two evaluations; empty where they are."""
     found = []
-    for member in ours.members.get(task, ()):
-        found += [f"{member}: {why}" for why in unpaired(ours, theirs, member)]
+    for member in tasks_below(ours.members, task):
+        found += [f"{member}: {why}" for why in _unpaired_alone(ours, theirs, member)]
+    return found + _unpaired_alone(ours, theirs, task)
+
+
+def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
+    """Return the tasks and groups that a group consists of, directly or through other groups, each once."""
+    found: dict[str, None] = {}
+    waiting = list(members.get(group, ()))
+    for member in waiting:  # grows while members of members are found
+        if member not in found and member != group:
+            found[member] = None
+            waiting += members.get(member, ())
+    return list(found)
+
+
+def _unpaired_alone(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
+    found = []
     left, right = ours.rules.get(task, {}), theirs.rules.get(task, {})
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, Window, by_content, renamed
+from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, Window, by_content, renamed, tasks_below
 from emobench.leaderboard.exchange.json_files import mapping
 from emobench.leaderboard.exchange.lm_eval_entry import interval
 from emobench.leaderboard.exchange.lm_eval_model import model_name, precision, variant, window
@@ -81,8 +81,9 @@ def _renamed(
 
 def _of_groups(file: ResultsFile, own: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
     """Yield the examples of all tasks of a group, for each of its numbers that is their mean."""
+    members = {name: file.members(name) for name in file.mapping("group_subtasks")}
     for name, one in file.numbers().items():
-        tasks = list(_leaves(file, one.task)) if file.members(one.task) else []
+        tasks = [task for task in tasks_below(members, one.task) if not members.get(task)]
         found = {task: own.get(f"{task_name(task)}/{one.shown}") for task in tasks}
         if not found or one.value is None:
             continue
@@ -94,16 +95,6 @@ def _of_groups(file: ResultsFile, own: Mapping[str, Recorded]) -> Iterator[tuple
                     pooled.units[f"{task}:{example}"] = f"{task}:{of.units[example]}"
         if all(found.values()) and gives(one, pooled.examples):
             yield name, pooled
-
-
-def _leaves(file: ResultsFile, group: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    for member in file.members(group):
-        if member in above:
-            continue
-        if file.members(member):
-            yield from _leaves(file, member, (*above, group, member))
-        else:
-            yield member
 
 
 def _rules(file: ResultsFile, task: str) -> dict[str, Any]:

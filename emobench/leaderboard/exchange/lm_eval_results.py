@@ -111,7 +111,10 @@ class ResultsFile:
         """
         if task not in self._protocols:
             self._protocols[task] = "its own group"  # for a group that holds itself
-            self._protocols[task] = self._protocol(task)
+            try:
+                self._protocols[task] = self._protocol(task)
+            except RecursionError:
+                raise DataError(f"{self.path}: groups hold one another too deeply.") from None
         return self._protocols[task]
 
     def _protocol(self, task: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -326,3 +327,50 @@ def test_files_of_lm_eval_are_read(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(content))
     assert read_evaluation(str(path)).numbers["t/acc"].value == 0.5
+
+
+@pytest.mark.parametrize(
+    "held", [["inner"], ["inner", "outer"]], ids=["a group of groups", "a group that holds itself"]
+)
+def test_a_group_is_tested_over_the_examples_of_all_its_tasks(held: list[str], tmp_path: Path) -> None:
+    files, accs = [], {}
+    for name in "xy":
+        draw = random.Random(name)
+        accs[name] = {task: [float(draw.random() < 0.5) for _ in range(15)] for task in ("s", "t")}
+        folder = tmp_path / name
+        folder.mkdir()
+        for task, values in accs[name].items():
+            rows = [{"doc_id": i, "doc": f"{task}{i}", "acc": v, "metrics": ["acc"]} for i, v in enumerate(values)]
+            (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        numbers = {task: {"acc,none": math.fsum(values) / 15} for task, values in accs[name].items()}
+        whole = {"acc,none": math.fsum(v for values in accs[name].values() for v in values) / 30}
+        content = {"results": {**numbers, "inner": whole, "outer": whole}, "model_name": name}
+        content["group_subtasks"] = {"outer": held, "inner": ["s", "t"]}
+        (folder / "results_1.json").write_text(json.dumps(content))
+        files.append(str(folder))
+    found = {one.metric: one for one in compare_files(files)[0].contrasts}
+    left, right = (np.array([v for values in accs[name].values() for v in values]) for name in "xy")
+    wins, losses = int((left > right).sum()), int((left < right).sum())
+    for group in ("inner", "outer"):
+        assert found[f"{group}/acc"].items == 30
+        assert found[f"{group}/acc"].p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
+
+
+def test_groups_that_hold_each_other_many_times_end(tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(60)]
+    held = {name: [names[i + 1 - 60]] * 2 for i, name in enumerate(names)}
+    files = [tmp_path / f"{name}.json" for name in "xy"]
+    for path in files:
+        path.write_text(json.dumps({"results": {name: {"acc,none": 0.5} for name in names}, "group_subtasks": held}))
+    found, _ = compare_files([str(path) for path in files])
+    assert len(found.contrasts) == 60
+
+
+def test_groups_that_hold_each_other_too_deeply_are_refused(tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(3000)]
+    held = {name: [below] for name, below in itertools.pairwise(names)}
+    content = {"results": {name: {"acc,none": 0.5} for name in names}, "group_subtasks": held}
+    path = tmp_path / "results_1.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="too deeply"):
+        import_results([path], Leaderboard(tmp_path / "board"), tmp_path / "runs", ImportedModel())

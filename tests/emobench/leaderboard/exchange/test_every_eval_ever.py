@@ -334,3 +334,11 @@ def test_an_instance_without_a_results_id_is_of_the_only_result_of_its_evaluatio
     path.write_text(json.dumps({**content, "evaluation_results": [result, other]}))
     with pytest.raises(DataError, match="known result"):
         read_evaluation(str(path))
+
+
+def test_two_seeds_are_one_entry(command: Callable[..., Any], tmp_path: Path) -> None:
+    paths = [written(tmp_path / "in", f"seed{i}", scores) for i, scores in enumerate(SCORES)]
+    given = "--model", "org/base", "--objective", "emo", "--seed", 0, "--seed", 1
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    (entry,) = command("leaderboard", "import", *paths, *given, *places, "--json").ok().json["entries"]
+    assert entry["metrics"]["arc/accuracy"]["values"] == [0.7, 0.2]
