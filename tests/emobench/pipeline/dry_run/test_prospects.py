@@ -121,6 +121,15 @@ def test_a_judge_that_was_not_chosen_is_missing() -> None:
     assert by_metric(judged)["alpaca_eval/win_rate"].verdict != "impossible"
 
 
+def test_equal_instructions_are_one_unit(tmp_path: Path) -> None:
+    rows = [{"instruction": f"Name colour {row % 12}.", "output": f"It is red {row}."} for row in range(20)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    for name in ("responses.train", "responses.validation", "instructions.test"):
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    found = by_metric(planned(suite="instruct", model="gpt2", objectives=("emo", "mle"), data_dirs=(tmp_path,)))
+    assert (found["instructions/rougeL"].examples, found["instructions/rougeL"].units) == (20, 12)
+
+
 @pytest.mark.parametrize("board", [MEASURED, OLD])
 def test_the_metrics_are_those_that_entries_have(board: Path) -> None:
     """Those with a verdict: others describe, are secondary, or repeat one."""
