@@ -150,6 +150,7 @@ class PlaceOptions:
             "--processes",
             help="The same on the CPU: the number of processes. They share its cores.",
             min=1,
+            max=1024,
             show_default=False,
         ),
     ] = None

@@ -37,14 +37,15 @@ from typing import Any
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.pipeline.planning.request import Request, setting_names
-from emobench.reading import read_text
+from emobench.reading import MOST_BITS, read_text
 
 CHOSEN = ("model", "objective", "seed", "suite", "limit")
 """What a grid varies besides settings: options of `emobench run`."""
 FIXED = ("from_scratch", "dtype", "data_dir")
 """What all cells share."""
 PARTS = ("set", "grid", "skip", "also")
-MOST_CELLS = 1_000_000
+MOST_CELLS = 20_000
+"""Cells of all grids together. Each is planned before the first one starts."""
 
 Cell = Mapping[str, Any]
 """The values of a cell by the names of the grid."""
@@ -97,13 +98,17 @@ def _cells(content: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
     fixed |= _settings(content.get("set", {}), f"{path}: set")
     skipped = [_settings(one, f"{path}: skip") for one in _tables(content, "skip", path)]
     grids = [content["grid"]] if "grid" in content else []
+    count = 0
     for grid in [*grids, *_tables(content, "also", path)] or [{}]:
         names = _settings(grid, f"{path}: grid")
         if twice := sorted(names.keys() & fixed.keys()):
             raise ConfigError(f"{path}: {twice[0]} has a value for all cells, and values in a grid; keep one of them.")
         values = [_listed(name, value, path) for name, value in names.items()]
-        if math.prod(map(len, values)) > MOST_CELLS:
-            raise ConfigError(f"{path}: a grid has over {MOST_CELLS:,} cells; expected fewer.")
+        count += math.prod(map(len, values))
+        if count > MOST_CELLS:
+            raise ConfigError(
+                f"{path}: the grids have {count:,} cells; expected {MOST_CELLS:,} at most. Split the file."
+            )
         for combination in product(*values):
             cell = {**fixed, **dict(zip(names, combination, strict=True))}
             if not any(all(cell.get(name) == value for name, value in one.items()) for one in skipped):
@@ -121,11 +126,32 @@ def _settings(table: Any, where: str) -> dict[str, Any]:
     """Return a table with its settings by their dotted names, however they were nested."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} is {_shown(table)}; expected a table of names and values.")
-    found = dict(_dotted(table))
+    found: dict[str, Any] = {}
+    for name, value in _dotted(table):
+        if name in found:
+            raise ConfigError(f"{where}: `{name}` is set twice; keep one.")
+        if any(name.startswith(f"{other}.") or other.startswith(f"{name}.") for other in found):
+            raise ConfigError(f"{where}: `{name}` is set, and so is a setting inside of it or around it; keep one.")
+        for item in value if isinstance(value, list) else [value]:
+            _require_plain(item, f"{where}: `{name}`")
+        found[name] = value
     for name in found:
         if name not in CHOSEN and name.partition(".")[0] not in (known := setting_names()):
             raise UnknownNameError("setting", name, {*CHOSEN, *known}, where=f"{where}: ")
     return found
+
+
+def _require_plain(value: Any, where: str) -> None:
+    """Raise ConfigError for a value that no setting has, such as a date, which TOML knows, or infinity."""
+    if isinstance(value, list):
+        for item in value:
+            _require_plain(item, where)
+    elif not isinstance(value, (str, bool, int, float)):
+        raise ConfigError(f"{where} is {value!s:.60}; expected text, a number, true or false, or a list of them.")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} is {value}; expected a finite number.")
+    elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ConfigError(f"{where} is a whole number of more than {MOST_BITS:,} bits.")
 
 
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -198,7 +224,7 @@ def _nested(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
                 raise ConfigError(f"{path}: `{name}` is inside of `{word}`, which has a value of its own; keep one.")
         if last in node:
             raise ConfigError(f"{path}: `{name}` is set twice; keep one.")
-        node[last] = list(value) if isinstance(value, tuple) else value
+        node[last] = _thawed(value)
     return tree
 
 
@@ -218,7 +244,15 @@ def _shared(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _hashable(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in cell.items())
+    return tuple((name, _frozen(value)) for name, value in cell.items())
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _thawed(value: Any) -> Any:
+    return list(map(_thawed, value)) if isinstance(value, tuple) else value
 
 
 def _word(value: Any) -> str:

@@ -122,7 +122,38 @@ def test_too_many_cells_take_no_memory(read: Any) -> None:
         f'"recipe.{name}" = {list(range(100))}' for name in ("epochs", "batch", "max_tokens", "max_length")
     )
     tracemalloc.start()
-    with pytest.raises(ConfigError, match="over 1,000,000 cells"):
+    with pytest.raises(ConfigError, match="20,000 at most"):
         read(f"[grid]\n{lists}")
     assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[set]\n"recipe" = {epochs = 1}\n"recipe.epochs" = 2',
+        '[set]\n"recipe.epochs" = 2\nrecipe = {epochs = 1}',
+        '[set]\n"recipe.lora" = true\n"recipe.lora.rank" = 4',
+        '[set]\n"recipe.lora.rank" = 4\n"recipe.lora" = true',
+        '[grid]\n"recipe" = {epochs = [1]}\n"recipe.epochs" = [2]',
+        '[[skip]]\n"recipe" = {epochs = 1}\n"recipe.epochs" = 2',
+        "[set]\n'recipe.epochs' = 2026-01-31",
+        "[set]\n'recipe.epochs' = 07:32:00",
+        "[grid]\n'recipe.epochs' = [2026-01-31T07:32:00Z]",
+        "[grid]\n'recipe.epochs' = [1, [2026-01-31]]",
+        "[grid]\n'recipe.epochs' = [{a = 1}]",
+        "[set]\n'recipe.epochs' = inf",
+        "[set]\n'recipe.epochs' = nan",
+        "[grid]\nseed = [2026-01-31]",
+        f"[set]\n'recipe.epochs' = 1{'0' * 4000}",
+        "[grid]\nseed = [0, 1]\n" + "".join(f"[[also]]\nseed = {list(range(9000))}\n" for _ in range(3)),
+    ],
+)
+def test_a_value_that_is_ambiguous_or_no_setting_is_refused_at_once(read: Any, text: str) -> None:
+    with pytest.raises(ConfigError):
+        read(text)
+
+
+def test_a_list_of_lists_is_a_value(read: Any) -> None:
+    sweep = read("[grid]\n'generation.without' = [['a'], ['a', 'b']]")
+    assert [request.settings["generation"]["without"] for request in sweep.requests] == [["a"], ["a", "b"]]
