@@ -25,7 +25,7 @@ def convert_bin(folder: Path, out: Path) -> Path:
     with new_folder(out) as partial:
         for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
             if file.is_file() and not file.name.endswith(".index.json"):
-                shutil.copyfile(file, partial / file.name)
+                shutil.copyfile(_inside(file, folder), partial / file.name)
         _write(tensors, partial)
     return out
 
@@ -36,19 +36,35 @@ def _read(folder: Path) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
     for file in _files(folder):
         try:
-            part = torch.load(file, map_location="cpu", weights_only=True)
+            part = torch.load(_inside(file, folder), map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file can raise anything
             raise ModelError(f"{file} could not be read as weights only, and is refused: {first_line(error)}") from None
         if not isinstance(part, dict) or not all(isinstance(value, torch.Tensor) for value in part.values()):
             raise ModelError(f"{file} holds something else than named tensors; expected a model's state.")
+        if not all(isinstance(name, str) for name in part):
+            raise ModelError(f"{file} has a tensor whose name is no text; expected a model's state.")
         tensors |= part
+    if not tensors:
+        raise ModelError(f"{folder} has weights without any tensor; expected a model's state. Copy the model again.")
     return tensors
+
+
+def _inside(file: Path, folder: Path) -> Path:
+    """Return a file; raises ModelError for a link out of the folder, other than to the blobs of the hub's cache."""
+    place, own = file.resolve(), folder.resolve()
+    cached = own.parent.name == "snapshots" and place.is_relative_to(own.parents[1] / "blobs")
+    if not place.is_relative_to(own) and not cached:
+        raise ModelError(f"{file} is a link to {place}, outside of the folder: it is not read. Copy the file instead.")
+    return file
 
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ModelError(f"{folder} is no folder and no GGUF file; expected the folder of a model saved as .bin.")
     single, index = folder / SINGLE, folder / INDEX
+    for file in (single, index):
+        if file.is_symlink():
+            _inside(file, folder)
     if single.is_file():
         return [single]
     if not index.is_file():

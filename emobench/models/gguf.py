@@ -7,8 +7,10 @@ with the quantized weights; the digests of the converted files identify it.
 from __future__ import annotations
 
 import json
+import mmap
+import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from emobench.errors import ModelError, first_line
 from emobench.extras import require
@@ -16,6 +18,11 @@ from emobench.files import new_folder
 from emobench.models.quiet import silent_libraries
 
 MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST_KEYS, MOST_TENSORS = 10_000, 1_000_000
+TEXT, ARRAY = 8, 9
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Bytes of a value of a type of fixed size."""
 VERSION_FIELD = "transformers_version"
 """A field of config.json that says who wrote it and nothing about the model."""
 
@@ -45,7 +52,64 @@ def require_gguf(file: Path) -> None:
         raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
     if start != MAGIC:
         raise ModelError(f"{file} is not a GGUF file: it begins with {start!r}; expected {MAGIC!r}. Copy it again.")
+    try:
+        _check_counts(file)
+    except (ValueError, struct.error) as error:
+        raise ModelError(f"{file} could not be read: {error}. Copy it again.") from None
     require("gguf")
+
+
+def _check_counts(file: Path) -> None:
+    """Raise ValueError or struct.error for a header that promises more than the file holds.
+
+    Readers loop over what the counts promise. The format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+    """
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        version, tensors, keys = struct.unpack_from("<IQQ", content, len(MAGIC))
+        if version not in VERSIONS:
+            raise ValueError(f"its version is {version}; expected {' or '.join(map(str, VERSIONS))}, little-endian")
+        if keys > MOST_KEYS or tensors > MOST_TENSORS:
+            raise ValueError(f"it promises {keys:,} keys and {tensors:,} tensors, which no model has")
+        place = len(MAGIC) + struct.calcsize("<IQQ")
+        for _ in range(keys):
+            place = _after_value(content, _after_text(content, place))
+        for _ in range(tensors):
+            place = _after_text(content, place)
+            (dimensions,) = struct.unpack_from("<I", content, place)
+            place = _inside(content, place + struct.calcsize("<I"), dimensions * 8 + struct.calcsize("<IQ"))
+
+
+def _after_text(content: mmap.mmap, place: int) -> int:
+    (length,) = struct.unpack_from("<Q", content, place)
+    return _inside(content, place + 8, length)
+
+
+def _after_value(content: mmap.mmap, place: int) -> int:
+    (kind,) = struct.unpack_from("<I", content, place)
+    place += 4
+    if kind == TEXT:
+        return _after_text(content, place)
+    if kind != ARRAY:
+        return _inside(content, place, SIZES[kind] if kind in SIZES else _unknown(kind))
+    inner, count = struct.unpack_from("<IQ", content, place)
+    place += struct.calcsize("<IQ")
+    if inner in SIZES:
+        return _inside(content, place, count * SIZES[inner])
+    if inner != TEXT:
+        _unknown(inner)
+    for _ in range(min(count, len(content))):  # each text takes 8 bytes: the file ends before a count that is too large
+        place = _after_text(content, place)
+    return place
+
+
+def _inside(content: mmap.mmap, place: int, size: int) -> int:
+    if place + size > len(content):
+        raise ValueError("it ends within its header")
+    return place + size
+
+
+def _unknown(kind: int) -> NoReturn:
+    raise ValueError(f"it has a value of the unknown type {kind}")
 
 
 def _read(file: Path) -> tuple[Any, Any]:

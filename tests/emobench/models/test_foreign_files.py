@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from emobench.errors import ModelError
 from emobench.models.catalog import find_model
+from emobench.models.convert import convert_bin
 from emobench.models.encoder import find_encoder
 from emobench.models.folder import identity
 from emobench.models.load import check_featurizer, check_model, load_model
@@ -161,3 +162,33 @@ def test_an_encoder_has_its_own_weights_alone(tmp_path: Path) -> None:
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../w.safetensors"}}')
     with pytest.raises(ModelError, match="which is not a file in its folder"):
         find_encoder(str(folder), offline=True)
+
+
+@pytest.mark.parametrize("state", [{}, {1: [1.0]}, {("a", "b"): [1.0]}, {"w": [1.0], 2: [1.0]}])
+def test_a_state_without_named_tensors_is_not_converted(state: dict[Any, Any], model: Path, tmp_path: Path) -> None:
+    (model / "model.safetensors").unlink()
+    torch.save({name: torch.tensor(values) for name, values in state.items()}, model / "pytorch_model.bin")
+    with pytest.raises(ModelError):
+        convert_bin(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "tokenizer_config.json", "README.md", "extra.txt"])
+def test_a_link_out_of_the_folder_is_not_followed(name: str, model: Path, tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2)}, model / "pytorch_model.bin")
+    outside = tmp_path / "outside"
+    torch.save({"w": torch.ones(2)}, outside)
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to(outside)
+    with pytest.raises(ModelError, match="outside of the folder"):
+        convert_bin(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_to_the_blobs_of_the_hubs_cache_are_its_files(model: Path, tmp_path: Path) -> None:
+    snapshot, blobs = tmp_path / "models--x" / "snapshots" / "c0ffee", tmp_path / "models--x" / "blobs"
+    shutil.copytree(model, snapshot)
+    blobs.mkdir()
+    torch.save({"w": torch.ones(2)}, blobs / "b10b")
+    (snapshot / "pytorch_model.bin").symlink_to(blobs / "b10b")
+    assert convert_bin(snapshot, tmp_path / "out").is_dir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import identity
-from emobench.models.gguf import convert_gguf
+from emobench.models.gguf import MAGIC, convert_gguf
 from emobench.models.load import load_model
 from emobench.models.packaged import gguf_folder
 
@@ -117,3 +119,34 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> N
     with pytest.raises(ModelError, match=message):
         convert_gguf(file, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def _text(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        struct.pack("<IQQ", 3, 1, 2**40),
+        struct.pack("<IQQ", 3, 2**40, 0),
+        struct.pack("<IQQ", 3, 0, 9000) + bytes(9000),
+        struct.pack("<IQQ", 3, 0, 1) + _text(b"a") + struct.pack("<IIQ", 9, 8, 2**40),
+        struct.pack("<IQQ", 3, 0, 1) + _text(b"a") + struct.pack("<IIQ", 9, 4, 2**62),
+        struct.pack("<IQQ", 3, 0, 1) + _text(b"a") + struct.pack("<IIQ", 9, 9, 2**40),
+        struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63),
+        struct.pack("<IQQ", 3, 0, 1) + _text(b"a") + struct.pack("<I", 77),
+        struct.pack("<IQQ", 3, 1, 0) + _text(b"w") + struct.pack("<I", 2**31),
+        struct.pack(">IQQ", 3, 1, 2**40),
+        struct.pack("<IQ", 3, 1),
+        b"",
+    ],
+)
+def test_a_header_that_promises_more_than_the_file_holds_is_refused_at_once(header: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(MAGIC + header)
+    began = time.monotonic()
+    with pytest.raises(ModelError, match=r"model\.gguf"):
+        convert_gguf(file, tmp_path / "out")
+    assert time.monotonic() - began < 5
+    assert not (tmp_path / "out").exists()
