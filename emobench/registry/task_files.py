@@ -180,7 +180,7 @@ def _name_by_kind(suite: Located) -> None:
     """Add the tasks that a suite's run lists under their kind to its tasks: `lm_eval: [hellaswag]`."""
     for run in suite.get("runs") or () if isinstance(suite.get("runs"), list) else ():
         for kind in kind_names():
-            if isinstance(run, Located) and kind in run and isinstance(run.get("tasks"), list):
+            if isinstance(run, Located) and kind in run and isinstance(run.get("tasks", []), list):
                 names = convert(tuple[str, ...], run[kind], f"{run.where(kind)}: `{kind}`")
                 del run[kind]
-                run["tasks"] += [kind.replace("_", "-") + BY_KIND + name for name in names]
+                run["tasks"] = [*run.get("tasks", []), *(kind.replace("_", "-") + BY_KIND + name for name in names)]

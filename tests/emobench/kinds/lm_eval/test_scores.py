@@ -86,6 +86,22 @@ def test_a_suite_names_tasks_of_lm_eval(tmp_path: Path, monkeypatch: pytest.Monk
     assert run.tasks == ("sst2", "lm-eval:mmlu", "lm-eval:hellaswag")
 
 
+@pytest.mark.parametrize(
+    ("given", "tasks"),
+    [
+        ("lm_eval: [mmlu]", ("lm-eval:mmlu",)),
+        ("lm_eval: [mmlu, hellaswag]", ("lm-eval:mmlu", "lm-eval:hellaswag")),
+        ("lm_eval: [mmlu], tasks: []", ("lm-eval:mmlu",)),
+        ("lm_eval: [], tasks: [sst2]", ("sst2",)),
+    ],
+)
+def test_a_run_of_a_suite_may_have_tasks_of_lm_eval_alone(given: str, tasks: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "own-suite.yaml"
+    file.write_text(f"name: own-suite\nversion: 1\nruns: [{{recipe: lm-finetune, {given}}}]\n")
+    (run,) = task_files.find_suite(str(file)).runs
+    assert run.tasks == tasks
+
+
 def test_a_longest_prompt_beyond_the_context(subject: Subject) -> None:
     task = lm_eval_task("mmlu", {"max_length": 2048})
     model = SimpleNamespace(name="small", tokenizer=subject.tokenizer, context=1024)
