@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from emobench.errors import ModelError, StorageError
 from emobench.locks import open_locked
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FREE = re.compile(r"^Free (?:some )?space(?: there)?")
 
 
 def write_whole(path: Path, content: str | bytes, what: str, hint: str, *, synced: bool = True) -> None:
@@ -29,7 +35,7 @@ def write_whole(path: Path, content: str | bytes, what: str, hint: str, *, synce
             _write_file(path, data, synced)
     except OSError as error:
         raise StorageError(
-            f"{what} could not be written to {path.parent}: {error.strerror or error}. {hint}"
+            f"{what} could not be written to {path.parent}: {error.strerror or error}. {_advice(error, hint)}"
         ) from error
 
 
@@ -50,6 +56,14 @@ def new_folder(out: Path) -> Iterator[Path]:
             folder.rename(out)
     except OSError as error:
         raise StorageError(f"{out} could not be written: {error.strerror or error}.") from None
+
+
+def _advice(error: OSError, hint: str) -> str:
+    """Return a hint that begins with freeing space, or for another reason with what helps then."""
+    if error.errno in NO_ROOM or error.errno is None:
+        return hint
+    instead = "Change its rights (ls -ld shows them)" if error.errno in NO_RIGHT else "Give a place that can be written"
+    return _FREE.sub(instead, hint)
 
 
 def _write_file(path: Path, data: bytes, synced: bool) -> None:

@@ -1,5 +1,6 @@
 """What a file is written over: a file, and nothing else."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -39,3 +40,29 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="Is a directory"):
         write_whole(tmp_path, "text", "The export", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "begins"),
+    [
+        (errno.ENOSPC, "Free space"),
+        (errno.EDQUOT, "Free space"),
+        (errno.EACCES, "Change its rights"),
+        (errno.EPERM, "Change its rights"),
+        (errno.EROFS, "Change its rights"),
+        (errno.ENOTDIR, "Give a place that can be written"),
+        (errno.ENAMETOOLONG, "Give a place that can be written"),
+    ],
+)
+def test_only_a_full_disk_is_told_to_free_space(
+    number: int, begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("emobench.files._write_file", fail)
+    for hint in ("Free space, and push again.", "Free some space or choose another.", "Free space there, then again."):
+        with pytest.raises(StorageError) as raised:
+            write_whole(tmp_path / "x", "text", "The file", hint)
+        assert ("Free" in str(raised.value)) is begins.startswith("Free")
+        assert ("rights" in str(raised.value)) is ("rights" in begins)
