@@ -21,12 +21,11 @@ from typing import Any
 
 from emobench.data.conversations import Conversation, Turn, conversation_of
 from emobench.data.hub_corpus import hub_corpus, hub_split_files
-from emobench.data.rows import Row, check_row_count, file_rows, hub_files
+from emobench.data.rows import Row, check_row_count, file_rows, hub_files, only_file
 from emobench.data.sources import CorpusSource, Split, SplitSource
 from emobench.data.texts import Texts, fingerprint
 from emobench.errors import DataError, UnknownNameError
 from emobench.models.hub import CONVERTED
-from emobench.reading import is_file
 
 HELD_OUT, MOST_HELD_OUT = 50, 500
 
@@ -129,11 +128,11 @@ def load_conversations(
 
 
 def local_conversations(corpus: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
-    """Return the file of a split in the first data folder that has it as .jsonl, .json or .parquet, or None."""
+    """Return the file of a split in the data folder that has it as .jsonl, .json or .parquet, or None."""
     if "/" in corpus or "\\" in corpus:
         return None
     files = (folder / f"{corpus}.{split}{end}" for folder in data_dirs for end in (".jsonl", ".json", ".parquet"))
-    return next((file for file in files if is_file(file)), None)
+    return only_file(files)
 
 
 def documented_rows(corpus: str) -> int | None:

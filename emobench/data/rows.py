@@ -20,6 +20,14 @@ LARGEST_FIELD = 2**27
 """Largest number of characters of a field of a CSV file. The default of Python is less than a book."""
 
 
+MOST_REPEATED = 100_000
+"""Rows that a Parquet file may have whatever its size; a larger one has at most a row for each byte."""
+BATCH = 256
+"""Rows of a Parquet file that are decoded together."""
+EXPANSION, SMALL = 1000, 2**26
+"""A Parquet file holds at most this many times its own size, and this many bytes."""
+
+
 class TwiceError(ValueError):
     """A JSON object has two values of one name."""
 
@@ -37,14 +45,23 @@ _ROWS = JSONDecoder(object_pairs_hook=_each_once)
 
 
 def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
-    """Return `DIR/<name>.<split>.jsonl` from the first data folder that has it, or None."""
+    """Return `DIR/<name>.<split>.jsonl` from the data folder that has it, or None. Raises ConfigError for several."""
     for folder in data_dirs:
         if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
     if "/" in name or "\\" in name:
         return None
-    files = (folder / f"{name}.{split}.jsonl" for folder in data_dirs)
-    return next((file for file in files if is_file(file)), None)
+    return only_file(folder / f"{name}.{split}.jsonl" for folder in data_dirs)
+
+
+def only_file(files: Iterable[Path]) -> Path | None:
+    """Return the file that is there, or None. Raises ConfigError if several are: which one is meant is not known."""
+    there = list({file.resolve(): file for file in files if is_file(file)}.values())
+    if len(there) > 1:
+        raise ConfigError(
+            f"--data-dir: {there[0]} and {there[1]} have the same name, and which one is meant is not known. Give one."
+        )
+    return there[0] if there else None
 
 
 def refuse_other_suffixes(name: str, split: str, data_dirs: Sequence[Path]) -> None:
@@ -108,10 +125,7 @@ def file_rows(file: Path, where: str | None = None, columns: Sequence[str] = ())
     """
     where = where or str(file)
     if file.suffix == ".parquet":
-        table = parquet_table(file, where)
-        if columns and set(columns) <= set(table.column_names):
-            table = table.select(list(columns))
-        yield from ((f"{where}:{number}", row) for number, row in enumerate(table.to_pylist(), 1))
+        yield from ((f"{where}:{number}", row) for number, row in enumerate(_parquet_rows(file, where, columns), 1))
     elif file.suffix == ".csv":
         yield from _csv_rows(file, where)
     elif file.suffix == ".json" and _is_list(file):
@@ -126,9 +140,37 @@ def parquet_table(file: Path, where: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
+        with pq.ParquetFile(file) as opened:
+            _require_texts(opened, file, where)
         return pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{where} is not a whole Parquet file ({error}).") from None
+
+
+def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a Parquet file, a batch at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as opened:
+            _require_texts(opened, file, where)
+            wanted = list(columns) if columns and set(columns) <= set(opened.schema_arrow.names) else None
+            most, decoded = SMALL + EXPANSION * file.stat().st_size, 0
+            for batch in opened.iter_batches(BATCH, columns=wanted):
+                decoded += batch.nbytes
+                if decoded > most:
+                    raise DataError(f"{where} holds more than {EXPANSION} times its own size; save the file again.")
+                yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{where} is not a whole Parquet file ({error}).") from None
+
+
+def _require_texts(opened: Any, file: Path, where: str) -> None:
+    """Raise DataError for a Parquet file with more rows than bytes: its rows repeat, and reading it takes memory."""
+    rows, size = opened.metadata.num_rows, file.stat().st_size
+    if rows > MOST_REPEATED and rows > size:
+        raise DataError(f"{where} has {rows:,} rows in {size:,} bytes: they repeat one another. Give each text once.")
 
 
 def check_row_count(name: str, split: str, origin: str, found: int, expected: int | None) -> None:

@@ -79,7 +79,7 @@ class Texts:
 def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, limit: int | None = None) -> Texts:
     """Return the first `limit` rows (None: all) of one split of a corpus.
 
-    `DIR/<corpus>.<split>.jsonl` in the first data folder that has it is used before the source of the corpus. A name
+    `DIR/<corpus>.<split>.jsonl` in a data folder is used before the source of the corpus. A name
     such as "stanfordnlp/imdb:text" is a column of a data set of the hub. Rows of a file may name their "document".
     Raises UnknownNameError for an unknown corpus or split, DataError for rows that cannot be read.
     """

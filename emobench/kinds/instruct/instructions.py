@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emobench.data.conversations import Conversation, instruction_of
-from emobench.data.rows import Row, check_row_count, digest, hub_files, json_rows, jsonl_rows, local_file
+from emobench.data.rows import Row, check_row_count, digest, hub_files, json_rows, jsonl_rows, local_file, only_file
 from emobench.errors import DataError, UnknownNameError
-from emobench.reading import is_file
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:
     """Return `DIR/<name>.test.jsonl` or `DIR/<name>.test.json` of the first data folder that has one, or None."""
     lines = local_file(name, "test", data_dirs)  # it refuses folders that are not there, and names that are paths
     lists = (folder / f"{name}.test.json" for folder in data_dirs)
-    return lines or (None if "/" in name or "\\" in name else next((file for file in lists if is_file(file)), None))
+    return lines or (None if "/" in name or "\\" in name else only_file(lists))
 
 
 def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str, Row]], str]:

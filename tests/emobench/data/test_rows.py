@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from emobench.data.rows import file_rows, json_rows, jsonl_rows
+from emobench.data.rows import file_rows, json_rows, jsonl_rows, parquet_table
 from emobench.errors import DataError
 
 ROWS = [
@@ -92,3 +96,35 @@ def test_a_field_that_stands_twice_is_refused(row: str, tmp_path: Path) -> None:
         list(jsonl_rows(lines))
     with pytest.raises(DataError, match=r"the field '(text|x)' stands there more than once"):
         json_rows(rows)
+
+
+def test_a_parquet_file_with_more_rows_than_bytes_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "x.train.parquet"
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(5_000_000, dtype=np.int32)), ["one text"])
+    pq.write_table(pa.table({"text": column.cast(pa.string())}), file, compression="zstd")
+    assert file.stat().st_size < 100_000
+    began = time.monotonic()
+    for read in (lambda: next(file_rows(file)), lambda: parquet_table(file, "x")):
+        with pytest.raises(DataError, match="5,000,000 rows"):
+            read()
+    assert time.monotonic() - began < 2
+
+
+def test_a_parquet_file_that_holds_far_more_than_its_size_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.train.parquet"
+    texts = ["x" * 10**6] * 100
+    pq.write_table(pa.table({"text": texts}), file, compression="zstd")
+    with pytest.raises(DataError, match="its own size"):
+        for _ in file_rows(file):
+            pass
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 1000])
+def test_rows_of_batches_are_those_of_the_table(count: int, tmp_path: Path) -> None:
+    file = tmp_path / "x.train.parquet"
+    table = pa.table({"text": [f"text {i}" for i in range(count)], "label": list(range(count))})
+    pq.write_table(table, file, row_group_size=100)
+    assert [row for _, row in file_rows(file)] == table.to_pylist()
+    assert [row for _, row in file_rows(file, columns=("text",))] == table.select(["text"]).to_pylist()
+    assert [row for _, row in file_rows(file, columns=("absent",))] == table.to_pylist()
+    assert [where.rpartition(":")[2] for where, _ in file_rows(file)] == [str(i) for i in range(1, count + 1)]

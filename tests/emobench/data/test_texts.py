@@ -1,4 +1,4 @@
-"""Texts come from the first data folder that has them, or from the source; what cannot be read is named to the line."""
+"""Texts come from the data folder that has them, or from the source; what cannot be read is named to the line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from emobench.data.instruction_sets import local_conversations
 from emobench.data.texts import fingerprint, load_texts
 from emobench.errors import ConfigError, DataError, UnknownNameError
 
@@ -24,17 +25,29 @@ def rows(*texts: str) -> list[str]:
     return [json.dumps({"text": text}) for text in texts]
 
 
-def test_a_local_file_is_read_as_it_is_and_the_first_folder_wins(tmp_path: Path) -> None:
+def test_a_local_file_is_read_as_it_is(tmp_path: Path) -> None:
     write(tmp_path / "a", "other.train.jsonl", *rows("x"))
     write(
         tmp_path / "b", "mine.train.jsonl", *rows(" = Title = \n", "", "naïve\u2028café"), "", '{"text": "é", "id": 3}'
     )
-    write(tmp_path / "c", "mine.train.jsonl", *rows("not this"))
-    texts = load_texts("mine", "train", data_dirs=[tmp_path / "a", tmp_path / "b", tmp_path / "c"], offline=True)
+    texts = load_texts("mine", "train", data_dirs=[tmp_path / "a", tmp_path / "b", tmp_path / "b"], offline=True)
     assert texts.texts == [" = Title = \n", "", "naïve\u2028café", "é"]
     assert (texts.corpus, texts.split, texts.origin) == ("mine", "train", "local: mine.train.jsonl")
     framed = b"".join(struct.pack("<Q", len(t.encode())) + t.encode() for t in texts.texts)
     assert texts.fingerprint == "sha256:" + hashlib.sha256(framed).hexdigest()
+
+
+def test_two_folders_with_one_corpus_are_refused(tmp_path: Path) -> None:
+    """Neither is meant: with the first of each split, a model could be trained on one and tested on the other."""
+    for folder in ("a", "b"):
+        write(tmp_path / folder, "ag_news.train.jsonl", *rows(folder))
+    write(tmp_path / "b", "ag_news.test.jsonl", *rows("b"))
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(ConfigError, match=r"a/ag_news\.train\.jsonl and .*b/ag_news\.train\.jsonl"):
+        load_texts("ag_news", "train", data_dirs=folders, offline=True)
+    with pytest.raises(ConfigError, match=r"ag_news\.train\.jsonl"):
+        local_conversations("ag_news", "train", folders)
+    assert load_texts("ag_news", "test", data_dirs=folders, offline=True).texts == ["b"]
 
 
 def test_a_file_in_another_format_is_not_passed_by(tmp_path: Path) -> None:
