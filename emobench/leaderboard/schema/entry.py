@@ -44,7 +44,6 @@ DEEPEST_TEXTS = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
 _ID = re.compile(r"[0-9a-f]{12}")
-_KEY = re.compile(rf"(?!\.)[^/\\\x00-\x1f]{{1,{LONGEST_PART}}}")
 _INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f]+")
 _PYTHON_FILE = re.compile(r"\.py\s*:", re.IGNORECASE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -111,8 +110,7 @@ class File:
     sha256: str
 
     def __post_init__(self) -> None:
-        too_long = any(len(part.encode(errors="replace")) > LONGEST_PART for part in self.path.split("/"))
-        if not _INSIDE.fullmatch(self.path) or too_long or len(self.path) > LONGEST_NAME:
+        if not _is_inside(self.path):
             raise ConfigError(
                 f"`path` is {self.path[:LONGEST_PART]!r}; expected one within the runs folder, with slashes."
             )
@@ -155,10 +153,8 @@ class Run:
     weights: tuple[TrainedWeights, ...] = field(default=(), metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        if not _KEY.fullmatch(self.key):
-            raise ConfigError(
-                f"`key` is {self.key[:LONGEST_PART]!r}; expected a word of at most {LONGEST_PART} letters."
-            )
+        if not _is_inside(self.key):
+            raise ConfigError(f"`key` is {self.key[:LONGEST_PART]!r}; expected what may be a folder's name.")
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""
@@ -360,6 +356,13 @@ def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
         given += (number for component in metric.get("components", {}).values() for number in component.values())
     if str in map(type, given):
         raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path stays within a folder, and is short enough for every file system."""
+    parts = path.split("/")
+    short = all(len(part.encode(errors="replace")) <= LONGEST_PART for part in parts) and len(path) <= LONGEST_NAME
+    return short and _INSIDE.fullmatch(path) is not None
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:

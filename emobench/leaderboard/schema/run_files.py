@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
 import lzma
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,10 @@ PACKED, SUFFIX = "runs", ".xz"
 """The folder of a board that has the files of runs, and the end of their names."""
 SHORTENED = "shortened_from"
 """The key of the first line of shortened samples; its value is the sha256 of the whole file."""
+CHUNK = 2**20
+EXPANSION, SMALL = 200, 2**20
+"""A packed file holds at most this many times its own size, and this many bytes: logs compress to a tenth."""
+FIRST_LINE = 200
 LARGEST = 200_000_000
 """Bytes of the largest file that is unpacked."""
 
@@ -51,21 +56,28 @@ def recorded_file(file: File, runs: Path, entry: Entry, boards: Sequence[Path] =
 
 
 def find_file(file: File, runs: Path, boards: Sequence[Path] = ()) -> Path | None:
-    """Return where a file is: in the runs folder, or unpacked from the first board that has it.
+    """Return where a file is: in the runs folder, or unpacked from the first board that has it; None if it is nowhere.
 
-    Where none of these is the recorded one, or a shortened one of it, the first of them, whatever it holds.
+    A file in the runs folder may be another one than was recorded. Of a board, only the recorded file, or a shortened
+    one of it, is unpacked: raises DataError if its files hold something else, or cannot be read.
     """
     inside = runs / file.path
     packed = [path for board in boards for path in packed_paths(board, file) if path.is_file()]
     if inside.is_file() and (not packed or is_recorded(inside, file)):
         return inside
-    for path in packed if len(packed) > 1 or inside.is_file() else ():
-        with suppress(DataError):
-            if is_recorded(unpack(path, file.path), file):
+    problem = None
+    for path in packed:
+        try:
+            if file.sha256 in packed_digests(path):
                 return unpack(path, file.path)
+            problem = problem or DataError(f"{path}: altered since its entry was recorded. Restore it.")
+        except DataError as error:
+            problem = problem or error
     if inside.is_file():
         return inside
-    return unpack(packed[0], file.path) if packed else None
+    if problem is not None:
+        raise problem
+    return None
 
 
 def packed_path(board: Path, name: str) -> Path:
@@ -83,8 +95,8 @@ def packed_file(board: Path, file: File, *, sample: bool) -> Path | None:
     for path in packed_paths(board, file):
         if path.is_file():
             with suppress(DataError):
-                unpacked = unpack(path, file.path)
-                if is_recorded(unpacked, file) if sample else digest(unpacked) == file.sha256:
+                whole, shortened = packed_digests(path)
+                if whole == file.sha256 or (sample and shortened == file.sha256):
                     return path
     return None
 
@@ -96,20 +108,45 @@ def free_place(board: Path, file: File) -> Path:
 
 
 @functools.cache
+def packed_digests(packed: Path) -> tuple[str, str | None]:
+    """Return the sha256 of a packed file's content, and that of the whole file if it has shortened samples.
+
+    Nothing is written. Raises DataError if it is not xz, or too large.
+    """
+    hashed, first = hashlib.sha256(), b""
+    for part in _parts(packed):
+        first = first or part[:FIRST_LINE]
+        hashed.update(part)
+    return hashed.hexdigest(), _shortened(first.partition(b"\n")[0])
+
+
+@functools.cache
 def unpack(packed: Path, name: str) -> Path:
     """Return the unpacked file, which stays until the process ends. Raises DataError if it is not xz, or too large."""
     folder = packed.parent if packed.name == f"{Path(name).name}{SUFFIX}" else packed.with_suffix("")
     path = _scratch() / folder.resolve().as_posix().lstrip("/") / Path(name).name
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        with path.open("wb") as out:
+            out.writelines(_parts(packed))
+    except DataError:
+        path.unlink()
+        raise
+    return path
+
+
+def _parts(packed: Path) -> Iterator[bytes]:
+    """Yield the content of a packed file. Raises DataError if it is not xz, or expands too much."""
+    try:
+        most = min(LARGEST, SMALL + EXPANSION * packed.stat().st_size)
         with lzma.open(packed) as stream:
-            content = stream.read(LARGEST + 1)
+            while part := stream.read(CHUNK):
+                most -= len(part)
+                if most < 0:
+                    raise DataError(f"{packed}: holds far more than its own size. Remove it.")
+                yield part
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise DataError(f"{packed}: cannot be unpacked ({error}). Restore it.") from None
-    if len(content) > LARGEST:
-        raise DataError(f"{packed}: holds more than {LARGEST:,} bytes. Remove it.")
-    path.write_bytes(content)
-    return path
 
 
 @functools.cache
@@ -127,10 +164,13 @@ def is_recorded(path: Path, file: File) -> bool:
 def shortened_from(path: Path) -> str | None:
     """Return the sha256 of the whole file of which a file has shortened samples; None for any other file."""
     with path.open("rb") as stream:
-        first = stream.readline(200)
+        return _shortened(stream.readline(FIRST_LINE))
+
+
+def _shortened(first: bytes) -> str | None:
     try:
         return str(parse_mapping(first.decode())[SHORTENED])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, ValueError):
         return None
 
 

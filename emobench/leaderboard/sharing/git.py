@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,15 @@ from emobench.leaderboard.sharing.folder import too_large
 
 DEFAULT_BRANCH = "main"
 """Of a repository whose own default branch has no commit, and others have."""
+PATIENCE = 120.0
+"""Seconds in which a server says which branches it has."""
+LONGEST = 1800.0
+"""Seconds for any other command."""
+LARGEST = 2**30
+"""Bytes of the largest pack that is fetched, which is one file."""
+MOST_LISTED = 2**27
+"""Bytes of the list of a commit's files."""
+_LIMITS = ("-c", "fetch.unpackLimit=1", "-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60")
 _FILE = ("100644", "100755")
 
 
@@ -119,11 +129,24 @@ class GitCopy:
         if self._commit is None:
             return {}
         found = {}
-        for line in self._git("ls-tree", "-r", "-z", "-l", self._commit).stdout.split(b"\0")[:-1]:
+        for line in self._list_files(self._commit).split(b"\0")[:-1]:
             facts, _, name = line.partition(b"\t")
             mode, _, blob, size = facts.decode().split()
             found[os.fsdecode(name)] = Blob(mode, blob, size)
         return found
+
+    def _list_files(self, commit: str) -> bytes:
+        """Return the list of a commit's files; a few nested trees can stand for more than any memory."""
+        command = ["git", "-C", str(self._folder), "ls-tree", "-r", "-z", "-l", commit]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment()) as process:
+            assert process.stdout is not None
+            listed = process.stdout.read(MOST_LISTED + 1)
+            if len(listed) > MOST_LISTED:
+                process.kill()
+                raise DataError(f"{self.place.name} has too many files for a board. Nothing was written.")
+        if process.returncode:
+            raise DataError(f"{self.place.name}: git could not list the files of {commit}. Nothing was written.")
+        return listed
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._reader is None:
@@ -134,11 +157,27 @@ class GitCopy:
         return self._reader.stdin, self._reader.stdout
 
     def _git(self, *given: str, stdin: bytes | None = None, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        command = ["git", "-C", str(self._folder), *given]
+        command = ["git", "-C", str(self._folder), *_LIMITS, *given]
+        pipe = subprocess.PIPE
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, env=_environment(), check=False)
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, env=_environment(), preexec_fn=_limit_files
+            )
         except FileNotFoundError:
             raise ConfigError("A git repository needs git, which is not here: apt install git.") from None
+        try:
+            out, err = process.communicate(stdin, timeout=_seconds(given[0]))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            for stream in (process.stdin, process.stdout, process.stderr):  # a helper of git may still hold them
+                if stream is not None:
+                    stream.close()
+            process.wait()
+            raise DataError(
+                f"{self.place.name}: git had no answer for `{given[0]}` in {_seconds(given[0]):.0f} "
+                "seconds. Nothing was written. Check the address, and try again later."
+            ) from None
+        done = subprocess.CompletedProcess(command, process.returncode, out, err)
         if check and done.returncode:
             raise self._error(done)
         return done
@@ -168,6 +207,17 @@ class GitPlace:
                 yield copy
             finally:
                 copy.close()
+
+
+def _seconds(action: str) -> float:
+    return PATIENCE if action == "ls-remote" else LONGEST
+
+
+def _limit_files() -> None:
+    """Limit the size of the files that git writes, and with it that of a fetched pack."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = LARGEST if hard == resource.RLIM_INFINITY else min(LARGEST, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
 
 
 def _environment() -> dict[str, str]:

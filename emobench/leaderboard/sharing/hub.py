@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import glob
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emobench.errors import DataError
 from emobench.leaderboard.schema.run_files import PACKED
-from emobench.leaderboard.sharing.digests import DIGESTS, LONGEST, largest
+from emobench.leaderboard.sharing.digests import DIGESTS, LONGEST, largest, read_digests
 from emobench.leaderboard.sharing.folder import FolderCopy, too_large
+from emobench.leaderboard.sharing.git import LARGEST
 from emobench.models.hub import resolve_revision
 
 if TYPE_CHECKING:
@@ -76,15 +79,24 @@ class HubPlace:
                 sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
                 require_small(self, sizes)
                 if DIGESTS in sizes:
-                    patterns: list[str] = list(FILES)
-                    api.snapshot_download(
-                        self.repo, repo_type="dataset", revision=commit, local_dir=folder, allow_patterns=patterns
-                    )
+                    given: dict[str, Any] = {"repo_type": "dataset", "revision": commit, "local_dir": folder}
+                    api.snapshot_download(self.repo, allow_patterns=[f"{DIGESTS}*"], **given)
+                    listed = read_digests((Path(folder) / DIGESTS).read_bytes(), self.name)
+                    api.snapshot_download(self.repo, allow_patterns=wanted(self, sizes, listed), **given)
             except DataError:
                 raise
             except Exception as error:  # the errors of the HTTP client have no public common class
                 raise _refused(self, error) from None
             yield HubCopy(self, commit, Path(folder), list(sizes))
+
+
+def wanted(place: HubPlace, sizes: Mapping[str, int], listed: Collection[str]) -> list[str]:
+    """Return patterns of the listed files alone. Raises DataError if they are larger than a board."""
+    total = sum(sizes.get(name, 0) for name in listed)
+    if total > LARGEST:
+        raise DataError(f"{place.name} has {total:,} bytes; a board has {LARGEST:,} at most. Nothing was written.")
+    others = [name for name in sizes if name not in listed and any(fnmatch(name, one) for one in FILES[1:])]
+    return [glob.escape(name) for name in listed] if others else list(FILES)
 
 
 def require_small(place: HubPlace, sizes: Mapping[str, int]) -> None:

@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,9 +23,10 @@ from emobench.config import to_plain
 from emobench.errors import ConfigError, DataError, StorageError
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id
 from emobench.leaderboard.sharing import folder as folders
+from emobench.leaderboard.sharing import git
 from emobench.leaderboard.sharing import merge as merging
 from emobench.leaderboard.sharing.digests import DIGESTS
-from emobench.leaderboard.sharing.hub import HubPlace, require_small
+from emobench.leaderboard.sharing.hub import HubPlace, require_small, wanted
 from emobench.leaderboard.sharing.places import find_place
 from emobench.leaderboard.sharing.share import pull, push
 from emobench.leaderboard.store import pack as packing
@@ -542,3 +545,45 @@ def test_a_data_set_is_refused_before_it_is_downloaded(monkeypatch: pytest.Monke
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="some-org/boards"):
         pull(Leaderboard(tmp_path), place)
+
+
+def test_a_git_server_that_says_nothing_is_left(person: Callable[..., Person], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "PATIENCE", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        bob = person("bob", f"git://127.0.0.1:{server.getsockname()[1]}/boards.git")
+        began = time.monotonic()
+        with pytest.raises(DataError, match="no answer"):
+            bob.pull()
+    assert time.monotonic() - began < 20
+
+
+def test_a_repository_that_is_larger_than_a_board_is_not_fetched(
+    repository: Path, person: Callable[..., Person], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = person("ann", repository), person("bob", repository)
+    ann.record("emo")
+    ann.push()
+    _git("clone", "--quiet", repository, tmp_path / "clone")
+    (tmp_path / "clone" / "large").write_bytes(os.urandom(3_000_000))
+    _git("-C", tmp_path / "clone", "add", "large")
+    _git("-C", tmp_path / "clone", "commit", "--quiet", "-m", "large")
+    _git("-C", tmp_path / "clone", "push", "--quiet")
+    monkeypatch.setattr(git, "LARGEST", 1_000_000)
+    with pytest.raises(DataError):
+        bob.pull()
+    assert bob.has() == set()
+    monkeypatch.undo()
+    assert bob.pull() == (1, 0)
+    monkeypatch.setattr(git, "MOST_LISTED", 10)
+    with pytest.raises(DataError, match="too many files"):
+        bob.pull()
+
+
+def test_of_the_hub_only_listed_files_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name = HubPlace("hf://datasets/a/b", "a/b"), f"nlu-v1/{'0' * 12}.json"
+    odd = "runs/a/[x]*.jsonl.xz"
+    sizes = {DIGESTS: 10, name: 10, odd: 5, "runs/stranger.xz": 10**9}
+    assert wanted(place, sizes, [name, odd]) == [name, "runs/a/[[]x][*].jsonl.xz"]
+    monkeypatch.setattr("emobench.leaderboard.sharing.hub.LARGEST", 14)
+    with pytest.raises(DataError, match="15 bytes"):
+        wanted(place, sizes, [name, odd])

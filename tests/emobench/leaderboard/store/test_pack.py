@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 
 from emobench.errors import DataError
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.examples import ExamplesReader
-from emobench.leaderboard.schema.run_files import packed_path, recorded_file, unpack
+from emobench.leaderboard.schema.run_files import (
+    _scratch,
+    find_file,
+    packed_digests,
+    packed_path,
+    recorded_file,
+    unpack,
+)
 from emobench.leaderboard.site.runs import RunFiles
 from emobench.leaderboard.store import pack as packing
 from emobench.leaderboard.store.board import Leaderboard
@@ -182,3 +189,32 @@ def test_a_run_that_is_not_the_recorded_one_is_not_packed(board: Leaderboard, ru
 def test_the_command_says_what_it_packed(command: Callable[..., Any], board: Leaderboard, runs: Path) -> None:
     done = command("leaderboard", "pack", "--leaderboard", board.root, "--runs", runs).ok()
     assert "3 files of runs (3 new)" in done.out
+
+
+def test_a_packed_file_that_expands_too_much_is_refused_and_not_kept(tmp_path: Path) -> None:
+    packed = tmp_path / "board" / "runs" / "examples" / "k" / "examples.jsonl.xz"
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(lzma.compress(bytes(50_000_000)))
+    file = File(path="examples/k/examples.jsonl", sha256="0" * 64)
+    for read in (
+        lambda: unpack(packed, file.path),
+        lambda: packed_digests(packed),
+        lambda: find_file(file, tmp_path / "runs", [tmp_path / "board"]),
+    ):
+        with pytest.raises(DataError, match="more than its own size"):
+            read()
+    assert not (_scratch() / packed.parent.as_posix().lstrip("/") / "examples.jsonl").exists()
+
+
+def test_a_packed_file_of_another_digest_is_not_unpacked(tmp_path: Path) -> None:
+    packed = tmp_path / "board" / "runs" / "examples" / "k" / "examples.jsonl.xz"
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(lzma.compress(b"another"))
+    file = File(path="examples/k/examples.jsonl", sha256=hashlib.sha256(b"recorded").hexdigest())
+    with pytest.raises(DataError, match="altered"):
+        find_file(file, tmp_path / "runs", [tmp_path / "board"])
+    assert not (_scratch() / packed.parent.as_posix().lstrip("/") / "examples.jsonl").exists()
+    own = File(path=file.path, sha256=hashlib.sha256(b"another").hexdigest())
+    found = find_file(own, tmp_path / "runs", [tmp_path / "board"])
+    assert found is not None
+    assert found.read_bytes() == b"another"
