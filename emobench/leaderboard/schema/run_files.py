@@ -140,10 +140,11 @@ def _parts(packed: Path) -> Iterator[bytes]:
     try:
         most = min(LARGEST, SMALL + EXPANSION * packed.stat().st_size)
         with lzma.open(packed) as stream:
+            read = 0
             while part := stream.read(CHUNK):
-                most -= len(part)
-                if most < 0:
-                    raise DataError(f"{packed}: holds far more than its own size. Remove it.")
+                read += len(part)
+                if read > most:
+                    raise DataError(f"{packed}: holds more than {most:,} bytes. Remove it.")
                 yield part
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise DataError(f"{packed}: cannot be unpacked ({error}). Restore it.") from None

@@ -201,7 +201,7 @@ def test_a_packed_file_that_expands_too_much_is_refused_and_not_kept(tmp_path: P
         lambda: packed_digests(packed),
         lambda: find_file(file, tmp_path / "runs", [tmp_path / "board"]),
     ):
-        with pytest.raises(DataError, match="more than its own size"):
+        with pytest.raises(DataError, match="holds more than"):
             read()
     assert not (_scratch() / packed.parent.as_posix().lstrip("/") / "examples.jsonl").exists()
 
