@@ -18,6 +18,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
+from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.store.board import Leaderboard
 
 MakeEntry = Callable[..., Entry]
@@ -154,3 +155,26 @@ def test_the_command_compares_over_bases(make_row: MakeEntry, command: Callable[
     assert len(found["candidates"][0]["bases"]) == 3
     refused = command("compare", "emo", "mle", "--across-bases", "--anyway", *places)
     assert (refused.code, "drop --anyway" in refused.err) == (2, True)
+
+
+def test_an_item_s_value_is_the_mean_over_the_seeds_of_a_base(make_entry: MakeEntry, runs: Path) -> None:
+    """Of three seeds of which one differs much: a median would be another number."""
+    rng = np.random.default_rng(3)
+    common_I = rng.random(30)
+    rows: dict[str, list[Entry]] = {}
+    means: dict[str, list[np.ndarray]] = {}
+    for name in ("mle", "emo"):
+        inclined_I = rng.normal(0, 0.1, 30)
+        given = []
+        for _ in range(4):
+            seed_S1 = np.array([[0.0], [0.02], [0.4]]) * rng.random()
+            given.append(common_I + inclined_I + seed_S1 + rng.normal(0, 0.05, (3, 30)))
+        made = [make_entry(name, {"t": v}, unit="points", model=model(base)) for base, v in enumerate(given)]
+        rows[name], means[name] = made, [of_base.mean(0) for of_base in given]
+    (contrast,) = across(rows["emo"], rows["mle"], ExamplesReader(runs)).contrasts
+    delta_BI = np.stack(means["emo"]) - np.stack(means["mle"])
+    expected = crossed(delta_BI)
+    assert expected is not None
+    assert contrast.effect == pytest.approx(delta_BI.mean())
+    assert contrast.p == pytest.approx(expected.p_value(float(delta_BI.mean())), rel=1e-6)
+    assert contrast.ci95 == pytest.approx(expected.interval(float(delta_BI.mean())))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,9 @@ from evidence.families import (
     wrong,
 )
 
+from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats import holm as package
+from emobench.leaderboard.stats.contrasts import family_of
 from emobench.leaderboard.stats.random_effects import Uncertainty, exponent
 from emobench.leaderboard.stats.thresholds import ALPHA
 from emobench.tasks.families import PRIMARY, SECONDARIES
@@ -101,3 +105,25 @@ def test_the_median_of_detectable_is_what_is_detected_with_a_power_of_80_percent
     told = recorded["detectable"]["3 seeds, noise of seeds 1.0, of texts 1.0"]
     assert now["true"] == pytest.approx(told["true"], rel=0.05)
     assert now["now: median"] == pytest.approx(told["now: median"], rel=0.1)
+
+
+def test_a_row_has_the_family_that_both_sides_name(entry_of: Callable[..., Entry]) -> None:
+    plain = {"mean": 0.5, "std": None, "values": [0.5], "n": 9, "ci95": None, "ci95_of": None, "unit": "fraction"}
+    metric = {**plain, "higher_is_better": True, "ci95_missing": "one seed", "flags": []}
+    entry = entry_of("emo", metrics={"a/x": metric, "b/x": metric})
+
+    def family(ours: Mapping[str, str], theirs: Mapping[str, str], *columns: str) -> str | None:
+        sides = [replace(entry, families=named, primary=None) for named in (ours, theirs)]
+        return family_of(sides[0], sides[1], columns[0], columns)
+
+    both, one, other = {"a/x": "x", "b/x": "x"}, {"a/x": "x"}, {"a/x": "x", "b/x": "y"}
+    assert family(both, both, "a/x") == "x"
+    assert family(both, {}, "a/x") is None
+    assert family({}, both, "a/x") is None
+    assert family(both, other, "b/x") is None
+    assert family(both, both, "a/x", "b/x") == "x"
+    assert family(one, both, "a/x", "b/x") is None
+    assert family(other, other, "a/x", "b/x") is None
+    sides = [replace(entry, families=both, primary="a/x") for _ in range(2)]
+    assert family_of(sides[0], sides[1], "a/x", ["a/x"]) == PRIMARY
+    assert family_of(sides[0], replace(sides[1], primary="b/x"), "a/x", ["a/x"]) == "x"

@@ -1,0 +1,117 @@
+"""Items of unequal weight have fewer degrees of freedom in the verdict's own test, of boards and of result files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.config import to_plain
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.models import compare_models
+from emobench.leaderboard.stats.random_effects import crossed, unpaired
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.summary import summarise
+from emobench.tasks.scores import Examples, Score
+
+ITEMS = 40
+
+
+def examples(value_I: np.ndarray, weight_I: np.ndarray) -> Examples:
+    pairs = zip(value_I.tolist(), weight_I.tolist(), strict=True)
+    return {f"{i:03}": pair for i, pair in enumerate(pairs)}
+
+
+def score(value_I: np.ndarray, weight_I: np.ndarray) -> Score:
+    value = float((value_I * weight_I).sum() / weight_I.sum())
+    given = examples(value_I, weight_I)
+    return Score(value=value, n=ITEMS, higher_is_better=True, unit="points", examples=given)
+
+
+def pseudo(value_I: np.ndarray, weight_I: np.ndarray) -> np.ndarray:
+    """Return the jackknife's pseudo-values of a weighted mean, with it as their mean: by leaving each item out."""
+    mean = np.average(value_I, weights=weight_I)
+    kept = ~np.eye(len(value_I), dtype=bool)
+    without_I = np.array([np.average(value_I[k], weights=weight_I[k]) for k in kept])
+    pseudo_I = len(value_I) * mean - (len(value_I) - 1) * without_I
+    return pseudo_I - pseudo_I.mean() + mean
+
+
+def drawn(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (S, I) values of two sides, and weights of which few have most."""
+    rng = np.random.default_rng(seed)
+    weight_I = rng.lognormal(0, 1.3, ITEMS)
+    common_I = rng.normal(0, 1, ITEMS)
+    sides = [common_I + rng.normal(0, 0.5, ITEMS) + rng.normal(0, 0.3, (3, ITEMS)) for _ in range(2)]
+    return sides[0], sides[1], weight_I
+
+
+def series(values_SI: np.ndarray, weight_I: np.ndarray, seeds: list[int]) -> Series:
+    made = [score(value_I, weight_I) for value_I in values_SI]
+    return Series.of(summarise(made), seeds, [one.examples or {} for one in made])
+
+
+def freedom(weight_I: np.ndarray) -> float:
+    return float(weight_I.sum() ** 2 / np.square(weight_I).sum() - 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_verdict_of_a_board(seed: int, paired: bool) -> None:
+    a_SI, b_SI, weight_I = drawn(seed)
+    found = compare_rows(
+        [series(a_SI, weight_I, [0, 1, 2])], [series(b_SI, weight_I, [0, 1, 2] if paired else [5, 6, 7])]
+    )
+    left_SI, right_SI = (np.stack([pseudo(value_I, weight_I) for value_I in of]) for of in (a_SI, b_SI))
+    units = freedom(weight_I) + 1
+    assert units < ITEMS / 2
+    if paired:
+        expected, plain = crossed(left_SI - right_SI, effective=[units]), crossed(left_SI - right_SI)
+    else:
+        expected, plain = unpaired((left_SI, right_SI), effective=[units]), unpaired((left_SI, right_SI))
+    assert isinstance(found, Difference)
+    assert expected is not None
+    assert plain is not None
+    assert expected.parts[1][1] == pytest.approx(freedom(weight_I))
+    assert plain.parts[1][1] == ITEMS - 1
+    effect = float(left_SI.mean() - right_SI.mean())
+    assert found.effect == pytest.approx(effect)
+    assert found.p == pytest.approx(expected.p_value(effect), rel=1e-6)
+    assert found.ci95 == pytest.approx(expected.interval(effect))
+    assert expected.critical() > plain.critical()
+
+
+def test_a_mean_over_tasks_has_those_of_each() -> None:
+    rng = np.random.default_rng(4)
+    tasks = [rng.normal(0, 1, items) + rng.normal(0, 1, (3, items)) for items in (20, 30)]
+    found = crossed(*tasks, effective=[7.5, 12.0])
+    assert found is not None
+    assert [df for _, df in found.parts] == [2, 6.5, 11.0]
+    found = unpaired(*((task, -task[::-1]) for task in tasks), effective=[7.5, 12.0])
+    assert found is not None
+    assert [df for _, df in found.parts[1:]] == [6.5, 11.0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verdict_on_two_result_files(seed: int, entry_of: Callable[..., Entry]) -> None:
+    a_SI, b_SI, weight_I = drawn(seed)
+    entries, given = [], {}
+    for name, of in (("a", a_SI), ("b", b_SI)):
+        metrics = {"t/score": to_plain(summarise([score(of[0], weight_I)]))}
+        entries.append(entry_of("pretrained", metrics=metrics, model={"name": name, "source": name}))
+        given[entries[-1].id] = [{"t/score": examples(of[0], weight_I)}]
+    found = compare_models(entries[1], entries[:1], lambda entry: given[entry.id], {})
+    (contrast,) = found.contrasts
+    delta_I = pseudo(a_SI[0], weight_I) - pseudo(b_SI[0], weight_I)
+    error = stats.sem(delta_I)
+    t, skewness = delta_I.mean() / error, stats.kstat(delta_I, 3) / ITEMS**2 / error**3
+    r = np.linspace(0, (1.4 + 150 / ITEMS**2) * skewness, 20_001)
+    corrected = t + r * t**2 / 3 + r**2 * t**3 / 27 + r / 6
+    smallest = 0.0 if corrected.min() < 0 < corrected.max() else np.abs(corrected).min()
+    assert contrast.p == pytest.approx(2 * stats.t.sf(smallest, freedom(weight_I)), rel=1e-3)
+    assert contrast.detectable_ci95 is not None
+    assert contrast.detectable is not None
+    assert contrast.detectable_ci95[0] < contrast.detectable < contrast.detectable_ci95[1]
