@@ -95,6 +95,13 @@ def test_below_three_seeds_nothing_is_said(seeds: int, examples: bool) -> None:
     assert f"{seeds} common seed{'s' * (seeds > 1)}; 3 are needed" in compared([a], [b])
 
 
+def test_two_seeds_of_one_side_are_too_few_whatever_the_other_has() -> None:
+    rng = np.random.default_rng(13)
+    many, few = (series(scores(sample(rng, len(s), 30, 0, 0.1)), s) for s in ([0, 1, 2, 3, 4], [4, 9]))
+    for sides in ((many, few), (few, many)):
+        assert "1 common seed; 3 are needed" in compared([sides[0]], [sides[1]])
+
+
 def test_three_common_seeds_are_paired() -> None:
     rng = np.random.default_rng(4)
     a, b = scores(sample(rng, 5, 30, 0.1, 1)), scores(sample(rng, 4, 30, 0.1, 1))
