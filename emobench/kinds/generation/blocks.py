@@ -67,7 +67,7 @@ def with_blocks(
 
 def _kept(texts: GeneratedTexts, kept_N: np.ndarray) -> GeneratedTexts:
     """Return the samples of some prompts."""
-    places = np.flatnonzero(kept_N)
+    places = np.flatnonzero(kept_N).tolist()
     return replace(texts, samples=[[run[place] for place in places] for run in texts.samples])
 
 

@@ -37,7 +37,8 @@ fewer its items are. So the estimate times 1.4 + 150 / I^2 is taken for a limit 
 side of the items counts by the smallest t' of any r from 0 to R; an effect towards it counts by t. Where the estimate
 is 0.5 or more, as if fewer than four items differed from the others, an effect away from the long side that t alone
 would call significant is undetermined. The interval holds what the test does not reject. The interval of one row, which
-decides nothing, stays symmetric.
+decides nothing, stays symmetric. Of items that are lognormal(1.5) at most 7 % of true nulls are rejected, from 10 items
+on; of lognormal(2), whose skewness of 400 no such sample shows, up to 14 % of 10 items and 8 % of 60.
 
 **Items that all differ alike.** If a few items in a hundred change, many samples of 60 have none of them: all their
 items are alike but for the residuals, and nothing tells how items vary. `alike` finds such samples.
