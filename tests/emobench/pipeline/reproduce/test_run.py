@@ -370,7 +370,13 @@ def made(byte_model: Path, labelled: Path, small_data: Path, tmp_path_factory: p
     )
     asked = request(
         *("tasks=sst2,trec", "icl.retriever=bm25", "icl.shots=2", "icl.held_out=8", "corpus=wikitext2"),
-        *("recipe.max_length=48", "recipe.max_tokens=768", "recipe.learning_rate=3e-2", "recipe.lora=false"),
+        *(
+            "recipe.max_length=48",
+            "recipe.max_tokens=768",
+            "recipe.learning_rate=3e-2",
+            "recipe.lora=false",
+            "recipe.warmup=0",
+        ),
         model=str(byte_model),
         data_dirs=(labelled, small_data),
         limit=10,
