@@ -99,6 +99,11 @@ class LabelledSource:
             if name not in self.classes:
                 raise ConfigError(f"`{key}` is of class '{name}'; expected one of {', '.join(self.classes)}.")
 
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns that may have an example's class."""
+        return self.label, self.label_name, "label_name"
+
 
 @dataclass(frozen=True)
 class Example:
@@ -172,7 +177,7 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
 def _load_split(
     source: LabelledSource, part: LabelledSplit, data_dirs: Sequence[Path], offline: bool
 ) -> tuple[list[Example], str]:
-    local = local_file(source.name, part.split, data_dirs)
+    local = local_file(source.name, part.split, data_dirs, source.label_columns)
     if local is not None:
         return _examples(source, jsonl_rows(local), {}), f"local: {local.name}"
     refuse_other_suffixes(source.name, part.split, data_dirs)

@@ -44,14 +44,26 @@ _ROWS = JSONDecoder(object_pairs_hook=_each_once)
 """Reads JSON without losing a field."""
 
 
-def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
-    """Return `DIR/<name>.<split>.jsonl` from the data folder that has it, or None. Raises ConfigError for several."""
+def local_file(name: str, split: str, data_dirs: Sequence[Path], columns: Sequence[str] = ()) -> Path | None:
+    """Return `DIR/<name>.<split>.jsonl` from the data folder that has it, or None.
+
+    Of several files, those whose first row has none of the `columns` are left out: a folder of texts and one of
+    labelled examples may both have an `ag_news`. Raises ConfigError if several remain.
+    """
     for folder in data_dirs:
         if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
     if "/" in name or "\\" in name:
         return None
-    return only_file(folder / f"{name}.{split}.jsonl" for folder in data_dirs)
+    files = [folder / f"{name}.{split}.jsonl" for folder in data_dirs]
+    if columns and sum(is_file(file) for file in files) > 1:
+        files = [file for file in files if is_file(file) and _first_row_has(file, columns)] or files
+    return only_file(files)
+
+
+def _first_row_has(file: Path, columns: Sequence[str]) -> bool:
+    _, row = next(jsonl_rows(file), ("", {}))
+    return not row.keys().isdisjoint(columns)
 
 
 def only_file(files: Iterable[Path]) -> Path | None:

@@ -206,7 +206,7 @@ class Ingredients:
         if source.name not in self._labelled:
             dirs, splits = self.request.data_dirs, (source.pool, source.test)
             load = partial(load_labelled, source, data_dirs=dirs, offline=self.request.offline)
-            local = all(local_file(source.name, part.split, dirs) for part in splits)
+            local = all(local_file(source.name, part.split, dirs, source.label_columns) for part in splits)
             if local or source.name in GENERATED or not source.repo:
                 self._labelled[source.name] = load()
             else:

@@ -307,3 +307,19 @@ def test_a_file_of_another_digest_is_refused(cache: Path, tmp_path: Path) -> Non
     file = cache / "datasets--some--toy" / "snapshots" / COMMIT / "train.jsonl"
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert load(replace(HUB, pool=replace(HUB.pool, sha256=digest))).fingerprint == load(HUB).fingerprint
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("column", ["label", "label_name"])
+def test_a_folder_of_texts_may_have_the_name_of_a_labelled_set(
+    tmp_path: Path, order: tuple[int, int], column: str
+) -> None:
+    texts, labelled = tmp_path / "lm", tmp_path / "icl"
+    for split in ("train", "test"):
+        write(texts, f"toy.{split}.jsonl", [{"text": "a text without a class"}])
+        write(labelled, f"toy.{split}.jsonl", [{"text": split, column: "yes"}])
+    data = load(LOCAL, *((texts, labelled)[i] for i in order))
+    assert [(example.fields["text"], example.label) for example in data.test] == [("test", "yes")]
+    write(texts, "toy.test.jsonl", [{"text": "another", "label": "no"}])
+    with pytest.raises(ConfigError, match=r"toy\.test\.jsonl"):
+        load(LOCAL, texts, labelled)
