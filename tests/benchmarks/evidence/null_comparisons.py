@@ -4,9 +4,15 @@
     python tests/benchmarks evidence.null_comparisons --draws 200 --out /dev/stdout
 
 Legend: S seeds, I examples, U sampling units, B draws. Two rows that are equal in truth are drawn many times and
-compared at a nominal 5 %: by `compare_rows` with sampling units (`rejected`), by the same model with each example taken
-for a unit of its own (`before`), and by a t test over the seeds' scores, which takes them for independent although they
-share their examples (`t_test`). 3 seeds of each side unless a name says otherwise.
+compared at a nominal 5 %: by `compare_rows` with sampling units (`rejected`, and `undetermined` with a reason), by the
+same model with each example taken for a unit of its own (`before`), and by a t test over the seeds' scores, which takes
+them for independent although they share their examples (`t_test`). 3 seeds of each side unless a name says otherwise.
+
+Differences of two result files, which have no seeds, are tested as `emobench compare` does, and by scipy's paired t
+test (`t_test`). Scores of a corpus are of texts that two objectives wrote to the same prompts, each with an inclination
+of its own for every prompt; their values are the jackknife's.
+
+`power` has rows with a true difference, and the share that is found: `right` by `compare_rows` or as result files.
 """
 
 from __future__ import annotations
@@ -17,17 +23,19 @@ import math
 import platform
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+from evidence.null_corpora import corpora
 from scipy import stats
 
 from emobench.data.documents import RUNS
 from emobench.leaderboard.stats.difference import compare_rows
-from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, unpaired
+from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_items, unpaired
 from emobench.leaderboard.stats.series import Series
 from emobench.tasks.scores import Examples, by_unit
 
@@ -71,6 +79,26 @@ def one_sided(items: int, sigma: float, noise: float = 0.3) -> Draw:
     """Lognormal differences of items, less their true mean, in its standard deviation."""
     mean, variance = math.exp(sigma**2 / 2), (math.exp(sigma**2) - 1) * math.exp(sigma**2)
     return lambda rng: null(rng, (rng.lognormal(0, sigma, items) - mean) / math.sqrt(variance), noise=noise)
+
+
+def one_way(items: int, share: float, noise: float = 0.05) -> Draw:
+    """A few items that change by exponential amounts, less the true mean, in the standard deviation."""
+
+    def draw(rng: np.random.Generator) -> Null:
+        change_I = (rng.random(items) < share) * rng.exponential(1, items) - share
+        return null(rng, change_I / math.sqrt(2 * share - share**2), noise=noise)
+
+    return draw
+
+
+def of_files(draw: Draw) -> Draw:
+    """The first seed of a draw alone, as two result files have it."""
+
+    def first(rng: np.random.Generator) -> Null:
+        made = draw(rng)
+        return replace(made, a_SI=made.a_SI[:1], b_SI=made.b_SI[:1])
+
+    return first
 
 
 def other_seeds(a_seeds: int, b_seeds: int, a_sd: float, b_sd: float) -> Draw:
@@ -204,6 +232,31 @@ def conditions() -> dict[str, Draw]:
         for sd in (0.0003, 0.001, 0.003):
             found[f"WikiText-2 by article, seeds {sd}"] = real_blocks(sd, documents=True)
             found[f"WikiText-2 in 10 runs, seeds {sd}"] = real_blocks(sd, documents=False)
+    for items in (10, 20, 60, 200, 300):
+        found[f"one-sided lognormal(1.5), {items} items, small residuals"] = one_sided(items, 1.5, 0.05)
+    for count, share in ((60, 0.03), (200, 0.01)):
+        found[f"{100 * share:.0f} % of {count} items change one way, small residuals"] = one_way(count, share)
+    for items in (10, 60, 200, 300):
+        found[f"result files, lognormal(1.5), {items} items"] = of_files(one_sided(items, 1.5, 0.0))
+    found["result files, 3 % of 60 items change one way"] = of_files(one_way(60, 0.03, 0.0))
+    for items in (10, 60):
+        found[f"result files, symmetric, {items} items"] = of_files(normal(items, 1.0, 0.0))
+    return found
+
+
+def differences() -> dict[str, tuple[Draw, float]]:
+    """Return what is drawn where there is a difference, and that difference."""
+    found: dict[str, tuple[Draw, float]] = {}
+    for items in (20, 100, 400):
+        error = math.sqrt(0.1**2 / 3 + 0.5**2 / items + 1 / (3 * items))
+        found[f"normal both, 3 seeds, {items} items"] = normal(items, 0.5, 0.1), 3.2 * error
+    found["heavy tails, 100 items"] = heavy(100), 3.2 * math.sqrt(3 / 100 + 0.05**2 / 3)
+    for items in (60, 300):
+        for side, sign in (("towards", 1), ("away from", -1)):
+            name = f"one-sided lognormal(1), {items} items, {side} the long side"
+            found[name] = one_sided(items, 1.0), sign * 3.2 / math.sqrt(items)
+    for items in (10, 30, 200):
+        found[f"result files, symmetric, {items} items"] = of_files(normal(items, 1.0, 0.0)), 4.5 / math.sqrt(items)
     return found
 
 
@@ -226,10 +279,28 @@ def series(values_SI: Array, made: Null, first: int = 0) -> Series:
     )
 
 
-def rejects(made: Null) -> bool:
-    a, b = series(made.a_SI, made), series(made.b_SI, made, 0 if made.paired else 100)
+def compared(a: Series, b: Series) -> dict[str, bool]:
     found = compare_rows([a], [b])
-    return not isinstance(found, str) and found.p < 0.05
+    if isinstance(found, str):
+        return {"rejected": False, "undetermined": True}
+    return {"rejected": found.p < 0.05, "undetermined": False}
+
+
+def judged(made: Null) -> dict[str, bool]:
+    """Return what each test says of a draw."""
+    if len(made.a_SI) == 1:
+        return judged_files(made.a_SI[0] - made.b_SI[0])
+    a, b = series(made.a_SI, made), series(made.b_SI, made, 0 if made.paired else 100)
+    return {"before": rejected_before(made), **compared(a, b), "t_test": rejected_by_t(made)}
+
+
+def judged_files(delta_I: Array) -> dict[str, bool]:
+    noise, effect = over_items(delta_I), float(delta_I.mean())
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # of differences that are equal
+        plain = bool(stats.ttest_1samp(delta_I, 0).pvalue < 0.05)
+    if noise is None or noise.hidden(effect):
+        return {"rejected": False, "undetermined": True, "t_test": plain}
+    return {"rejected": noise.p_value(effect) < 0.05, "undetermined": False, "t_test": plain}
 
 
 def rejected_before(made: Null) -> bool:
@@ -237,7 +308,7 @@ def rejected_before(made: Null) -> bool:
     a_SI, b_SI = (_linearised(values_SI, made.weights) for values_SI in (made.a_SI, made.b_SI))
     found = crossed(a_SI - b_SI) if made.paired else unpaired((a_SI, b_SI))
     plain = None if found is None else Uncertainty(found.parts, found.of)
-    return plain is not None and abs(a_SI.mean() - b_SI.mean()) > plain.critical() * plain.standard_error
+    return plain is not None and bool(abs(a_SI.mean() - b_SI.mean()) > plain.critical() * plain.standard_error)
 
 
 def rejected_by_t(made: Null) -> bool:
@@ -256,15 +327,31 @@ def _linearised(values_SI: Array, weight_I: Array) -> Array:
 def rates(draws: int, names: Sequence[str] = ()) -> dict[str, dict[str, float]]:
     """Return the shares of null comparisons that are called different, by each test."""
     found = {}
-    for place, (name, draw) in enumerate(conditions().items()):
+    for place, (name, draw) in enumerate({**conditions(), **corpora()}.items()):
         if names and name not in names:
             continue
         rng = np.random.default_rng([90, place])
-        counts = np.zeros(3)
+        counts: Counter[str] = Counter()
         for _ in range(draws):
             made = draw(rng)
-            counts += rejected_before(made), rejects(made), rejected_by_t(made)
-        found[name] = dict(zip(("before", "rejected", "t_test"), (counts / draws).tolist(), strict=True))
+            counts.update(judged(made) if isinstance(made, Null) else made)
+        found[name] = {test: count / draws for test, count in counts.items()}
+    return found
+
+
+def powers(draws: int) -> dict[str, dict[str, float]]:
+    """Return the shares of true differences that are found, in their direction, and of those left undetermined."""
+    found = {}
+    for place, (name, (draw, effect)) in enumerate(differences().items()):
+        rng = np.random.default_rng([91, place])
+        counts: Counter[str] = Counter()
+        for _ in range(draws):
+            made = draw(rng)
+            tests = judged(replace(made, a_SI=made.a_SI + effect))
+            side = float(made.a_SI.mean() - made.b_SI.mean()) + effect
+            counts["right"] += tests["rejected"] and side * effect > 0
+            counts["undetermined"] += tests["undetermined"]
+        found[name] = {test: count / draws for test, count in counts.items()}
     return found
 
 
@@ -280,6 +367,7 @@ def main(argv: Sequence[str]) -> None:
         "draws": given.draws,
         "nominal": 0.05,
         "conditions": rates(given.draws),
+        "power": powers(given.draws),
     }
     given.out.write_text(json.dumps(found, indent=1) + "\n")
 
