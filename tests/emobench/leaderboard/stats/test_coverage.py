@@ -28,8 +28,6 @@ sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks NAME` does
 from evidence import null_comparisons  # noqa: E402
 
 LIMIT = 0.07
-SMALL = "one-sided lognormal(1.5), 20 items"
-"""The stated limit: of so few items that differ to one side so much, up to 8 % are rejected."""
 NOISES = {"items": (0.0, 0.5), "seeds": (0.3, 0.0), "both": (0.1, 0.5)}
 """Spread of seeds and of items, where a residual's is 1."""
 
@@ -177,16 +175,20 @@ def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
     found = json.loads((BENCHMARKS / "results" / "evidence" / "null_comparisons.json").read_text())
     conditions = found["conditions"]
     assert found["draws"] >= 2000
-    assert conditions.keys() == null_comparisons.conditions().keys()
+    assert conditions.keys() == {**null_comparisons.conditions(), **null_comparisons.corpora()}.keys()
     for name, rates in conditions.items():
-        limit = 0.08 if name == SMALL else LIMIT
-        assert rates["rejected"] <= limit + _error(limit, found["draws"]), name
+        assert rates["rejected"] <= LIMIT + _error(LIMIT, found["draws"]), name
         if name.startswith("normal"):
             assert rates["rejected"] >= 0.02, name
     # Without sampling units, leverage and skewness the same draws are called different far more often.
     assert conditions["units of 10, correlation 0.8"]["before"] > 0.4
     assert conditions["WikiText-2 by article, seeds 0.001"]["before"] > 0.5
     assert conditions["lognormal(1.5) lengths, 20 texts"]["before"] > 0.1
+    assert conditions["result files, lognormal(1.5), 10 items"]["t_test"] > 0.25
+    assert conditions["score of a corpus: diversity, noise of texts"]["t_test"] > 0.09
+    assert found["power"].keys() == null_comparisons.differences().keys()
+    for name, shares in found["power"].items():
+        assert shares["right"] > (0.4 if "away from" in name or " 10 items" in name or "normal" in name else 0.75), name
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,8 @@ def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
     [
         *("units of 5, correlation 0.3", "units of 10, correlation 0.8", "lognormal(1.5) lengths, 20 texts"),
         *("one-sided lognormal(1.5), 60 items", "WikiText-2 by article, seeds 0.001", "heavy tails, 100 items"),
-        "3 and 6 other seeds",
+        *("3 and 6 other seeds", "3 % of 60 items change one way, small residuals"),
+        *("result files, lognormal(1.5), 10 items", "result files, lognormal(1.5), 60 items"),
     ],
 )
 def test_conditions_in_short(name: str) -> None:
