@@ -15,8 +15,8 @@ class WrittenText:
     human: str | None
     """None where they are not known."""
     generated: str
-    ended: bool
-    """By the model, before the full length."""
+    ended: bool | None
+    """By the model, before the full length; None where that is not known."""
     preferred: float | None = None
     """How much a judge prefers it to the human text, from 0 to 1; None where no judge gave a verdict."""
 

@@ -30,9 +30,10 @@ def answers(
 
     It prints scores of each class, the confusion matrix and the worst mistakes. A row is a right class; the columns
     after F1 count the answers. The seeds of an entry are pooled; --json has the answers of each seed. If several
-    entries match, the newest one is shown.
+    entries match, the newest one is shown. Where the runs are not here, the answers are made again from the losses that
+    a packed board has, which tell no groups.
     """
-    found, named = find_answers(select(entry, leaderboard), runs, task or ())
+    found, named = find_answers(select(entry, leaderboard), runs, task or (), [leaderboard])
     if json:
         print_json({"answers": found, "older": [one.id for one in named.older]})
         return

@@ -61,7 +61,8 @@ def curves(
 ) -> None:
     """Show training curves.
 
-    The loss, its parts and the validation loss over the steps, as means over seeds.
+    The loss, its parts and the validation loss over the steps, as means over seeds. Logs of an entry whose runs are not
+    here are read from its board, if the board is packed.
     """
     groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
     if json:

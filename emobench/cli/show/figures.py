@@ -28,11 +28,12 @@ def figures(
 
     Each figure has a panel for each task: divergence curves of MAUVE, lengths of human and generated continuations,
     entropies, and forward against reverse cross-entropy (Figure 2 of the EMO paper). Each is written as PNG and as SVG.
-    If an objective has several entries, the newest one is drawn.
+    If an objective has several entries, the newest one is drawn. A packed board has no divergence curves, and lengths
+    of the first prompts alone.
     """
-    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs))
+    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, [leaderboard]))
     entries = [one.entry for one in named]
-    drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard))
+    drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard), [leaderboard])
     if json:
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return

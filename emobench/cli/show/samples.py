@@ -11,6 +11,7 @@ from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
+from emobench.leaderboard.store.pack import PROMPTS
 from emobench.pipeline.inspect.recorded_runs import newest_of
 from emobench.pipeline.inspect.samples import SideBySide, Writer, has_texts, side_by_side
 
@@ -34,11 +35,19 @@ def samples(
     """Show generated texts and human texts side by side.
 
     All entries are shown for the same prompts. If an objective has several entries, the newest one is shown. ↵ is a
-    line break of the text; ∎ is an end that the model generated.
+    line break of the text; ∎ is an end that the model generated. Where the runs are not here, a packed board has the
+    texts of the first prompts, without prefixes and human texts.
     """
-    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
+    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed, [leaderboard]))
     found = side_by_side(
-        [one.entry for one in named], runs, task or (), seed=seed, sample=sample, prompt=prompt, count=count
+        [one.entry for one in named],
+        runs,
+        task or (),
+        boards=[leaderboard],
+        seed=seed,
+        sample=sample,
+        prompt=prompt,
+        count=count,
     )
     if json:
         print_json({"samples": found})
@@ -65,6 +74,11 @@ def _print(table: SideBySide) -> None:
         generated = (_text(one["text"], one["ended"]).append(_verdict(one["preferred"])) for one in row["generated"])
         shown.add_row(prefix, _text(row["human"]), *generated)
     print_out(shown)
+    if any(writer.shortened for writer in table.writers):
+        print_lines(
+            f"A packed board has generated texts of the first {PROMPTS} prompts at most, and no texts of data sets. It "
+            f"does not tell where a model ended its text ({END})."
+        )
 
 
 def _heading(writer: Writer, writers: tuple[Writer, ...]) -> str:
@@ -80,7 +94,7 @@ def _verdict(preferred: float | None) -> Text:
     return Text(f"\njudge: {name}", style="dim")
 
 
-def _text(text: str | None, ended: bool = False) -> Text:
+def _text(text: str | None, ended: bool | None = False) -> Text:
     """Return a text with its line breaks, which are marked; nothing else in it moves a terminal's cursor."""
     if text is None:
         return Text("not available", style="dim")

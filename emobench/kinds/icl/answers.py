@@ -6,10 +6,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from emobench.errors import MetricError
-from emobench.kinds.icl.losses import ExampleLosses
+from emobench.errors import DataError, MetricError
+from emobench.kinds.icl.losses import ExampleLosses, read_samples
 from emobench.kinds.icl.metrics import (
     accuracy,
     calibration_error,
@@ -167,6 +168,18 @@ def answers_table(classes: Sequence[str], unit: str, given: Sequence[Answer]) ->
         "per_group": _by_group(given),
         "examples": [asdict(answer) for answer in given],
     }
+
+
+def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
+    """Return the table of the answers in a file of losses, which tells no groups.
+
+    Raises DataError for a file of another form, MetricError for losses that are not finite (`label_losses`).
+    """
+    try:
+        given = answers(rules, read_samples(path))
+    except (ArithmeticError, ValueError) as error:
+        raise DataError(f"{path}: its losses are not one of each label, or of no tokens ({error}).") from None
+    return answers_table(rules.ties, UNITS[rules.scorer], given)
 
 
 def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -37,17 +37,19 @@ LARGEST = 200_000_000
 """Bytes of the largest file that is unpacked."""
 
 
-def recorded_file(file: File, runs: Path, entry: Entry, boards: Sequence[Path] = ()) -> Path:
+def recorded_file(
+    file: File, runs: Path, entry: Entry, boards: Sequence[Path] = (), *, shortened: bool = False
+) -> Path:
     """Return where a file of an entry's runs is, unpacked if a board has it.
 
-    Raises DataError where it is absent or not the one recorded.
+    With `shortened`, shortened samples of it will do. Raises DataError where it is absent or not the one recorded.
     """
     path = find_file(file, runs, boards)
     if path is None:
         raise DataError(
             f"{runs / file.path}: cannot be read (there is no such file). Give its --runs DIR, or run again."
         )
-    if digest(path) != file.sha256:
+    if digest(path) != file.sha256 and not (shortened and shortened_from(path) == file.sha256):
         raise DataError(
             f"{runs / file.path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes "
             "it anew."
@@ -78,6 +80,12 @@ def find_file(file: File, runs: Path, boards: Sequence[Path] = ()) -> Path | Non
     if problem is not None:
         raise problem
     return None
+
+
+def is_here(file: File, runs: Path, boards: Sequence[Path] = ()) -> bool:
+    """Return whether the runs folder or a board has a file of this path, be it the recorded one or not."""
+    packed = (path for board in boards for path in packed_paths(board, file))
+    return (runs / file.path).is_file() or any(path.is_file() for path in packed)
 
 
 def packed_path(board: Path, name: str) -> Path:

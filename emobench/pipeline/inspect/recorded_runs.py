@@ -13,9 +13,10 @@ from emobench.kinds.views import WrittenText
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.leaderboard.schema.run_files import recorded_file
+from emobench.leaderboard.schema.run_files import SHORTENED, recorded_file, shortened_from
+from emobench.pipeline.inspect.recorded_tasks import recorded_task, task_of_samples
 from emobench.pipeline.stages.stage import FACTS
-from emobench.reading import parse_mapping, read_text
+from emobench.reading import json_rows, parse_mapping, read_text
 from emobench.registry import kind_names, load_kind
 from emobench.seals import find_damage
 
@@ -87,13 +88,21 @@ def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str,
         yield read_json(folder / FACTS, entry), folder
 
 
-def texts_of(entry: Entry, run: Run, runs: Path) -> dict[str, list[WrittenText]]:
-    """Return what a run wrote, by task. Raises ConfigError where it wrote no text, DataError where files are gone."""
-    written = {}
-    for file in run.samples:
-        path = recorded_file(file, runs, entry)
-        facts = read_json(path.parent / FACTS, entry)
-        if facts["task"]["kind"] not in kind_names():
+def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) -> dict[str, list[WrittenText]]:
+    """Return what a run wrote, by task; what is not in `runs` is read from `boards` that ship it.
+
+    Shortened samples hold the generated texts of the first prompts alone. Raises ConfigError where the run wrote no
+    text, DataError where files are gone.
+    """
+    written: dict[str, list[WrittenText]] = {}
+    for place, file in enumerate(run.samples):
+        path = recorded_file(file, runs, entry, boards, shortened=bool(boards))
+        if shortened_from(path) is not None:
+            written[task_of_samples(entry, run, place)] = _shortened_texts(path)
+            continue
+        packed = path != runs / file.path
+        facts = _packed_facts(entry, run, place) if packed else read_json(path.parent / FACTS, entry)
+        if facts is None or facts["task"]["kind"] not in kind_names():
             continue  # of a plugin that is not installed
         texts = load_kind(facts["task"]["kind"]).written_texts(path, facts, entry.provenance.data)
         if texts is not None:
@@ -106,6 +115,34 @@ def texts_of(entry: Entry, run: Run, runs: Path) -> dict[str, list[WrittenText]]
     for task, preferences in _preferences(entry, run, runs).items():
         written[task] = [replace(text, preferred=preferences.get(text.prompt)) for text in written.get(task, ())]
     return written
+
+
+def _packed_facts(entry: Entry, run: Run, place: int) -> dict[str, Any] | None:
+    """Return of what determined a run's generation what its entry tells; None where no task here has its rules."""
+    task = recorded_task(entry, task_of_samples(entry, run, place))
+    if task is None:
+        return None
+    texts = entry.provenance.data.get(f"{task.corpus}.test", "not known")
+    return {"task": {"name": task.name, "kind": task.kind}, "rules": task.rules, "texts": texts.partition(" ")[0]}
+
+
+def _shortened_texts(path: Path) -> list[WrittenText]:
+    """Return the generated texts in shortened samples, which have no text of a data set."""
+    try:
+        rows = [row for _, row in json_rows(path) if SHORTENED not in row]
+        return [
+            WrittenText(
+                prompt=str(row["prompt_id"]),
+                sample=int(row["sample"]),
+                prefix=None,
+                human=None,
+                generated=str(row["continuation_text"]),
+                ended=None,
+            )
+            for row in rows
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: holds no shortened samples ({error}). Restore the packed file.") from None
 
 
 def _preferences(entry: Entry, run: Run, runs: Path) -> dict[str, Mapping[str, float]]:

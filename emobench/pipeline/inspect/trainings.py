@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.config import content_hash, parse_call
+from emobench.config import content_hash, parse_call, to_plain
 from emobench.errors import ConfigError, DataError, UserError
-from emobench.leaderboard.schema.entry import Entry, TrainedObjective
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.entry import Entry, Run, TrainedObjective
+from emobench.leaderboard.schema.run_files import is_here, recorded_file
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.pipeline.planning.tiny_models import TINY_MODELS
 from emobench.pipeline.stages.stage import FACTS, Stage
@@ -30,14 +32,16 @@ class FoundTraining:
     folder: Path
     facts: Mapping[str, Any] | None
     """What determined it; None where that is not known: before it is finished, and outside of a runs folder."""
+    recorded_key: str | None = None
+    """Its key where its log is from a board; `facts` are then what its entry tells of it."""
 
     @property
     def key(self) -> str:
-        return self.folder.name.removesuffix(PART)
+        return self.recorded_key or self.folder.name.removesuffix(PART)
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "training.json").is_file()
+        return self.recorded_key is not None or (self.folder / "training.json").is_file()
 
     def require_whole(self) -> None:
         """Raise DataError where what a finished training logged, or says of itself, was altered."""
@@ -88,17 +92,26 @@ def find_trainings(given: Sequence[str], runs: Path, board: Leaderboard) -> list
     """Return the trainings behind each name, each once, in order.
 
     A name is a folder (of a training, its model, a stage that was made from it, or of all runs), a stage's key, an
-    objective of finished trainings in `runs`, or an entry's id, whole or as its first letters. Without names: all in
-    `runs`. Raises a UserError for a name with no training behind it.
+    objective of finished trainings in `runs`, an entry's id, whole or as its first letters, or what `select` takes for
+    entries of the board. Logs of entries that are not in `runs` are read from the board, if it ships them. Without
+    names: all in `runs`. Raises a UserError for a name with no training behind it.
     """
     if not given and not any(runs.glob(f"train/*/{LOG}")):
         raise DataError(f"There is no training in {runs} yet; `emobench run` makes some, or give their --runs DIR.")
     given = given or [str(runs)]
-    folders = [folder for name in given for folder in _folders(name, runs, board)]
-    return [FoundTraining(folder, _facts(folder)) for folder in dict.fromkeys(folders)]
+    trainings = [training for name in given for training in _named(name, runs, board)]
+    return list({training.folder: training for training in reversed(trainings)}.values())[::-1]
 
 
-def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
+def _named(name: str, runs: Path, board: Leaderboard) -> list[FoundTraining]:
+    folders = _folders(name, runs)
+    if folders:
+        return [FoundTraining(folder, _facts(folder)) for folder in folders]
+    return _of_board(name, runs, board)
+
+
+def _folders(name: str, runs: Path) -> list[Path]:
+    """Return the folders of trainings that a name means in `runs`; none where it may be of an entry."""
     path = Path(name)
     if path.is_dir():
         return _of_folder(path, runs)
@@ -114,15 +127,26 @@ def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
         return named
     for training in trainings:
         training.require_whole()  # its objective might be the one that was meant
+    return []
+
+
+def _of_board(name: str, runs: Path, board: Leaderboard) -> list[FoundTraining]:
     rows = [row for row in board.rows(superseded=True) if name and row.id.startswith(name)]
     if len(rows) > 1:
         raise ConfigError(f"'{name}' begins the ids {', '.join(row.id for row in rows)}; give more of one.")
-    if not rows:
+    if rows:
+        return _of_entry(board.read(rows[0]), runs, board)
+    try:
+        entries = [entry for entry in select(name, board.root) if not entry.untrained and entry.runs]
+    except UserError:
+        entries = []
+    if not entries:
         raise ConfigError(
-            f"'{name}' is not a folder, a key of a stage in {runs}, an objective that was trained there or an entry's "
-            f"id in {board.root}; expected one of them, such as runs/train/KEY (see --runs and --leaderboard)."
+            f"'{name}' is not a folder, a key of a stage in {runs}, an objective that was trained there or an entry "
+            f"of a training in {board.root}; expected one of them, such as runs/train/KEY (see --runs and "
+            "--leaderboard)."
         )
-    return _of_entry(board.read(rows[0]), runs)
+    return [training for entry in entries for training in _of_entry(entry, runs, board)]
 
 
 def _of_folder(folder: Path, runs: Path) -> list[Path]:
@@ -139,12 +163,43 @@ def _of_folder(folder: Path, runs: Path) -> list[Path]:
     return found
 
 
-def _of_entry(entry: Entry, runs: Path) -> list[Path]:
+def _of_entry(entry: Entry, runs: Path, board: Leaderboard) -> list[FoundTraining]:
     if entry.untrained:
         raise ConfigError(f"The entry {entry.id} is of a model as it is: nothing was trained.")
     if not entry.runs:
         raise ConfigError(f"The entry {entry.id} is {entry.kind} and names no runs; there is no log to read.")
-    return [folder for run in entry.runs for folder in _of_stage(runs / "examples" / run.key, runs)]
+    return [training for run in entry.runs for training in _of_run(entry, run, runs, board)]
+
+
+def _of_run(entry: Entry, run: Run, runs: Path, board: Leaderboard) -> list[FoundTraining]:
+    """Return the trainings of a run: those in `runs`, or else those whose logs the board has."""
+    try:
+        return [FoundTraining(folder, _facts(folder)) for folder in _of_stage(runs / "examples" / run.key, runs)]
+    except DataError:
+        if not run.curves or not all(is_here(file, runs, [board.root]) for file in run.curves):
+            raise
+    return [_of_log(entry, run, place, runs, board) for place in range(len(run.curves))]
+
+
+def _of_log(entry: Entry, run: Run, place: int, runs: Path, board: Leaderboard) -> FoundTraining:
+    """Return the training of a log that an entry names, with what the entry tells of what determined it."""
+    file = run.curves[place]
+    folder = recorded_file(file, runs, entry, [board.root]).parent
+    key = Path(file.path).parent.name
+    # Of several trainings, the recipe has the values of each under its number.
+    own = next((values for name, values in entry.recipe.items() if name.startswith(f"{place + 1}. ")), entry.recipe)
+    data = {name: text.partition(" ")[0] for name, text in entry.provenance.data.items()}
+    facts = {
+        "seed": run.seed,
+        "objective": to_plain(entry.objective),
+        "model": {"name": entry.model.name, "revision": entry.model.revision},
+        "recipe": to_plain(entry.recipe),
+        "training": place,
+        "texts": {name: text for name, text in data.items() if name.rpartition(".")[0] == own.get("corpus")},
+        # One key's logs of two machines are no two seeds.
+        "log": "" if folder.name == key else folder.name,
+    }
+    return FoundTraining(folder, facts, key)
 
 
 def _of_stage(folder: Path, runs: Path) -> list[Path]:

@@ -73,7 +73,7 @@ def _task(request: Request, name: str, recorded: Recorded) -> Task:
 def _rules(request: Request, kind: Kind, task: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry's rules for a task, with the folders in them that the user gives."""
     _require_identifying(task, kind, changes)
-    found = _nested(changes, rule_changes(request, kind))
+    found = nested_rules(changes, rule_changes(request, kind))
     for name, value in changes.items():
         if value == LOCAL and functools.reduce(lambda place, part: place[part], name.split("."), found) == LOCAL:
             raise ConfigError(
@@ -95,7 +95,7 @@ def _require_identifying(task: str, kind: Kind, changes: Mapping[str, Any]) -> N
                 )
 
 
-def _nested(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def nested_rules(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return rules by their dotted names as nested ones, with what the user gives of them."""
     nested: dict[str, Any] = {}
     for name, value in changes.items():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,45 @@ def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None
         (folder / "away").rename(folder / "model")
     assert f"{folder}/model is not here, so that this is the model before its training" in found[0].remarks
     assert f"--model {entry.model.name} " in found[0].prompts
+
+
+def test_a_packed_board_gives_the_answers_of_its_runs(answers: Any, command: Any, place: Path, entries: Any) -> None:
+    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store.pack import pack
+
+    shutil.copytree(place / "board", place / "packed")
+    pack(Leaderboard(place / "packed"), place / "runs")
+    nowhere = ("--leaderboard", place / "packed", "--runs", place / "nowhere")
+    for entry in entries:
+        there = answers(entry["id"], "--json").json["answers"]
+        packed = command("answers", entry["id"], "--json", *nowhere).json["answers"]
+        assert [one["seed"] for one in packed] == [0, 1]
+        assert [one["table"] for one in packed] == [one["table"] for one in there]
+        remarks = packed[0]["remarks"]
+        assert there[0]["prompts"].split("--model ")[1].startswith(str(place / "runs/train"))
+        assert f"--model {entry['model']['name']} " in packed[0]["prompts"]
+        assert any(Path(there[0]["prompts"].split("--model ")[1].split()[0]).parent.name in text for text in remarks)
+    assert command("answers", "mle", "--json", *nowhere).json["answers"][0]["entry"] == entries[1]["id"]
+
+
+def test_packed_losses_that_give_other_answers_than_were_recorded_are_refused(place: Path, entries: Any) -> None:
+    """Whatever made them: another run's losses, other rules, or a task whose rules are not here."""
+    from emobench.errors import DataError
+    from emobench.leaderboard.query.references import select
+    from emobench.pipeline.inspect.answers import find_answers
+
+    (entry,) = select(entries[1]["id"], place / "board")
+    first, second = entry.runs
+    swapped = replace(entry, runs=(replace(first, samples=second.samples), second))
+    unknown = replace(entry, protocols={"trec": "paper@000000"})
+    without = replace(entry, runs=(replace(first, samples=(*first.samples, *second.samples)), second))
+    (place / "away").mkdir()
+    for kind in ("generate", "examples", "train"):  # as in `runs`, but without what the stages say of themselves
+        shutil.copytree(place / "runs" / kind, place / "away" / kind, ignore=shutil.ignore_patterns("stage.json"))
+    for altered in (swapped, unknown, without):
+        with pytest.raises(DataError):
+            find_answers([altered], place / "away", [])
+    assert len(find_answers([entry], place / "away", [])[0]) == 2
 
 
 def _score(place: Path, entry: Any) -> Path:

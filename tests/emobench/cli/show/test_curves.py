@@ -80,6 +80,25 @@ def test_an_entry_gives_the_mean_over_its_seeds(trained: Trained) -> None:
     assert not {"step", "steps", "epoch", "seconds", "eval_runtime", "train_loss"} & group["mean"].keys()
 
 
+def test_a_packed_board_gives_the_curves_of_its_runs(trained: Trained, tmp_path: Path) -> None:
+    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store.pack import pack
+
+    shutil.copytree(trained.folder / "board", tmp_path / "board")
+    pack(Leaderboard(tmp_path / "board"), trained.runs)
+    nowhere = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "nowhere", "--json")
+    ids = [entry["id"] for entry in trained.entries]
+    for given in (ids[:1], ids, ["tailr(gamma=0.3)"], ["emo", ids[0]]):
+        there = trained.curves(*given, "--json").json["curves"]
+        packed = trained.command("curves", *given, *nowhere).json["curves"]
+        assert [group["trainings"] for group in packed] == [group["trainings"] for group in there]
+        assert [group["mean"] for group in packed] == [group["mean"] for group in there]
+        assert [group["label"] for group in packed] == [group["label"] for group in there]
+    both = [trained.curves("tailr", "--json"), trained.command("curves", "tailr", *nowhere)]
+    labels = [sorted(group["label"] for group in done.json["curves"]) for done in both]
+    assert labels == [["tailr(gamma=0.1)", "tailr(gamma=0.3)"]] * 2
+
+
 def test_the_table_has_first_middle_and_last_values(trained: Trained) -> None:
     entry = next(e for e in trained.entries if e["objective"]["name"] == "emo")
     shown = trained.curves(entry["id"][:8]).ok()
@@ -159,7 +178,7 @@ def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
     write_seal(folder)
     shown = trained.command("curves", "--runs", tmp_path)
     assert shown.out.startswith(f"pre-train {name} · seed {stage.facts['seed']} · 15 steps")
-    assert trained.command("curves", "mle", "--runs", tmp_path).code == 2
+    assert trained.command("curves", "mle", "--runs", tmp_path, "--leaderboard", tmp_path / "none").code == 2
 
 
 def interrupted(trained: Trained, runs: Path, *, cut: bool) -> Path:

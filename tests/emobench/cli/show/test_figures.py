@@ -49,18 +49,19 @@ def test_pictures_lie_beside_the_entry_and_disturb_no_board(written: Any, tmp_pa
 
 
 def test_the_drawn_numbers_are_those_of_the_runs(written: Any) -> None:
-    from emobench.pipeline.inspect.figures import _curves, _entropies, _lengths
+    from emobench.pipeline.inspect.figures import Files, _curves, _entropies, _lengths
 
     (entry,) = select(written.mle["id"], written.root)
-    curves = list(_curves("mle", entry, written.runs))
+    files = Files(written.runs)
+    curves = list(_curves("mle", entry, files))
     assert len(curves) == 2 * 2 * 2  # training seeds, sampling runs, k-means seeds
     mean = sum(curve["mauve"] for curve in curves) / len(curves)
     assert mean == pytest.approx(written.mle["metrics"]["lm-quick/mauve"]["mean"])
-    human, generated = _lengths("mle", entry, written.runs)
+    human, generated = _lengths("mle", entry, files)
     assert (human["series"], generated["series"]) == ("human", "mle")
     assert (len(human["values"]), len(generated["values"])) == (24, 24 * 2 * 2)
     assert set(human["values"]) == {8}
-    (entropies,) = _entropies("mle", entry, written.runs)
+    (entropies,) = _entropies("mle", entry, files)
     assert len(entropies["values"]) == 2 * written.mle["metrics"]["lm-quick/entropy"]["n"]
 
 

@@ -1,0 +1,152 @@
+"""A packed board is shown without the runs: what was generated, answered and logged, and pictures of it."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.entry import File
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.pack import pack
+
+MEASURED = Path(__file__).parents[4] / "leaderboards/measured"
+EMO, MLE, NLU = "4d9fb7a4d5be", "0de7f54dd53e", "2bcae1d65b21"
+
+
+@pytest.fixture
+def packed(written: Any, tmp_path: Path) -> tuple[object, ...]:
+    """Return the options of a packed board whose runs are nowhere."""
+    shutil.copytree(written.root, tmp_path / "board")
+    pack(Leaderboard(tmp_path / "board"), written.runs)
+    return ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "nowhere")
+
+
+@pytest.fixture
+def shipped(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    return lambda *given: command(*given, "--leaderboard", MEASURED, "--runs", tmp_path / "nowhere")
+
+
+def lines(file: File) -> list[dict[str, Any]]:
+    """Read a file that the shipped board has."""
+    text = lzma.decompress((MEASURED / "runs" / f"{file.path}.xz").read_bytes()).decode()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_samples_are_the_generated_texts_without_those_of_the_data(written: Any, packed: tuple[object, ...]) -> None:
+    (there,) = written("samples", "mle", "pretrained", "--json").json["samples"]
+    (found,) = written.command("samples", "mle", "pretrained", "--json", *packed).json["samples"]
+    assert [writer["shortened"] for writer in there["writers"]] == [False, False]
+    assert [writer["shortened"] for writer in found["writers"]] == [True, True]
+    assert [row["prompt"] for row in found["rows"]] == [row["prompt"] for row in there["rows"]]
+    for row, whole in zip(found["rows"], there["rows"], strict=True):
+        assert (row["prefix"], row["human"]) == (None, None)
+        assert [one["text"] for one in row["generated"]] == [one["text"] for one in whole["generated"]]
+        assert [one["ended"] for one in row["generated"]] == [None, None]
+    shown = written.command("samples", "mle", *packed).out
+    assert "not available" in shown
+
+
+def test_a_run_that_is_here_stands_beside_a_packed_one(written: Any, packed: tuple[Any, ...], tmp_path: Path) -> None:
+    place = Path(written.mle["runs"][0]["samples"][0]["path"]).parent
+    shutil.copytree(written.runs / place, tmp_path / "nowhere" / place)
+    (found,) = written.command("samples", "pretrained", "mle", "--json", *packed).json["samples"]
+    assert [writer["shortened"] for writer in found["writers"]] == [True, False]
+    assert all(row["prefix"] and row["human"] for row in found["rows"])
+
+
+def test_pictures_are_of_what_the_board_has(written: Any, packed: tuple[object, ...], tmp_path: Path) -> None:
+    done = written.command("figures", "mle", *packed, "--out", tmp_path / "out", "--json").ok()
+    assert {Path(path).stem for path in done.json["files"]} == {"lengths", "entropies"}
+    curves, lengths = done.json["notes"]
+    assert "divergence curves of mle" in curves
+    assert "--runs DIR" in curves
+    assert "lengths of mle" in lengths
+
+
+def test_samples_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
+    (table,) = shipped("samples", EMO, MLE, "--seed", 1, "--count", 3, "--json").json["samples"]
+    columns = []
+    for name in (EMO, MLE):
+        (entry,) = select(name, MEASURED)
+        (run,) = (run for run in entry.runs if run.seed == 1)
+        columns.append({row["prompt_id"]: row["continuation_text"] for row in lines(run.samples[0])[1:]})
+    assert [writer["prompts"] for writer in table["writers"]] == [len(column) for column in columns]
+    assert [row["prompt"] for row in table["rows"]] == list(columns[0])[:3]
+    for row in table["rows"]:
+        assert [one["text"] for one in row["generated"]] == [column[row["prompt"]] for column in columns]
+    # The newest entries of both objectives have answers by labels, and no texts.
+    assert shipped("samples", "emo", "mle", "--json").json["samples"]
+    # Other rules cut other prompts of the same texts.
+    shipped("samples", EMO, "a187d1b7aa52").refused("no prompt in common")
+
+
+def test_curves_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
+    (group,) = shipped("curves", EMO, "--json").json["curves"]
+    (entry,) = select(EMO, MEASURED)
+    logs = [{row["step"]: row["loss"] for row in lines(run.curves[0]) if "loss" in row} for run in entry.runs]
+    assert [training["seed"] for training in group["trainings"]] == [0, 1, 2]
+    means = [sum(log[step] for log in logs) / len(logs) for step in logs[0]]
+    assert group["mean"]["loss"]["values"] == pytest.approx(means)
+
+
+def test_answers_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
+    (entry,) = select(NLU, MEASURED)
+    found = shipped("answers", NLU, "--json").json["answers"]
+    assert [one["task"] for one in found] == list(entry.protocols)
+    for one, file in zip(found, entry.runs[0].samples, strict=True):
+        given = {row["id"]: row["answer"] for row in one["table"]["examples"]}
+        rows = lines(file)
+        right = [given[row["id"]] == row["label"] for row in rows]
+        assert sum(right) / len(right) == pytest.approx(entry.metrics[f"{one['task']}/accuracy"].mean)
+        # The protocol answers with the lowest loss of a prompt, by token; its rows are in the order of the classes.
+        for row in rows:
+            losses = [nats / n for nats, n in zip(row["prompt_nats"], row["prompt_tokens"], strict=True)]
+            assert given[row["id"]] == one["table"]["classes"][losses.index(min(losses))]
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"prompt_nats": [1.0]},
+        {"prompt_tokens": [0] * 6},
+        {"prompt_nats": "x"},
+        {"prompt_nats": [], "prompt_tokens": []},
+    ],
+)
+def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str, Any]) -> None:
+    from emobench.errors import DataError
+    from emobench.kinds.icl.answers import table_of
+    from emobench.pipeline.inspect.recorded_tasks import recorded_task
+
+    (entry,) = select(NLU, MEASURED)
+    task = recorded_task(entry, "trec")
+    assert task is not None
+    rows = lines(entry.runs[0].samples[list(entry.protocols).index("trec")])
+    path = tmp_path / "samples.jsonl"
+    path.write_text(json.dumps({**rows[0], **altered}) + "\n")
+    with pytest.raises(DataError):
+        table_of(task.protocol, path)
+
+
+def test_one_task_is_shown_where_the_losses_of_another_are_left_out(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    (entry,) = select(NLU, MEASURED)
+    shutil.copytree(MEASURED, tmp_path / "board")
+    (tmp_path / "board/runs" / f"{entry.runs[0].samples[0].path}.xz").unlink()
+    places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "nowhere", "--json")
+    (found,) = command("answers", NLU, "--task", "trec", *places).json["answers"]
+    assert found["task"] == "trec"
+    command("answers", NLU, *places).refused("--runs DIR")
+
+
+def test_figures_of_the_shipped_board(shipped: Callable[..., Any], tmp_path: Path) -> None:
+    done = shipped("figures", EMO, MLE, "--out", tmp_path / "out", "--json").ok()
+    assert {Path(path).stem for path in done.json["files"]} == {"lengths", "entropies"}
