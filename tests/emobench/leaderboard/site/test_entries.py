@@ -24,7 +24,7 @@ Row = Callable[..., Entry]
 HOSTILE = {
     "markup": "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'><svg/onload=alert(3)>{{ 7 * 7 }}${x}",
     "address": "javascript:alert(4)",
-    "controls": "a\nb\u202etxt\x00\U0001f600",
+    "controls": "a\nb\u202etxt\x07\U0001f600",
 }
 
 
