@@ -95,6 +95,7 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         {"first_texts": 9},
         {"max_length": 33},
         {"test_blocks": 3},
+        {"documents": "stream"},
         {"limit": 7},
     ]
     # A metric of `metrics` has to be installed: tests/test_example_kind.py.
