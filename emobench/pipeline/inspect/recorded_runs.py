@@ -95,6 +95,7 @@ def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) ->
     text, DataError where files are gone.
     """
     written: dict[str, list[WrittenText]] = {}
+    unknown: list[str] = []
     for place, file in enumerate(run.samples):
         path = recorded_file(file, runs, entry, boards, shortened=bool(boards))
         if shortened_from(path) is not None:
@@ -102,11 +103,19 @@ def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) ->
             continue
         packed = path != runs / file.path
         facts = _packed_facts(entry, run, place) if packed else read_json(path.parent / FACTS, entry)
-        if facts is None or facts["task"]["kind"] not in kind_names():
+        if facts is None:
+            unknown.append(task_of_samples(entry, run, place))
+            continue
+        if facts["task"]["kind"] not in kind_names():
             continue  # of a plugin that is not installed
         texts = load_kind(facts["task"]["kind"]).written_texts(path, facts, entry.provenance.data)
         if texts is not None:
             written[facts["task"]["name"]] = texts
+    if unknown and not written:
+        raise DataError(
+            f"No task here has the protocol {entry.protocols[unknown[0]]} of {unknown[0]}, by which its packed samples "
+            "are read. Install the emobench that recorded it, or give the folder of its runs with --runs DIR."
+        )
     if not written:
         raise ConfigError(
             f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} recorded no generated texts; expected an entry "

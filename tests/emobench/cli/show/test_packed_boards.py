@@ -123,6 +123,7 @@ def test_answers_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
 def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str, Any]) -> None:
     from emobench.errors import DataError
     from emobench.kinds.icl.answers import table_of
+    from emobench.kinds.icl.rules import IclProtocol
     from emobench.pipeline.inspect.recorded_tasks import recorded_task
 
     (entry,) = select(NLU, MEASURED)
@@ -132,7 +133,7 @@ def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str
     path = tmp_path / "samples.jsonl"
     path.write_text(json.dumps({**rows[0], **altered}) + "\n")
     with pytest.raises(DataError):
-        table_of(task.protocol, path)
+        table_of(task.protocol_as(IclProtocol), path)
 
 
 def test_one_task_is_shown_where_the_losses_of_another_are_left_out(

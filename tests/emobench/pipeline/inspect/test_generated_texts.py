@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emobench.config import to_plain
 from emobench.data.oracle.language import oracle_tokenizer
 from emobench.data.texts import Texts, load_texts
-from emobench.leaderboard.schema.entry import Entry
+from emobench.errors import DataError
+from emobench.leaderboard.schema.entry import Entry, new_entry
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.pack import pack
 from emobench.pipeline.inspect.recorded_runs import texts_of
 from emobench.pipeline.stages.stage import FACTS
+from emobench.registry import find_task
 from emobench.seals import write_seal
 
 PREFIX, CONTINUATION = 4, 6
@@ -64,3 +70,22 @@ def test_texts_of_somebodys_own_are_not_at_hand(tmp_path: Path, entry_of: Any, t
     entry, words = recorded(tmp_path, entry_of, texts, local)
     found = texts_of(entry, entry.runs[0], tmp_path)["oracle-language"]
     assert [(one.prefix, one.human) for one in found] == [(None, None)] * len(words)
+
+
+def test_a_packed_board_tells_the_rules_by_the_entry(tmp_path: Path, entry_of: Any, texts: Texts) -> None:
+    entry, _ = recorded(tmp_path / "runs", entry_of, texts, texts.provenance)
+    rules = {"prefix": PREFIX, "continuation": CONTINUATION}
+    name = "oracle-language"
+    protocol = find_task(name, overrides=rules).protocol_id
+    entry = replace(entry, protocols={name: protocol}, changes={name: rules})
+    board = Leaderboard(tmp_path / "board")
+    board.append(new_entry({key: value for key, value in to_plain(entry).items() if key not in ("id", "schema")}))
+    pack(board, tmp_path / "runs")
+    there = texts_of(entry, entry.runs[0], tmp_path / "runs")
+    assert texts_of(entry, entry.runs[0], tmp_path / "nowhere", [board.root]) == there
+    with pytest.raises(DataError):
+        texts_of(entry, entry.runs[0], tmp_path / "nowhere")
+    # Without these rules here, the ids of a file stand for nothing.
+    other = replace(entry, protocols={name: "paper@000000"})
+    with pytest.raises(DataError):
+        texts_of(other, entry.runs[0], tmp_path / "nowhere", [board.root])
