@@ -171,7 +171,7 @@ def training_words(line: StageLine, about: bool) -> str:
     count = f"~{large(line.tokens or 0)}" if about else f"{line.tokens or 0:,}"
     if line.steps is None:
         return f"{count} target tokens, number of steps not known"
-    rate_0 = f", {line.steps_at_rate_0:,} of them at a learning rate of 0" if line.steps_at_rate_0 else ""
+    rate_0 = f" ({line.steps_at_rate_0:,} at a rate of 0)" if line.steps_at_rate_0 else ""
     steps = "1 step" if line.steps == 1 else f"{'~' * about}{line.steps:,} steps"
     parts = f" of {line.accumulation} micro-batches, which fit the memory" if line.accumulation else ""
     return f"{count} target tokens, {steps}{parts}{rate_0}"

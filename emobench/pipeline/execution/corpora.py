@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import code_sha256
-from emobench.data import chat_templates, chat_worker, conversations, packing, responses
+from emobench.data import chat_templates, conversations, packing, responses
 from emobench.data.conversations import FORMATS, Counts
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import Packed, pack_blocks, pack_rows
@@ -92,12 +92,15 @@ def corpus_stage(planned: PlannedTraining, split: str) -> Stage:
     recipe = planned.recipe
     chats = recipe.template != "none"
     rules = ("template", "responses") if chats else ("ends", "mask_until")
-    modules = (packing, chat_templates, chat_worker, conversations, responses) if chats else (packing,)
+    modules = (packing, chat_templates, conversations, responses) if chats else (packing,)
+    files = [str(Path(str(module.__file__))) for module in modules]
+    if chats:
+        files.append(str(chat_templates.SCRIPT))  # not imported: it imports jinja2
     facts = {
         "texts": planned.texts[split].fingerprint,
         "tokenizer": planned.model.tokenizer_facts,
         "rules": {name: getattr(recipe, name) for name in ("packing", "max_length", *rules)},
-        "source": code_sha256([str(Path(str(module.__file__))) for module in modules]),
+        "source": code_sha256(files),
         "packages": minor_versions("tokenizers", "transformers"),
     }
     if chats:  # what a tokenizer's own definition does not say

@@ -229,7 +229,7 @@ def test_what_is_here_is_counted(byte_model: Path, small_data: Path, labelled: P
     texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
     rows = sum(map(len, texts)) // 32  # a byte a token
     (training,) = of(found, "train")
-    steps = f"{-(-rows // 16)} steps, 1 of them at a learning rate of 0"
+    steps = f"{-(-rows // 16)} steps (1 at a rate of 0)"
     assert training.amount == f"{rows * 31:,} target tokens, {steps}"
     assert training.seconds
     assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 30 examples"] * 2
