@@ -19,8 +19,6 @@ from emobench.pipeline.planning.planned import PlannedTask
 from emobench.tasks.families import DUPLICATES, endpoint
 from emobench.tasks.scores import Measure
 
-BASELINES = ("mle", "emo")
-"""The first that a plan has not is advised as a baseline."""
 MOST_NAMED = 4
 """As many tasks are counted; fewer are named."""
 WORDS = {
@@ -112,15 +110,13 @@ def _missing_of_rows(plan: Plan) -> list[str]:
     trained = [row for row in plan.rows if row.objective is not None]
     given = [run.seed for run in trained[0].runs] if trained else []
     if not trained:
-        missing.append(f"no trained model: add --objective {BASELINES[0]}")
+        missing.append("no trained model: add --objective NAME")
     elif len(given) < MIN_SEEDS:
         more = [seed for seed in range(MIN_SEEDS + len(given)) if seed not in given]
         seeds = " ".join(f"--seed {seed}" for seed in [*given, *more][:MIN_SEEDS])
         missing.append(f"{_counted(len(given), 'seed')}, {MIN_SEEDS} needed: {seeds}")
     if len(plan.rows) == 1 and trained:
-        names = {row.objective.name for row in trained if row.objective}
-        other = next((name for name in BASELINES if name not in names), "pretrained")
-        missing.append(f"no baseline: add --objective {other}, or compare with an entry of a board")
+        missing.append("no baseline: add a second --objective, or compare with an entry of a board")
     return missing
 
 

@@ -27,7 +27,8 @@ def test_a_dry_run_shows_downloads_hours_and_memory(
     monkeypatch.setenv("COLUMNS", "120")
     done = command("reproduce", "table-8", "--seed", 0, "--dry-run", "--runs", tmp_path / "runs").ok()
     assert "model opt-2.7b from facebook/opt-2.7b" in done.out
-    assert "opt-2.7b, to choose: mixce(gamma=0.9|0.8|0.1)" in done.out
+    assert "opt-2.7b, to choose:" in done.out
+    assert "mixce(gamma=0.9|0.8|0.1)" in done.out
     shown, _, notes = done.out.partition("\n\n")
     assert max(map(len, shown.splitlines())) <= 120
     assert notes.startswith("Too long to start unasked: there is no CUDA device here, and this takes about")

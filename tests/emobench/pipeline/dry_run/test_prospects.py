@@ -57,7 +57,7 @@ def test_the_missions_command_says_what_is_missing_and_its_price() -> None:
     for one in found.metrics:
         seeds, baseline = one.missing[:2]
         assert seeds == f"1 seed, {MIN_SEEDS} needed: --seed 0 --seed 1 --seed 2"
-        assert "--objective mle" in baseline
+        assert baseline.startswith("no baseline")
     assert rows["sst2/accuracy"].units == 1821
     assert rows["mmlu/accuracy"].units is None  # how many subjects is known once the data is here
     assert (found.runs, found.needed) == (1, 2 * MIN_SEEDS)
@@ -79,13 +79,13 @@ def test_seeds_and_a_baseline_make_a_verdict_possible() -> None:
         assert missing.endswith({1: "--seed 5 --seed 0 --seed 1", 2: "--seed 5 --seed 7 --seed 0"}[len(seeds)])
     only = planned(objectives=("mle",), seeds=(0, 1, 2))
     (missing,) = by_metric(only)["sst2/accuracy"].missing
-    assert "--objective emo" in missing
+    assert missing.startswith("no baseline")
     assert (only.runs, only.needed) == (3, 6)
     base = planned(objectives=("emo", "pretrained"), seeds=(0, 1, 2))
     assert by_metric(base)["sst2/accuracy"].verdict == "possible"
     assert (base.runs, base.needed) == (3, 3)
     alone = planned(objectives=("pretrained",))
-    assert "--objective mle" in by_metric(alone)["sst2/accuracy"].missing[0]
+    assert "--objective NAME" in by_metric(alone)["sst2/accuracy"].missing[0]
 
 
 @pytest.mark.parametrize("limit", [MIN_ITEMS - 1, MIN_ITEMS])
@@ -174,5 +174,5 @@ def test_the_start_of_a_run_says_so(
         "mauve.seeds=[0]", "--offline", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "no trained model: add --objective mle" in done.err
+    assert "no trained model: add --objective NAME" in done.err
     assert "4 sampling units (documents, passages), 10 needed; 4 texts, 1,000 needed" in done.err
