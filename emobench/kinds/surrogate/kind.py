@@ -39,7 +39,8 @@ class SurrogateKind(Kind):
     def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
         rules = task.protocol_as(SurrogateProtocol)
         rows = split_size(task.corpus, rules.split, data, 4.0).rows
-        return TestSize(least(rules.limit, rows), data and least(rules.limit, len(set(data.units))))
+        units = None if data is None else least(rules.limit, len(set(data.units)))
+        return TestSize(least(rules.limit, rows), units)
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """No rules: nothing is generated."""
