@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 
 from emobench.errors import ConfigError, PluginError
 from emobench.models.catalog import find_model
-from emobench.models.head import Head, probe_head, refuse_auxiliary_loss, require_unchanged
+from emobench.models.head import Head, probe_head, refuse_auxiliary_loss, require_unchanged, token_count
 from emobench.models.load import load_model
 from emobench.models.quiet import silent_libraries
 from emobench.objectives import (
@@ -71,9 +71,10 @@ def objective(
         count_targets_of(_bare(model))
     elif head_weight is not None:
         head = Head(_linear(head_weight))
+    tokens = None if tokenizer is None else token_count(tokenizer)
     context: Any = _NoModel(chosen) if head is None else _context(head, model)
     chosen.setup(context)
-    return ObjectiveLoss(chosen, head, None if model is None else _bare(model))
+    return ObjectiveLoss(chosen, head, None if model is None else _bare(model), tokens)
 
 
 class ObjectiveLoss:
@@ -84,11 +85,16 @@ class ObjectiveLoss:
     """
 
     def __init__(
-        self, chosen: StatisticsObjective | LogitsObjective, head: Head | None = None, model: Any = None
+        self,
+        chosen: StatisticsObjective | LogitsObjective,
+        head: Head | None = None,
+        model: Any = None,
+        tokens: int | None = None,
     ) -> None:
         self.objective = chosen
         self._head = head
         self._model = model
+        self._tokens = tokens
         self._sums: Mapping[str, Tensor] = {}
         self._count = 1
 
@@ -139,7 +145,8 @@ class ObjectiveLoss:
         if self._model is not None and self._head is not None:
             refuse_auxiliary_loss(self._model)
             require_unchanged(self._model, self._head)
-            bias = self._head.linear.bias if bias is None else bias
+            # Not that of the head as it was measured: peft may train a copy.
+            bias = self._model.get_output_embeddings().bias if bias is None else bias
         labels_N = _targets(hidden, labels)
         found = objective_loss(
             self.objective,
@@ -155,7 +162,12 @@ class ObjectiveLoss:
         return found.total
 
     def _vocabulary(self, rows: int) -> int:
-        return rows if self._head is None else min(rows, self._head.tokens)
+        limits = [rows]
+        if self._head is not None:
+            limits.append(self._head.tokens)
+        if self._tokens is not None:
+            limits.append(self._tokens)
+        return min(limits)
 
     def _sum_of_rows(self, logits_CV: Tensor, targets_C: Tensor, sums: _Sums) -> Tensor:
         logits_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))

@@ -7,6 +7,7 @@ time and stack. All of these are refused here.
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import re
@@ -81,7 +82,7 @@ def parse_mapping(text: str) -> dict[str, Any]:
         raise ValueError(f"expected a JSON object, got {type(found).__name__}")
     if _SURROGATE.search(text):
         try:
-            str(found).encode()
+            json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise ValueError("half a surrogate, which is no text") from None
     return found

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from emobench.errors import DataError, ModelError
+from emobench.errors import DataError, ModelError, first_line
 
 RULES = 2
 """Version of the rules by which a response begins and ends, for the keys of trainings and generated responses."""
@@ -162,7 +162,11 @@ def render_chats(tokenizer: Any, chats: Sequence[tuple[Sequence[Message], bool]]
     ]
     longest = SPARE + LONGEST * max(len(json.dumps(one["messages"])) for one in values)
     limits = {"longest": longest, "seconds": SECONDS}
-    found = _WORKER.ask({"template": tokenizer.get_chat_template(), "values": values, **limits})
+    try:
+        template = tokenizer.get_chat_template()
+    except ValueError as error:  # none, or several without a default
+        raise ModelError(f"The tokenizer has no usable chat template: {first_line(error)}") from None
+    found = _WORKER.ask({"template": template, "values": values, **limits})
     if "texts" in found:
         return found["texts"]
     from emobench.data import chat_worker  # not before: it imports jinja2

@@ -25,15 +25,16 @@ def with_adapters(model: Any, lora: Lora) -> Any:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     layers = linear_layers(model)
-    missing = [name for name in lora.targets if name != "all-linear" and not _matches(model, name)]
-    if missing:
+    every_layer = lora.targets == ("all-linear",)
+    missing = [name for name in lora.targets if not _matches(model, name)]
+    if missing and not every_layer:
         raise _unfitting(model, f"{', '.join(missing)} of recipe.lora.targets names no module", layers)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules="all-linear" if lora.targets == ("all-linear",) else list(lora.targets) or None,
+        target_modules="all-linear" if every_layer else list(lora.targets) or None,
     )
     try:
         with warnings.catch_warnings():  # about names in transformers and GPT-2's transposed layers, which peft handles
@@ -46,6 +47,13 @@ def with_adapters(model: Any, lora: Lora) -> Any:
     base: Any = wrapped.get_base_model()
     if isinstance(base.get_output_embeddings(), BaseTunerLayer):
         raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")
+    # An adapter on the embedding would be merged into a head that shares its weight, and was trained without it.
+    tied = getattr(base.config.get_text_config(decoder=True), "tie_word_embeddings", False)
+    if tied and isinstance(base.get_input_embeddings(), BaseTunerLayer):
+        raise ModelError(
+            f"LoRA on the embedding of {type(base).__name__} is not supported: the LM head has the same weight. Leave "
+            "the embedding out of recipe.lora.targets."
+        )
     return wrapped
 
 

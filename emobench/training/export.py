@@ -25,8 +25,8 @@ from emobench.training.sharded import gather_weights
 from emobench.training.trainer import ObjectiveTrainer
 from emobench.training.zero import ZeroTrainer, whole_models
 
-ROWS, TOKENS = 8, 2048
-"""The most validation rows, and tokens of several rows, that are compared."""
+ROWS, TOKENS = 8, 512
+"""The most validation rows, and tokens of all of them, that are compared."""
 TOLERANCES = {"cpu": 1e-4, "cuda": 1e-3}
 """Largest relative difference of MLE in float32, by the device of the trained model; the written one is on the CPU."""
 COARSE = 5e-2
@@ -98,14 +98,22 @@ def _class_of(model: Any) -> Any:
 
 
 def _rows(trainer: ObjectiveTrainer) -> list[Any]:
-    """Return the first validation rows, at least one."""
+    """Return the ends of the first validation rows: few tokens, as their logits are in memory beside the trainer's."""
     rows: Any = trainer.eval_dataset
-    taken, tokens = [rows[0]], len(rows[0]["input_ids"])
-    for place in range(1, min(ROWS, len(rows))):
-        tokens += len(rows[place]["input_ids"])
-        if tokens > TOKENS:
+    taken: list[Any] = []
+    left = TOKENS
+    for place in range(min(ROWS, len(rows))):
+        row = rows[place]
+        length = len(row["input_ids"])
+        kept = min(length, left)
+        if kept == 0:
             break
-        taken.append(rows[place])
+        ends = {}
+        for name, value in row.items():
+            by_token = hasattr(value, "__len__") and len(value) == length
+            ends[name] = value[-kept:] if by_token else value
+        taken.append(ends)
+        left -= kept
     return taken
 
 
@@ -130,7 +138,7 @@ def _mle(model: Any, trainer: ObjectiveTrainer, head: Head) -> float:
     logits_BTV = model.eval().forward(**inputs, use_cache=False).logits[..., : head.tokens]
     labels_BT = next_labels(batch["labels"], IGNORE)
     total = F.cross_entropy(
-        logits_BTV.double().cpu().flatten(0, 1), labels_BT.flatten(), ignore_index=IGNORE, reduction="sum"
+        logits_BTV.cpu().double().flatten(0, 1), labels_BT.flatten(), ignore_index=IGNORE, reduction="sum"
     )
     return float(total / (labels_BT != IGNORE).sum().clamp(min=1))
 

@@ -221,11 +221,11 @@ def _content(sample: Mapping[str, Any]) -> str:
 
 
 def _input(sample: Mapping[str, Any]) -> list[Any]:
-    """Return a sample's input, without the ids that inspect draws for messages, and its choices."""
+    """Return what a sample asks: its input, without the ids that inspect draws for messages, choices and sandbox."""
     shown = sample["input"]
     if isinstance(shown, list):
         shown = [[mapping(message).get("role"), mapping(message).get("content")] for message in shown]
-    return [shown, sample.get("choices")]
+    return [shown, *(sample.get(name) for name in ("choices", "files", "setup", "sandbox"))]
 
 
 def _digest(value: Any) -> str:

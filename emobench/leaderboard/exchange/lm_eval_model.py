@@ -42,7 +42,8 @@ WITHOUT_EFFECT = {
     *("distributed_executor_backend", "gpu_memory_utilization", "mem_fraction_static", "swap_space"),
     *("cpu_offload_gb", "enforce_eager", "enable_prefix_caching", "max_num_seqs", "max_num_batched_tokens"),
     *("disable_log_stats", "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate"),
-    *("ca_cert_path", "auth_token", "header", "max_lora_rank"),
+    *("ca_cert_path", "auth_token", "header", "max_lora_rank", "enable_expert_parallel", "block_size"),
+    *("disable_custom_all_reduce", "enable_chunked_prefill"),
 }
 """Arguments that change no number. All others are taken to decide the numbers."""
 DEFAULTS = {"truncation": "False", "backend": "default", "use_fast_tokenizer": "True"}

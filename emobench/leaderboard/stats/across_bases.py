@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +28,8 @@ from emobench.leaderboard.stats.series import Series, mean
 Bases = Mapping[str, Entry]
 """The revision of a base -> the newest entry of one objective that starts from it."""
 
+IN_ONE_BASE = "in one base, "
+"""Begins a reason that is of the seeds of one base, and not of the bases."""
 HOW = 'make some with `emobench run --model "tiny-oracle(seed=1)"`, for three seeds or more'
 
 
@@ -94,7 +95,8 @@ class _BaseSeries:
     def __init__(self, members: Mapping[str, Sequence[Entry]], series: SeriesOf) -> None:
         self._members = members
         self._series = series
-        self._common: dict[str, Common | None] = {}
+        self._common: dict[str, Common | str | None] = {}
+        """Metric -> its common examples; why they are too few; None where a run has none."""
 
     def __call__(self, row: Entry, metric: str) -> Series | None:
         found = self._of(row.id, metric)
@@ -103,12 +105,17 @@ class _BaseSeries:
         if metric not in self._common:
             self._common[metric] = self._common_examples(metric)
         common = self._common[metric]
-        return _over_bases([one.only(common, list(one.values)) for one in found] if common else found)
+        if common is None:
+            return _over_bases(found)
+        if isinstance(common, str):
+            return replace(_over_bases(found), no_replicates=common)
+        return _over_bases([one.only(common, list(one.values)) for one in found])
 
     def counted(self, contrast: Contrast) -> Contrast:
         """Return a contrast with the number of its examples, where a run lacks one."""
         name = contrast.metric.partition("/")[2]
-        found = [common for task in contrast.tasks if (common := self._common.get(f"{task}/{name}"))]
+        of_tasks = [self._common.get(f"{task}/{name}") for task in contrast.tasks]
+        found = [common for common in of_tasks if isinstance(common, Common)]
         if contrast.items is None or all(common.complete for common in found):
             return contrast
         ids, total = sum(len(common.ids) for common in found), sum(common.total for common in found)
@@ -119,22 +126,26 @@ class _BaseSeries:
         known = [one for one in found if one is not None]
         return known if len(known) == len(found) else None
 
-    def _common_examples(self, metric: str) -> Common | None:
-        """Return the common examples of both rows; None where a run has none, or too few are common."""
+    def _common_examples(self, metric: str) -> Common | str | None:
+        """Return the common examples of both rows, or why they are too few; None where a run has none."""
         sides = []
         for row in self._members:
             bases = self._of(row, metric) or []
             if not bases or any(one.examples is None for one in bases):
                 return None
             sides.append([ids for one in bases for ids in one.scored.values()])
-        with suppress(MetricError):
+        try:
             return common_examples(*sides)
-        return None
+        except MetricError as error:
+            return str(error)
 
 
 def _of_bases(contrast: Contrast) -> Contrast:
     """Return a contrast that says bases where the test of its values says seeds."""
-    test, why = ((text or "").replace("seed", "base") for text in (contrast.test, contrast.why))
+    test, why = contrast.test or "", contrast.why or ""
+    test = test.replace("seed", "base")
+    if not why.startswith(IN_ONE_BASE):
+        why = why.replace("seed", "base")
     return replace(contrast, test=test or None, why=why.partition(", or as many other")[0] or None, within=())
 
 
@@ -185,7 +196,7 @@ def _over_bases(rows: Sequence[Series]) -> Series:
         log_scale=rows[0].log_scale,
         flags=tuple(dict.fromkeys(flag for row in rows for flag in row.flags)),
         of_examples=any(row.of_examples for row in rows),
-        no_replicates=next((row.no_replicates for row in rows if row.no_replicates), None),
+        no_replicates=next((f"{IN_ONE_BASE}{row.no_replicates}" for row in rows if row.no_replicates), None),
         reach=min(row.reach for row in rows),
     )
 

@@ -91,15 +91,15 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     if len(ids) < (2 if binary else MIN_ITEMS):
         return f"{len(ids)} sampling units (examples, passages); {2 if binary else MIN_ITEMS} are needed"
     delta_I = linearise(left, ids, ours.centre(None)) - linearise(right, ids, theirs.centre(None))
-    flat = float(np.ptp(delta_I)) <= ROUNDING * max(abs(ours.centre(None)), abs(theirs.centre(None)))
-    if flat and not binary:
-        same = abs(plain.effect) <= ROUNDING * max(abs(plain.baseline_mean), abs(plain.candidate_mean))
-        return (
-            replace(plain, verdict="tied", why="all values are equal", items=len(ids))
-            if same
-            else ("every example differs by the same amount, so that no noise is seen")
-        )
+    if not common.complete:
+        plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
     effect = float(delta_I.mean())
+    rounding = ROUNDING * max(abs(ours.centre(None)), abs(theirs.centre(None)))
+    flat = float(np.ptp(delta_I)) <= rounding
+    if flat and not binary:
+        if abs(effect) > rounding:
+            return "every example differs by the same amount, so that no noise is seen"
+        return replace(plain, effect=0.0, verdict="tied", why="all values are equal", items=len(ids))
     units = min(effective(left), effective(right))
     noise = None if flat else over_items(delta_I, units, skewed=not binary)
     if noise and noise.hidden(effect):
@@ -108,8 +108,6 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     if binary:
         only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
         p, interval = mcnemar.mcnemar_exact(only_a, only_b), mcnemar.interval(only_a, only_b, len(ids))
-    if not common.complete:
-        plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
     return replace(
         plain,
         effect=effect,

@@ -54,7 +54,7 @@ class Series:
     flags: tuple[str, ...] = ()
     of_examples: bool = False
     no_replicates: str | None = None
-    """Why the seeds are no replicates, so that no verdict may rest on them."""
+    """Why no verdict may rest on these values: the seeds are no replicates, or many examples are missing."""
     reach: float = math.inf
 
     @functools.cached_property
@@ -103,8 +103,10 @@ class Series:
         for key in dict.fromkeys(map(self._key, seeds)):
             given = (self.examples or {})[key]
             examples[key] = only(given, common.ids)
-            centre = self.centre(key) + weighted_mean(examples[key]) - weighted_mean(given)
-            values[key] = math.exp(centre) if self.log_scale else centre
+            before, centre = weighted_mean(given), weighted_mean(examples[key])
+            if not math.isclose(before, self.centre(key), rel_tol=1e-9, abs_tol=1e-12):
+                centre += self.centre(key) - before
+            values[key] = math.exp(min(centre, 709.0)) if self.log_scale else centre
         return replace(self, values=values, examples=examples)
 
     def _key(self, seed: int | None) -> int | None:

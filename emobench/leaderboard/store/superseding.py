@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from emobench.leaderboard.store.index import Row
 
-_SAME = ("kind", "suite", "suite_version", "objective_version", "label", "model", "revision")
-"""Facts that a row and the one that it supersedes have alike."""
+_SAME = ("kind", "suite", "suite_version", "objective_version", "label", "revision")
+"""Facts that a row and the one that it supersedes have alike; so is the name of a model without a revision."""
 
 
 def superseded_by(rows: Iterable[Row]) -> dict[str, str]:
@@ -35,7 +35,8 @@ def _why_not(new: Row, old: Row) -> str:
     is of the same files, whose digests are the keys of its runs.
     """
     renamed = new.kind == old.kind == "imported" and new.runs and sorted(new.runs) == sorted(old.runs)
-    for name in () if renamed else _SAME:
+    same = _SAME if new.revision else (*_SAME, "model")
+    for name in () if renamed else same:
         mine, others = getattr(new, name), getattr(old, name)
         if mine != others:
             return f"its {name.replace('_', ' ')} is {mine}, and the other's is {others}"

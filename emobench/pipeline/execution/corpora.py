@@ -106,5 +106,6 @@ def corpus_stage(planned: PlannedTraining, split: str) -> Stage:
     if chats:  # what a tokenizer's own definition does not say
         tokenizer = planned.model.tokenizer
         template = tokenizer.chat_template if recipe.template == "chat" else None
-        facts["ends"] = [template, tokenizer("")["input_ids"], tokenizer.eos_token_id]
+        special = {name: str(value) for name, value in tokenizer.special_tokens_map.items()}
+        facts["ends"] = [template, tokenizer("")["input_ids"], tokenizer.eos_token_id, special]
     return Stage("corpus", facts)

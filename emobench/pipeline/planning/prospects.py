@@ -19,6 +19,7 @@ from emobench.pipeline.planning.planned import PlannedTask
 from emobench.tasks.families import DUPLICATES, endpoint
 from emobench.tasks.scores import Measure
 
+WORST_LAST = ("possible", "descriptive", "unknown", "impossible")
 MOST_NAMED = 4
 """As many tasks are counted; fewer are named."""
 WORDS = {
@@ -168,7 +169,7 @@ def _with_means(found: Sequence[Prospect], primary: str | None) -> Iterator[Pros
     chosen = endpoint(primary, [one.metric for one in found])
     for name, of_tasks in by_name.items():
         if len(of_tasks) > 1:
-            worst = max(of_tasks, key=lambda one: list(WORDS).index(one.verdict) % 3)
+            worst = max(of_tasks, key=lambda one: WORST_LAST.index(one.verdict))
             missing = tuple(dict.fromkeys(text for one in of_tasks for text in one.missing))
             mean = f"{MEAN}/{name}"
             yield Prospect(metric=mean, verdict=worst.verdict, missing=missing, primary=mean == chosen,

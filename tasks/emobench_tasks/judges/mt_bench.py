@@ -20,6 +20,8 @@ NAMED = re.compile(rf"rating[\W_]{{0,8}}\[{NUMBER}\]", re.IGNORECASE)
 """A rating after the word, in single or double brackets."""
 DOUBLE, AT_END = re.compile(rf"\[\[{NUMBER}\]\]"), re.compile(rf"\[{NUMBER}\]\W*\Z")
 """Other ratings. Single brackets count at the end alone: elsewhere they are references, such as [1]."""
+BRACKETED, UNBRACKETED = re.compile(rf"\[{NUMBER}\]"), re.compile(r"rating[\W_]{0,8}[0-9]", re.IGNORECASE)
+"""Where there is more than one of the first, or one of the second, the brackets at the end are a reference, too."""
 SINGLE = """[Instruction]
 Please act as an impartial judge and evaluate the quality of the response provided by an AI assistant to the user \
 question displayed below. Your evaluation should consider factors such as the helpfulness, relevance, accuracy, depth, \
@@ -73,7 +75,9 @@ class MTBench(emobench.GradeJudge):
         others = {match.end(1): float(match[1]) for match in DOUBLE.finditer(text) if match.end(1) not in named}
         if not named and not others:
             at_end = AT_END.search(text)
-            return None if at_end is None else self.on_scale(float(at_end[1]))
+            if at_end is None or len(BRACKETED.findall(text)) > 1 or UNBRACKETED.search(text):
+                return None
+            return self.on_scale(float(at_end[1]))
         found = {**named, **others}
         last = found[max(found)]
         rivals = set(found.values()) if max(found) in others else set(named.values())

@@ -78,6 +78,21 @@ def test_a_target_without_a_module_is_named(targets: tuple[str, ...]) -> None:
         check_adapters(skeleton(KNOWN["gpt2"]), Lora(targets=targets))
 
 
+def test_all_linear_is_no_name_among_others() -> None:
+    with pytest.raises(ModelError, match=r"all-linear of recipe\.lora\.targets"):
+        check_adapters(skeleton(KNOWN["llama"]), Lora(targets=("all-linear", "q_proj")))
+    check_adapters(skeleton(KNOWN["llama"]), Lora(targets=("all-linear",)))
+
+
+def test_an_embedding_that_is_the_head_is_no_target() -> None:
+    def given(tied: bool) -> hf.LlamaConfig:
+        return hf.LlamaConfig(**SIZES, tie_word_embeddings=tied)
+
+    with pytest.raises(ModelError, match="embedding"):
+        check_adapters(skeleton(given(True)), Lora(targets=("embed_tokens", "q_proj")))
+    check_adapters(skeleton(given(False)), Lora(targets=("embed_tokens", "q_proj")))
+
+
 def test_the_head_is_no_target() -> None:
     with pytest.raises(ModelError, match="LM head"):
         check_adapters(skeleton(KNOWN["llama"]), Lora(targets=("q_proj", "lm_head")))

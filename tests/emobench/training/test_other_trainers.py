@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -277,6 +278,38 @@ def test_a_copy_of_the_head_that_peft_trains_is_the_head() -> None:
     torch.testing.assert_close(found.entropy, entropy_BTV.sum(-1).detach(), rtol=1e-4, atol=1e-4)
     found.loss.backward()
     assert trained.weight.grad.abs().sum() > 0
+
+
+def test_a_bias_of_the_head_that_peft_trains_is_the_bias(kit: SimpleNamespace) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = kit.tiny("phi", vocab_size=kit.vocabulary)
+    loss = emobench.objective("mle", model=model)
+    with warnings.catch_warnings():  # about names in transformers
+        warnings.simplefilter("ignore")
+        adapters = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"])
+        wrapped: Any = get_peft_model(model, adapters)
+    trained = wrapped.get_base_model().lm_head.modules_to_save["default"]
+    with torch.no_grad():
+        trained.bias += torch.randn_like(trained.bias)
+    batch = expert_batch()
+    hidden_BTD = wrapped.get_base_model().base_model(batch["input_ids"])[0]
+    logits_BTV = F.linear(hidden_BTD, trained.weight, trained.bias)
+    expected = F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
+    found = loss.linear(hidden_BTD, trained.weight, batch["labels"])
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    found.backward()
+    assert trained.bias.grad.abs().sum() > 0
+
+
+def test_padding_rows_are_left_out_without_a_model(kit: SimpleNamespace) -> None:
+    tokenizer, rows = kit.tokenizer(), kit.vocabulary + 28
+    logits_NV, targets_N = torch.randn(6, rows), torch.arange(6)
+    expected = F.cross_entropy(logits_NV[:, : kit.vocabulary], targets_N).item()
+    weight_VD = torch.randn(rows, 4)
+    for given in ({}, {"head_weight": weight_VD}):
+        loss = emobench.objective("mle", tokenizer=tokenizer, **given)
+        assert loss(logits_NV, targets_N).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_padding_rows_are_left_out_as_in_run(tmp_path: Path, kit: SimpleNamespace) -> None:

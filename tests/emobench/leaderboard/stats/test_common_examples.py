@@ -16,7 +16,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.difference import EQUAL, Difference, compare_rows
 from emobench.leaderboard.stats.models import compare_models
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
@@ -271,7 +271,30 @@ def test_bases_are_compared_on_the_examples_of_all_their_seeds(entries: Any) -> 
         (contrast,) = comparison.contrasts
         return contrast
 
+    many = compared(range(10), ())
+    assert (many.verdict, many.p) == ("undetermined", None)
+    assert "10 of 60 examples are missing" in (many.why or "")
     found, expected = compared((7,), ()), compared((), (7,))
     assert (found.common_examples, found.all_examples) == (59, 60)
     assert expected.common_examples is None
     assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
+
+
+@pytest.mark.parametrize("draw", range(20))
+def test_equal_rows_of_which_one_lacks_an_example_are_equal(draw: int) -> None:
+    rng = np.random.default_rng(draw)
+    values = [rng.integers(0, 3, 300) / 2 for _ in range(3)]
+    whole = [score(value_I, np.ones(300)) for value_I in values]
+    lacking = [score(value_I, np.ones(300), (3,)) for value_I in values]
+    found = compare_rows([series(whole, (0, 1, 2))], [series(lacking, (0, 1, 2))])
+    assert isinstance(found, Difference)
+    assert (found.test, found.effect, found.common_examples) == (EQUAL, 0.0, 299)
+
+
+def test_equal_models_of_which_one_lacks_examples_are_equal(entries: Any) -> None:
+    value_I = np.random.default_rng(0).normal(2, 0.3, 100)
+    top = tuple(int(i) for i in np.argsort(value_I)[-2:])
+    whole, lacking = score(value_I, np.ones(100)), score(value_I, np.ones(100), top)
+    (first, second), examples_of = entries([[whole], [lacking]], kind="imported", source={"cite": "a file"})
+    (contrast,) = compare_models(second, [first], examples_of, {}).contrasts
+    assert (contrast.verdict, contrast.effect, contrast.common_examples) == ("tied", 0.0, 98)

@@ -226,7 +226,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "another objective": {"objective": {"name": "mle", "version": "1", "params": {}}},
     "other parameters": {"objective": {"name": "emo", "version": "1", "params": {"gamma": 1}}},
     "another version": {"objective": {"name": "emo", "version": "2", "params": {}}},
-    "another model": {"model": {"name": "large", "source": "tiny"}},
     "another revision": {"model": {"name": "tiny", "source": "tiny", "revision": "other"}},
     "another suite": {"suite": {"name": "lm-quick", "version": 1}},
     "another version of the suite": {"suite": {"name": "nlu", "version": 2}},
