@@ -33,6 +33,12 @@ VERDICTS = {
         ("Response 1", None),
         ("1 or 2", None),
         ("2\n\n### Reason: it says 1", 0.0),
+        ("1.\n", 1.0),
+        ("**2**\n\n### Reason: 1 is long", 0.0),
+        ('"TIE."', 0.5),
+        ("1 (2 is long)", None),
+        ("12", None),
+        ("1.5", None),
     ],
     "mt-bench-pair": [
         ("Good. [[A]]", 1.0),
@@ -42,6 +48,11 @@ VERDICTS = {
         ("I choose from [[A]], [[B]] and [[C]].", None),
         ("It demands [[A]]. My verdict: [[B]]", None),
         ("[[B]], which is to say [[B]]", 0.0),
+        ("My verdict: **[[ a ]]**", 1.0),
+        ("[[**C**]]", 0.5),
+        ("It demands [[a]]. My verdict: [[B]]", None),
+        ("[[A/B]]", None),
+        ("[[AB]]", None),
     ],
     "alpaca-eval": [
         ("[{'model': 'model_1', 'rank': 1}, {'model': 'model_2', 'rank': 2}]", 1.0),
@@ -50,7 +61,17 @@ VERDICTS = {
     ],
 }
 GRADES = {
-    "auto-j-single": [("Fine. Rating: [[7]]", 7.0), ("Rating: [[6.5]]. Rating: [[8]]", 8.0), ("[[7]]", None)],
+    "auto-j-single": [
+        ("Fine. Rating: [[7]]", 7.0),
+        ("Rating: [[6.5]]. Rating: [[8]]", 8.0),
+        ("[[7]]", None),
+        ("**Rating:** [[7]]", 7.0),
+        ("rating: **[[ 7 ]]**.", 7.0),
+        ("Rating: [[7]]. Rating: [[11]]", None),
+        ("Rating: [[7]]. Rating: [[good]]", None),
+        ("Rating: [[nan]]", None),
+        ("Rating: [[-5]]", None),
+    ],
     "mt-bench": [
         ("Rating: [[5]]", 5.0),
         ("[3] then [[9.5]]", 9.5),
@@ -165,6 +186,64 @@ def test_alpaca_evals_own_annotator_asks_and_reads_the_same(config: str) -> None
         text = f"[{{'model': 'model_1', 'rank': {1 + i % 2}}}, {{'model': 'model_2', 'rank': {2 - i % 2}}}]"
         reply = emobench.JudgeReply(text, ({"m": -0.1 * (i + 1), "M": -0.7},))
         assert judge.preference(reply) == pytest.approx(2 - preference, abs=1e-12)
+
+
+DECIDED = [
+    "{0}", "{0}.", "**{0}**.", '"{0}"', ":\n{0}", "{0}!!", "{0}, {1} misses it.", "{0}, {1} did not answer.",
+    "{0}, and {1} is too long.", "{0} and {1} misses it.", "{0}, but {1} is short", "{0}; {1} is short",
+    "{0}. {1} and {0} are short", "{0} ({1} is short)", "{0} over {1}", "{0}, as {1} and {0} are short",
+    "{0} - {1} is bad",
+    "{0} because {1} is worse", "{0} is better than {1}", "**{0}**, **{1}** misses it.", "{0}, {0} has it, {1} not",
+    "{0}, while {1} is not bad", "{0}, not {1}", "{0} rather than {1}", "{0}\n\n{1} or {0}",
+]  # fmt: skip
+"""What follows "the final decision is" and names a response, or a tie, whatever is said of the other one."""
+UNDECIDED = [
+    "{0} / {1}", "{0}/{1}", "{0} or {1}", "{0}, or {1}", "{0} and {1}", "{0}, {1}.", "{0}, {1}, or Tie", "{0} | {1}",
+    "{0} & {1}", "{0} vs. {1}", "{0} and/or {1}", "**{0}** / **{1}**", "'{0}' or '{1}'", "{0} and {1} are equal",
+    "{0}, {1} are tied", "{0} and {1} both miss it", "{0} = {1}", "{0} or {1} is better", "{0} and {1} failed",
+    "not {0}", "unclear: {0}, {1} misses it", "either {0}, or {1}", "{0}, tie", "{0} or a tie", "{0} or a draw",
+]  # fmt: skip
+"""What follows and names none, or several."""
+RESPONSES = [("Response 1", "Response 2", 1.0), ("Response 2", "Response 1", 0.0), ("response 2", "RESPONSE 1", 0.0)]
+
+
+@pytest.mark.parametrize(("first", "other", "verdict"), RESPONSES)
+def test_auto_j_decides_for_the_response_that_follows(first: str, other: str, verdict: float) -> None:
+    judge = made("auto-j")
+    assert isinstance(judge, emobench.PairJudge)
+    for texts, value in ((DECIDED, verdict), (UNDECIDED, None)):
+        for text in texts:
+            reply = f"Both answer.\nSo, the final decision is {text.format(first, other)}"
+            assert judge.preference(emobench.JudgeReply(reply)) == value, text
+
+
+@pytest.mark.parametrize(
+    ("decision", "verdict"),
+    [
+        ("Tie, Response 1 and Response 2 are equally good.", 0.5),
+        ("tied, and Response 2 is not better", 0.5),
+        ("**Tie**: Response 1 or Response 2 would do", 0.5),
+        ("Tie between Response 1 and Response 2", 0.5),
+        ("Tie, Response 1, Response 2.", None),
+        ("Tie or Response 1", None),
+        ("Tie-breaker: Response 1", None),
+        ("Response 1 and 2 are tied", None),
+        ("Response 1/2", None),
+        ("Response 1 or 2", None),
+        ("Response 1, 2 sentences long", 1.0),
+        ("Response 1 is tied with Response 2", None),
+        ("Response 1 ties with Response 2", None),
+        ("Response 2 is worse than Response 1", None),
+        ("Response 2 is clearly not better", None),
+        ("Response 2 does not win", None),
+        ("Response 1. This final decision is firm", None),
+        ("Response 1? No: the Final Decision is Response 2, Response 1 misses it", 0.0),
+    ],
+)
+def test_auto_j_reads_ties_and_contrary_words(decision: str, verdict: float | None) -> None:
+    judge = made("auto-j")
+    assert isinstance(judge, emobench.PairJudge)
+    assert judge.preference(emobench.JudgeReply(f"So, the final decision is {decision}")) == verdict
 
 
 def test_every_judge_keeps_the_contract() -> None:

@@ -1,7 +1,8 @@
 """Auto-J (Li et al., ICLR 2024): critiques by a LLaMA-2-13B-chat that was trained to judge.
 
 Prompts, parsers and options are those of GAIR-NLP/auto-j, codes/usage/constants_prompt.py and example.py. A chat
-message of LLaMA 2 is the "[INST] ... [/INST]" that its code writes.
+message of LLaMA 2 is the "[INST] ... [/INST]" that its code writes. Its code takes the name that follows the last
+"final decision is ", whatever comes after it; here a decision that names several, or that is taken back, is none.
 """
 
 from __future__ import annotations
@@ -44,9 +45,27 @@ SINGLE = """Write critiques for a submitted response on a given user's query, an
 
 Write critiques for this response. After that, you should give a final rating for the response on a scale of 1 to 10 \
 by strictly following this format: "[[rating]]", for example: "Rating: [[5]]"."""
-DECISIONS = {"response 1": 1.0, "response 2": 0.0, "tie": 0.5}
-DECISION = re.compile(r"(response 1|response 2|tie)d?\b(?!\s*(?:/|\||,|or|and|&|vs\.?)\s*(?:response|tie))")
-"""A decision. "Response 1 / Response 2 / Tie" repeats the prompt, and "Response 1 and Response 2" is none."""
+RATING = re.compile(r"rating[\W_]{0,8}\[\[([^\[\]]*)\]\]", re.IGNORECASE)
+VALUES = {"1": 1.0, "2": 0.0, None: 0.5}
+DECISION = re.compile(r"[\W_]*(?:response\s+([12])|tied?)\b(?!-\w)")
+MARKS, OTHER = r"[ \t*_'\"]*", r"(?:(?:response\s+)?[12]\b|(?:tied?|draw)\b)"
+"""Spaces, quotes and Markdown, within a line; and another name."""
+LINK = r"(?:[ \t*_'\",/|&=]|\b(?:and|or|vs|versus|a)\b\.?)+"
+LIST = re.compile(LINK + OTHER)
+"""Several names after the decision, "Response 1 / Response 2 / Tie" or "Response 1 and Response 2 are equal"."""
+PLURAL = r"(?:are|were|have|do|both|tied?|equal|equally|perform|and|or)"
+AFTER_RESPONSE = re.compile(
+    rf"{MARKS}(?:,{MARKS})?and{MARKS}(?:response\s+)?[12]{MARKS}[a-z]+s\b"
+    rf"|{MARKS},{MARKS}(?:response\s+)?[12]{MARKS}(?!{PLURAL}\b)[a-z]"
+)
+"""Not a list, but a sentence about the other response: "Response 1, Response 2 misses it"."""
+AFTER_TIE = re.compile(rf"{MARKS},(?:{LINK}{OTHER})+{MARKS}[a-z]")
+"""Not a list, but a sentence about the responses: "Tie, Response 1 and Response 2 are equal"."""
+CONTRARY = re.compile(
+    rf"{MARKS}(?:ties|loses|lost|does not|did not|(?:is|was)\s+(?:\w+ly\s+)?"
+    r"(?:not|no|inferior|tied|equal|equivalent|identical|comparable|as|on par|(?:the )?(?:same|worse|weaker)))\b"
+)
+"""What takes a decision back: "Response 1 is worse than Response 2"."""
 
 
 class AutoJ(emobench.PairJudge):
@@ -55,7 +74,8 @@ class AutoJ(emobench.PairJudge):
     name = "auto-j"
     model = MODEL
     examples: ClassVar = {
-        f"Both are short.\nSo, the final decision is {words.title()}.": value for words, value in DECISIONS.items()
+        f"Both are short.\nSo, the final decision is {words}.": value
+        for words, value in (("Response 1", 1.0), ("Response 2", 0.0), ("Tie", 0.5))
     }
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
@@ -64,9 +84,14 @@ class AutoJ(emobench.PairJudge):
         return emobench.JudgeRequest(({"role": "user", "content": text},), OPTIONS)
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
-        _, found, decision = reply.text.rpartition("final decision is ")
-        match = DECISION.match(decision.strip().lower()) if found else None
-        return None if match is None else DECISIONS[match[1]]
+        _, found, rest = reply.text.lower().rpartition("final decision is")
+        decision = DECISION.match(rest) if found else None
+        if decision is None:
+            return None
+        after = rest[decision.end() :]
+        sentence = AFTER_RESPONSE if decision[1] else AFTER_TIE
+        several = LIST.match(after) and not sentence.match(after)
+        return None if several or CONTRARY.match(after) else VALUES[decision[1]]
 
 
 class AutoJSingle(emobench.GradeJudge):
@@ -81,10 +106,9 @@ class AutoJSingle(emobench.GradeJudge):
         return emobench.JudgeRequest(({"role": "user", "content": text},), OPTIONS)
 
     def grade(self, reply: emobench.JudgeReply) -> float | None:
-        _, found, rest = reply.text.rpartition("Rating: [[")
-        number, closed, _ = rest.partition("]]")
+        ratings = RATING.findall(reply.text)
         try:
-            return self.on_scale(float(number)) if found and closed else None
+            return self.on_scale(float(ratings[-1])) if ratings else None
         except ValueError:
             return None
 

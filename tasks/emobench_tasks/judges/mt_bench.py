@@ -54,7 +54,8 @@ PAIR = """[User Question]
 [The Start of Assistant B's Answer]
 {second}
 [The End of Assistant B's Answer]"""
-VERDICTS = {"[[A]]": 1.0, "[[B]]": 0.0, "[[C]]": 0.5}
+VERDICT = re.compile(r"\[\[[\s*_]*([ABC])[\s*_]*\]\]")
+VERDICTS = {"A": 1.0, "B": 0.0, "C": 0.5}
 
 
 class MTBench(emobench.GradeJudge):
@@ -89,7 +90,7 @@ class MTBenchPair(emobench.PairJudge):
 
     name = "mt-bench-pair"
     model = MODEL
-    examples: ClassVar = {f"Both are short. {words}": value for words, value in VERDICTS.items()}
+    examples: ClassVar = {f"Both are short. [[{letter}]]": value for letter, value in VERDICTS.items()}
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
         question = f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction
@@ -97,8 +98,8 @@ class MTBenchPair(emobench.PairJudge):
         return emobench.JudgeRequest(({"role": "system", "content": RULES}, {"role": "user", "content": text}), OPTIONS)
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
-        found = [value for words, value in VERDICTS.items() if words in reply.text]
-        return found[0] if len(found) == 1 else None
+        letters = set(VERDICT.findall(reply.text.upper()))
+        return VERDICTS[letters.pop()] if len(letters) == 1 else None
 
 
 @emobench.hookimpl

@@ -19,6 +19,8 @@ TASK = "Below are two responses for a given task. The task is defined by the Ins
 responses and generate a reference answer for the task.\n\n"
 CONTEXT = " with an Input that provides further context"
 VERDICTS = {"1": 1.0, "2": 0.0, "tie": 0.5}
+MARKS = " \t\r*_'\"`.:!"
+"""Around a verdict: spaces, Markdown, quotes and punctuation."""
 
 
 class PandaLM(emobench.PairJudge):
@@ -42,7 +44,7 @@ class PandaLM(emobench.PairJudge):
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
         first_line = SPECIAL.sub("", reply.text.strip()).strip().split("\n")[0]
-        return VERDICTS.get(first_line.strip().lower())
+        return VERDICTS.get(first_line.strip(MARKS).lower())
 
 
 @emobench.hookimpl
