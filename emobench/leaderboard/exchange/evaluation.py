@@ -15,6 +15,10 @@ MOST_NAMED = 4
 """Differences that are named one by one."""
 LONGEST = 60
 """Characters of a value that is shown."""
+TEMPLATE_ARGUMENTS = ("chat_template_args", "enable_thinking", "think_end_token")
+"""Arguments of the model's own chat template. They decide numbers, unless each model has its own template."""
+UNNAMED = "unnamed"
+"""The model of a file that names none."""
 EXPECTED = "results_*.json of lm-evaluation-harness, JSON logs of inspect, or records of Every Eval Ever"
 """The files that are read."""
 
@@ -120,13 +124,14 @@ def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
 def _unpaired_alone(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     found = []
     left, right = ours.rules.get(task, {}), theirs.rules.get(task, {})
+    by_target = own_templates(ours, theirs)
+    of_template = [f"model argument {name}" for name in TEMPLATE_ARGUMENTS] if by_target else []
     for name in dict.fromkeys([*left, *right]):
-        if left.get(name) != right.get(name):
+        if name not in of_template and left.get(name) != right.get(name):
             found.append(f"{_shown(name)}: {_shown(left.get(name))} and {_shown(right.get(name))}")
     windows = [one.windows.get(task, Window(None, decides=False)) for one in (ours, theirs)]
     if any(window.decides for window in windows) and windows[0].tokens != windows[1].tokens:
         found.append(f"window in tokens: {_shown(windows[0].tokens)} and {_shown(windows[1].tokens)}")
-    by_target = own_templates(ours, theirs)
     mine, others = ((one.targets if by_target else one.prompts).get(task, {}) for one in (ours, theirs))
     if mine and others:
         found += _unlike_examples(mine, others)

@@ -10,9 +10,9 @@ from typing import Any
 
 from emobench.config import PRETRAINED, file_sha256, parse_call, to_plain
 from emobench.errors import DataError, MetricError
-from emobench.leaderboard.exchange.evaluation import Evaluation, Measured
+from emobench.leaderboard.exchange.evaluation import UNNAMED, Evaluation, Measured
 from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
-from emobench.leaderboard.schema.private_paths import published, published_value
+from emobench.leaderboard.schema.private_paths import distinct_name, published, published_value
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score
@@ -123,9 +123,12 @@ def _model(of: Evaluation, given: ImportedModel) -> dict[str, Any]:
     if given.model is not None:
         source = published_value(given.model)
         return {"name": source.removeprefix("./"), "source": source}
-    named = of.model
-    name = (named.rstrip("/").rpartition("/")[2] or named) + of.variant
-    return dict(of.base or {"name": name, "source": published_value(named) + of.variant})
+    if of.base is not None:
+        return dict(of.base)
+    named = distinct_name(of.model, slashes=2)  # inspect's names begin with the provider
+    # Files that name no model may be of different ones.
+    which = f"#{file_sha256(of.path)[:8]}" if named == UNNAMED else ""
+    return {"name": named.rpartition("/")[2] + of.variant, "source": named + which + of.variant}
 
 
 def _cite(of: Evaluation) -> str:

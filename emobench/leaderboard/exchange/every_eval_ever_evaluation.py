@@ -14,7 +14,7 @@ from typing import Any
 
 from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
-from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content, renamed
+from emobench.leaderboard.exchange.evaluation import UNNAMED, Evaluation, Measured, by_content, renamed
 from emobench.leaderboard.exchange.every_eval_ever_instances import UNIT
 from emobench.leaderboard.exchange.json_files import json_lines, listed, mapping
 from emobench.leaderboard.schema.examples import Recorded
@@ -60,7 +60,7 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         format=FORMAT,
         harness=clip(str(library.get("name") or "every-eval-ever"), 40),
         version=clip(str(library.get("version"))),
-        model=clip(str(model.get("id") or "unnamed")),
+        model=clip(str(model.get("id") or UNNAMED)),
         base=_base(model, said),
         objective=_text(said.get("objective")),
         created=_text(data.get("evaluation_timestamp")) or _text(data.get("retrieved_timestamp")),

@@ -15,10 +15,10 @@ from typing import Any
 from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.directions import known_direction
-from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content
+from emobench.leaderboard.exchange.evaluation import UNNAMED, Evaluation, Measured, by_content
 from emobench.leaderboard.exchange.inspect_scores import LETTERS, epoch_values, recorded_reductions, reducer_of
 from emobench.leaderboard.exchange.json_files import listed, mapping
-from emobench.leaderboard.exchange.lm_eval_model import variant
+from emobench.leaderboard.exchange.lm_eval_model import deciding_arguments, precision, variant
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
@@ -68,14 +68,16 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
             notes[f"{clip(str(score.get('name')), 60)}: {_unscored(samples, of_epochs)}"] = None
     if not numbers:
         raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
+    model = {"config": {"model_args": spec.get("model_args")}}
     version, created = mapping(spec.get("packages")).get("inspect_ai"), spec.get("created")
     return Evaluation(
         path=path,
         format="inspect",
         harness="inspect",
         version=clip(version) if isinstance(version, str) else None,
-        model=clip(str(spec.get("model") or "unnamed")),
-        variant=variant({"config": {"model_args": spec.get("model_args")}}),
+        model=clip(str(spec.get("model") or UNNAMED)),
+        variant=variant(model),
+        precision=precision(model) | deciding_arguments(model),
         numbers=numbers,
         examples=examples,
         without=without,

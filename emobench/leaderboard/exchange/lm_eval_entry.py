@@ -9,10 +9,11 @@ from typing import Any
 
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
-from emobench.leaderboard.exchange.lm_eval_model import model_name, variant
+from emobench.leaderboard.exchange.evaluation import UNNAMED
+from emobench.leaderboard.exchange.lm_eval_model import changed_weights, loading, model_name, variant
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile
 from emobench.leaderboard.schema.examples import Recorded
-from emobench.leaderboard.schema.private_paths import published, published_value, without_paths
+from emobench.leaderboard.schema.private_paths import distinct_name, published, published_value, without_paths
 from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.lm_eval_numbers import LmEvalNumber, clip, number, task_name
@@ -53,7 +54,7 @@ def entry_fields(
         "protocols": _protocols(first),
         "model": _model(first, given),
         "objective": {"name": name, "version": "imported", "params": params},
-        "recipe": {} if (dtype := _dtype(first)) is None else {"dtype": dtype},
+        "recipe": _recipe(first),
         "seeds": list(given.seeds),
         "metrics": metrics,
         "missing": missing,
@@ -70,7 +71,7 @@ def entry_fields(
 
 
 def _require_alike(first: ResultsFile, other: ResultsFile) -> None:
-    for what, of in (("protocol", _protocols), ("data", _data), ("precision", _dtype)):
+    for what, of in (("protocol", _protocols), ("data", _data), ("precision", _recipe)):
         if of(first) != of(other):
             raise DataError(
                 f"{other.path}: its {what} differs from that of {first.path}, so that they are not seeds of one entry. "
@@ -159,9 +160,10 @@ def _data(file: ResultsFile) -> dict[str, str]:
     return {task: f"sha256:{digest} (lm-eval's task_hash)" for task, digest in hashes.items() if digest}
 
 
-def _dtype(file: ResultsFile) -> str | None:
-    found = file.text("config", "model_dtype")
-    return found and found.removeprefix("torch.")
+def _recipe(file: ResultsFile) -> dict[str, Any]:
+    """Return the precision of the weights, and the tokenizer if one was given."""
+    dtype = file.text("config", "model_dtype")
+    return ({"dtype": dtype.removeprefix("torch.")} if dtype else {}) | loading(file.data)
 
 
 def _model(file: ResultsFile, given: ImportedModel) -> dict[str, Any]:
@@ -169,11 +171,15 @@ def _model(file: ResultsFile, given: ImportedModel) -> dict[str, Any]:
         source = published_value(given.model)
         return {"name": source.removeprefix("./"), "source": source}
     named, own = model_name(file.data), variant(file.data)
+    shown = distinct_name(named)
+    # Files that name no model may be of different ones.
+    which = f"#{file.sha256[:8]}" if named == UNNAMED else ""
+    commit = file.text("config", "model_sha")
     count = number(file.mapping("config").get("model_num_parameters"))
     return {
-        "name": (named.rstrip("/").rpartition("/")[2] or named) + own,
-        "source": published_value(named) + own,
-        "revision": file.text("config", "model_sha"),
+        "name": shown.rpartition("/")[2] + own,
+        "source": shown + which + own,
+        "revision": commit and commit + changed_weights(file.data),
         "parameters": int(count) if count and count > 0 else None,
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ _END = r"[^\s'\"(),;=\[\]{}]*"
 _PATH = re.compile(rf"(?<![\w/:<.~-])(?:(?:~[\w.-]*|\.{{1,2}})/|/[^\s/'\"(),;=\[\]{{}}]+/){_END}")
 _USER = re.compile(r"(\w[\w+.-]*://)[^\s/'\"]*@")
 _QUERY = re.compile(r"(\w[\w+.-]*://[^\s?#'\"]*)[?#][^\s'\"]*")
+_DRIVE = re.compile(r"[A-Za-z]:/")
 _PYTHON = re.compile(r"[^()+*=,'\"]*/(?=[^/()+*=,'\"]+\.py:)")
 
 
@@ -45,6 +48,24 @@ def published_value(value: str) -> str:
     value = _PYTHON.sub("./", without_secrets(value))
     is_path = value.startswith(("/", "~/", "./", "../")) or ("/" in value and path_exists(Path(value)))
     return f"./{PurePath(value).name}" if is_path and ".py:" not in value else without_paths(value)
+
+
+def distinct_name(text: str, slashes: int = 1) -> str:
+    """Return an id or a word as it is, and of a path the last part with a digest of the whole path.
+
+    The digest keeps paths with the same last part apart. A text with more than `slashes` is a path. Only the text
+    decides, and not the files of this machine, so that every machine gives the same name.
+
+    >>> distinct_name("EleutherAI/pythia-14m"), distinct_name("/home/me/runs/1/adapter/")
+    ('EleutherAI/pythia-14m', 'adapter#4a0f744c')
+    """
+    shown = without_secrets(text)
+    path = posixpath.normpath(re.sub(r"[/\\]+", "/", shown))
+    is_path = "\\" in shown or shown.startswith(("/", "~", ".")) or _DRIVE.match(shown) is not None
+    if not is_path and path.count("/") <= slashes:
+        return path
+    digest = hashlib.sha256(path.encode(errors="replace")).hexdigest()
+    return f"{posixpath.basename(path)}#{digest[:8]}"
 
 
 def published_command(words: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
 from emobench.leaderboard.exchange.lm_eval_model import model_arguments, variant, window
 from emobench.leaderboard.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.exchange.results_import import find_results, import_results
+from emobench.leaderboard.schema.comparable import comparison_key, differences
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.store.board import Leaderboard
 
@@ -93,7 +94,6 @@ def test_a_chosen_window_is_compared_with_the_models_own(tmp_path: Path) -> None
 DECIDING = {
     "add_bos_token": "True",
     "prefix_token_id": "0",
-    "tokenizer": "org/another",
     "truncation": "True",
     "truncation_side": "right",
     "backend": "seq2seq",
@@ -218,16 +218,115 @@ def test_chat_models_with_other_targets_or_documents_are_refused(tmp_path: Path)
         ({"pretrained": "org/m", "revision": "refs/pr/1"}, {}, "@refs/pr/1"),
         (None, {"model_revision": "step5"}, "@step5"),
         ("subfolder=checkpoint-500", {}, " (subfolder=checkpoint-500)"),
-        ("peft=/home/ann/adapters/one,load_in_4bit=True", {}, " (peft=one, load_in_4bit=True)"),
+        ("peft=ann/one,load_in_4bit=True", {}, " (peft=ann/one, load_in_4bit=True)"),
+        ("peft=ann/one", {"peft_sha": "0123456789abcdef"}, " (peft=ann/one@0123456789ab)"),
         ("load_in_8bit=False", {}, ""),
         ("revision=a,gguf_file=q4.gguf,quantization=awq", {}, "@a (gguf_file=q4.gguf, quantization=awq)"),
-        ({"model_path": "/home/ann/step7"}, {}, " (model_path=step7)"),
+        ("pretrained=org/m,tokenizer=gpt2,use_fast_tokenizer=False", {}, " (tokenizer=gpt2, use_fast_tokenizer=False)"),
+        ("pretrained=/a/m/,tokenizer=/a/m,tokenizer_revision=main,tokenizer_mode=auto", {}, ""),
         (5, {"model_revision": 5}, "@5"),
         ([], {"model_revision": None}, ""),
     ],
 )
 def test_what_distinguishes_checkpoints_is_part_of_a_rows_name(args: Any, config: Any, expected: str) -> None:
     assert variant({"config": {"model_args": args, **config}}) == expected
+
+
+PATHS = ("/a/one/adapter", "/a/two/adapter", "./adapter", "~/adapter", "runs/1/adapter", r"C:\a\adapter", "adapter")
+
+
+@pytest.mark.parametrize("name", ["pretrained", "peft", "delta", "lora_local_path", "tokenizer", "model_path"])
+def test_models_in_folders_of_one_name_are_different_models(name: str, tmp_path: Path) -> None:
+    board = Leaderboard(tmp_path / "board")
+    base = {} if name == "pretrained" else {"pretrained": "org/m"}
+    for i, path in enumerate(PATHS):
+        own = path if name in ("pretrained", "peft", "delta") else "org/m"  # what lm-eval calls the model
+        evaluated(tmp_path / "in", str(i), {**base, name: path}, top={"model_name": own})
+    for path in find_results(tmp_path / "in"):
+        import_results([path], board, tmp_path / "runs", ImportedModel())
+    models = [entry.model for entry in board.entries()]
+    assert len({model.name for model in models}) == len({model.source for model in models}) == len(PATHS)
+    assert all("adapter" in model.name for model in models)
+    shown = str(models)
+    assert not any(folder in shown for folder in ("a/", "one/", "two/", "runs", "C:"))
+    found, _ = compare_files(sorted(str(path) for path in (tmp_path / "in").glob("*")))
+    assert len({entry.model.name for entry in (found.baseline, *found.candidates)}) == len(PATHS)
+
+
+def test_one_path_in_several_spellings_is_one_model() -> None:
+    paths = ["/a/b/adapter", "/a/b/adapter/", "/a//b/adapter", "/a/./b/adapter", r"\a\b\adapter"]
+    assert len({variant({"config": {"model_args": {"peft": path}}}) for path in paths}) == 1
+
+
+def test_an_adapter_of_two_models_is_two_models(tmp_path: Path) -> None:
+    found = []
+    for base in ("gpt2", "org/m"):
+        top = {"model_name": "ann/lora"}
+        (path,) = find_results(Path(evaluated(tmp_path, base, f"pretrained={base},peft=ann/lora", top=top)))
+        found.append(import_results([path], Leaderboard(tmp_path / base), tmp_path / "runs", ImportedModel()).entry)
+    assert [entry.model.name for entry in found] == ["gpt2 (peft=ann/lora)", "m (peft=ann/lora)"]
+    assert [entry.model.source for entry in found] == ["gpt2 (peft=ann/lora)", "org/m (peft=ann/lora)"]
+
+
+@pytest.mark.parametrize(
+    "args", ["subfolder=a", "load_in_8bit=True", "peft=ann/lora", "gguf_file=q.gguf", "tokenizer=t"]
+)
+def test_other_weights_of_one_commit_are_another_model(args: str, tmp_path: Path) -> None:
+    found = []
+    for i, own in enumerate(("", args)):
+        changes = {"config": {"model_sha": "0" * 40}, "top": {"model_name": "org/m"}}
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", f"pretrained=org/m,{own}", **changes)))
+        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", ImportedModel()).entry)
+    assert found[0].model.revision == "0" * 40
+    assert comparison_key(found[0]) != comparison_key(found[1])
+
+
+def test_files_without_a_model_may_be_of_different_ones(tmp_path: Path) -> None:
+    found = []
+    for i in range(2):
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), str(i), "", top={"model_name": None})))
+        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", ImportedModel()).entry)
+    assert [entry.model.name for entry in found] == ["unnamed", "unnamed"]
+    assert found[0].model.source != found[1].model.source
+
+
+@pytest.mark.parametrize("args", ["tokenizer=org/another", "tokenizer_path=/a/t", "use_fast_tokenizer=False"])
+def test_another_tokenizer_is_compared_and_reported(args: str, tmp_path: Path) -> None:
+    files = both(tmp_path, {"args": f"pretrained=a,{args}"}, {"args": "pretrained=a"})
+    found, _ = compare_files(files)
+    assert None not in verdicts(found).values()
+    name, _, value = args.partition("=")
+    assert [f"{name} {value} and none" in remark for remark in found.remarks] == [True]
+    assert [f"({name}=" in entry.model.name for entry in (*found.candidates, found.baseline)] == [True, False]
+
+
+@pytest.mark.parametrize("args", ["tokenizer=org/another", "load_in_4bit=True", "quantization=awq"])
+def test_trained_models_that_were_loaded_otherwise_are_not_comparable(args: str, tmp_path: Path) -> None:
+    found = []
+    for i, own in enumerate(("", args)):
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", f"pretrained=/a/{i},{own}")))
+        given = ImportedModel("gpt2", ("mle", "emo")[i], (0,))
+        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", given).entry)
+    name, _, value = args.partition("=")
+    assert differences(*found) == [f"recipe.{name}: none and {value}"]
+    paths = [path for i in range(2) for path in find_results(tmp_path / str(i))]
+    with pytest.raises(DataError, match="precision"):
+        import_results(paths, Leaderboard(tmp_path / "b"), tmp_path / "runs", ImportedModel("gpt2", "mle", (0, 1)))
+
+
+def test_long_arguments_that_differ_at_their_end_differ(tmp_path: Path) -> None:
+    long = [json.dumps({"text": "x" * 600 + end}) for end in "ab"]
+    files = both(tmp_path, *({"args": {"chat_template_args": text}} for text in long))
+    assert refused_tasks(files, "model argument chat_template_args") == {"quiz", "text"}
+
+
+@pytest.mark.parametrize("name", ["enable_thinking", "chat_template_args", "think_end_token"])
+def test_arguments_of_a_models_own_template_are_reported(name: str, tmp_path: Path) -> None:
+    args = f"pretrained=a,{name}={DECIDING[name]}"
+    own = [{"own_prompts": one, "args": args * (one == "A"), "top": {"chat_template_sha": one}} for one in "AB"]
+    found, _ = compare_files(both(tmp_path, *own))
+    assert None not in verdicts(found).values()
+    assert [name in remark for remark in found.remarks] == [False, True]
 
 
 def test_27_checkpoints_have_27_names(tmp_path: Path, command: Callable[..., Any]) -> None:

@@ -310,6 +310,18 @@ def test_a_lone_surrogate_anywhere_can_be_shown(tmp_path: Path, command: Callabl
     command("leaderboard", "import", files[0], "--leaderboard", tmp_path / "b", "--runs", tmp_path / "r").ok()
 
 
+def test_arguments_of_the_model_are_reported(tmp_path: Path) -> None:
+    given = {"model_path": "/a/m", "enable_thinking": True, "device": "cpu"}
+    files = []
+    for i, args in enumerate((given, {**given, "model_path": "/b/m"}, {})):
+        content = {"eval": {"task": "arc", "model": "hf/local", "model_args": args}}
+        files.append(log(tmp_path / f"{i}.json", "m", drawn(i, 1), content=content))
+    found, _ = compare_files(files)
+    assert ["run alike: enable_thinking True and none." in remark for remark in found.remarks] == [True, True]
+    assert len({one.model.name for one in (*found.candidates, found.baseline)}) == 3
+    assert read_evaluation(files[0]).variant != read_evaluation(files[1]).variant
+
+
 def test_checkpoints_have_names_of_their_own(tmp_path: Path, command: Callable[..., Any]) -> None:
     files = []
     for step in range(3):
