@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from emobench.data.sampling_units import text_digest
+from emobench.data.sampling_units import plain_text, text_digest
 from emobench.data.sources import Documents
 
 HEADING = re.compile(r"\s*= [^=]+ =\s*")
@@ -52,7 +52,7 @@ def _rows(texts: Sequence[str]) -> Iterator[str]:
     unit = f"text {text_digest('')}"
     for text in texts:
         if text.strip():
-            unit = f"text {text_digest(text.strip())}"
+            unit = f"text {text_digest(text)}"
         yield unit
 
 
@@ -90,7 +90,7 @@ def _joined(texts: Sequence[str], units: Sequence[str]) -> list[str]:
     for text, unit in zip(texts, units, strict=True):
         own = parts.setdefault(unit, [])
         if text.strip():
-            own.append(text.strip())
+            own.append(plain_text(text))
     first: dict[tuple[str, ...], str] = {}
     names = {unit: first.setdefault(tuple(own), unit) for unit, own in parts.items()}
     return [names[unit] for unit in units]

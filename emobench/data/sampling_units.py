@@ -1,20 +1,41 @@
 """The sampling units of examples: which of them were drawn together.
 
-Examples with equal content are one unit: a text that a data set has 32 times is one draw, not 32. Data may name larger
-units, such as a passage or a subject, and equal content in two of these joins both. Units are therefore the connected
-components of a graph whose nodes are examples, contents and names.
+Examples with equal content are one unit: a text that a data set has 32 times is one draw, not 32. Case and white space
+make no difference. Data may name larger units, such as a passage or a subject, and equal content in two of these joins
+both. Units are therefore the connected components of a graph whose nodes are examples, contents and names.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import Any
+
+
+def plain_text(text: str) -> str:
+    """Return a text in lower case with single spaces: copies of a text often differ by more spaces or by capitals."""
+    return " ".join(text.split()).casefold()
 
 
 def text_digest(*texts: str) -> str:
-    """Return the first 12 hex digits of the sha256 of texts, joined by the unit separator, U+001F."""
-    return hashlib.sha256("\x1f".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    """Return the first 12 hex digits of the sha256 of texts as `plain_text`, joined by the unit separator, U+001F."""
+    return hashlib.sha256("\x1f".join(map(plain_text, texts)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def content_digest(value: Any) -> str:
+    """Return the `text_digest` of a value of JSON."""
+    return text_digest(json.dumps(_plain(value), sort_keys=True, default=str))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of JSON with its texts as `plain_text`."""
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return {str(key): _plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def joined_units(

@@ -5,7 +5,6 @@ In its results a number stands under "<metric>,<filter>"; a file of results may 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -13,13 +12,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emobench.data.sampling_units import joined_units, text_digest
+from emobench.data.sampling_units import content_digest, joined_units, text_digest
 
 Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
 
 PASSAGES = ("passage", "paragraph", "article", "story", "context", "premise", "sentence1")
 """Fields of documents that several examples may have in common: of RACE, MultiRC, DROP, SQuAD, MNLI and others."""
+
+_IDENTIFIER = re.compile(
+    r"_*(?i:(.+[_-])?(id|idx|index|uid|uuid|guid|qid|pid|docid)(_level_\d+)?)_*|.*[a-z](Id|ID|Idx)"
+)
+"""Fields that number a document: two documents that differ in these alone are copies."""
 
 LONGEST = 500
 """Characters of a text that is taken over."""
@@ -130,27 +134,40 @@ def example_id(sample: Mapping[str, Any]) -> str:
 def sampling_units(documents: Mapping[str, Any], contents: Mapping[str, Collection[str]]) -> dict[str, str]:
     """Return the unit of each example that was sampled with others, by the documents and contents of all examples.
 
-    These are the subjects of examination questions (MMLU), where there are several, or else the passages that several
-    examples are about. Equal contents (`sample_contents`) are one unit.
+    Equal contents (`sample_contents`) are one unit, and so are examples of one `named_units`.
     """
+    return joined_units(contents, named_units(documents))
+
+
+def named_units(documents: Mapping[str, Any]) -> dict[str, str]:
+    """Return the units that documents name: subjects of examination questions (MMLU), if several, or else passages."""
     found = {example: document if isinstance(document, Mapping) else {} for example, document in documents.items()}
     subjects = {example: document.get("subject") for example, document in found.items()}
     if all(isinstance(subject, str) for subject in subjects.values()) and len(set(subjects.values())) > 1:
-        named = {example: f"subject {clip(str(subject), 60)}" for example, subject in subjects.items()}
-    else:
-        named = {example: passage for example, document in found.items() if (passage := _passage(document))}
-    return joined_units(contents, named)
+        return {example: f"subject {clip(str(subject), 60)}" for example, subject in subjects.items()}
+    return {example: passage for example, document in found.items() if (passage := _passage(document))}
 
 
 def sample_contents(sample: Mapping[str, Any]) -> list[str]:
-    """Return digests of a sample's document and of all that the model read, as far as the sample has them."""
-    found = [sample.get("doc_hash") or sample.get("doc"), sample.get("arguments")]
-    return [text_digest(json.dumps(one, sort_keys=True, default=str)) for one in found if one]
+    """Return digests of a sample's document and of all that the model read, as far as the sample has them.
+
+    A document counts as a whole, by its hash, and without the fields that number it: in a prompt with other shots, or
+    under another id, a copy is still a copy.
+    """
+    document = sample.get("doc")
+    found = [sample.get("doc_hash") or document, _without_identifiers(document), sample.get("arguments")]
+    return [content_digest(one) for one in found if one]
+
+
+def _without_identifiers(document: Any) -> Any:
+    if not isinstance(document, Mapping):
+        return document
+    return {name: value for name, value in document.items() if not _IDENTIFIER.fullmatch(str(name))}
 
 
 def _passage(document: Mapping[str, Any]) -> str | None:
     text = next((document[name] for name in PASSAGES if isinstance(document.get(name), str)), "")
-    return f"passage {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}" if text.strip() else None
+    return f"passage {text_digest(text)}" if text.strip() else None
 
 
 def task_name(task: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emobench.data.sampling_units import joined_units
+from emobench.data.sampling_units import content_digest, joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import UNNAMED, Evaluation, Measured, by_content, renamed
 from emobench.leaderboard.exchange.every_eval_ever_instances import UNIT
@@ -157,7 +157,7 @@ def _digests(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _input_digest(row: Mapping[str, Any]) -> str:
     """Return the digest of an instance's input; without a text, of the hash that it has."""
-    return _digest(mapping(row.get("input")).get("raw") or _named(row))
+    return content_digest(mapping(row.get("input")).get("raw") or _named(row))
 
 
 def _named(row: Mapping[str, Any]) -> str:

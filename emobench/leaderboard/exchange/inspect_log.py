@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emobench.data.sampling_units import joined_units
+from emobench.data.sampling_units import content_digest, joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.directions import known_direction
 from emobench.leaderboard.exchange.evaluation import UNNAMED, Evaluation, Measured, by_content
@@ -46,7 +46,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     samples = _samples(path, data)
     contents = {str(sample["id"]): _content(sample) for sample in samples}
     units = by_content(contents)
-    sampled = joined_units({units[str(sample["id"])]: [_digest(_input(sample))] for sample in samples})
+    sampled = joined_units({units[str(sample["id"])]: [content_digest(_input(sample))] for sample in samples})
     numbers: dict[str, Measured] = {}
     examples: dict[str, Recorded] = {}
     without: dict[str, str] = {}

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
+from emobench.data.sampling_units import joined_units
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, Window, by_content, renamed, tasks_below
 from emobench.leaderboard.exchange.json_files import mapping
 from emobench.leaderboard.exchange.lm_eval_entry import interval
 from emobench.leaderboard.exchange.lm_eval_model import model_name, precision, variant, window
 from emobench.leaderboard.exchange.lm_eval_results import ROLLING, ResultsFile
-from emobench.leaderboard.exchange.lm_eval_samples import read_samples
+from emobench.leaderboard.exchange.lm_eval_samples import Samples, read_samples
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.tasks.lm_eval_numbers import gives, task_name
 
+T = TypeVar("T")
+Names: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Task -> example as `read_samples` names it -> its name in an Evaluation."""
 _SHOWN = {"shots": "n-shot", "chat": "chat template", "system": "system instruction"}
 NO_SAMPLES = "evaluate with --log_samples"
 NO_MEAN = "it is no mean of its examples"
@@ -27,7 +31,7 @@ def lm_eval_evaluation(file: ResultsFile) -> Evaluation:
     samples = read_samples(file)
     names = {task: by_content(contents) for task, contents in samples.contents.items()}
     own = {metric: renamed(one, names[metric.partition("/")[0]]) for metric, one in samples.examples.items()}
-    examples = {**own, **dict(_of_groups(file, own))}
+    examples = {**own, **dict(_of_groups(file, samples, names))}
     numbers = dict(_numbers(file, {task: len(found) for task, found in names.items()}))
     file.require_numbers()
     why = NO_MEAN if samples.contents else NO_SAMPLES
@@ -73,28 +77,33 @@ def _numbers(file: ResultsFile, counts: Mapping[str, int]) -> Iterator[tuple[str
             )
 
 
-def _renamed(
-    digests: Mapping[str, Mapping[str, str]], names: Mapping[str, Mapping[str, str]]
-) -> dict[str, dict[str, str]]:
+def _renamed(digests: Mapping[str, Mapping[str, str]], names: Names) -> dict[str, dict[str, str]]:
     return {task: {names[task][example]: one for example, one in of.items()} for task, of in digests.items()}
 
 
-def _of_groups(file: ResultsFile, own: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
-    """Yield the examples of all tasks of a group, for each of its numbers that is their mean."""
+def _of_groups(file: ResultsFile, samples: Samples, names: Names) -> Iterator[tuple[str, Recorded]]:
+    """Yield the examples of all tasks of a group, for each of its numbers that is their mean.
+
+    Tasks may ask about the same documents, each in a prompt of its own: these are one unit.
+    """
     members = {name: file.members(name) for name in file.mapping("group_subtasks")}
     for name, one in file.numbers().items():
         tasks = [task for task in tasks_below(members, one.task) if not members.get(task)]
-        found = {task: own.get(f"{task_name(task)}/{one.shown}") for task in tasks}
+        found = {task_name(task): samples.examples.get(f"{task_name(task)}/{one.shown}") for task in tasks}
         if not found or one.value is None:
             continue
         pooled = Recorded()
         for task, of in found.items():
             for example, value in (of.examples if of else {}).items():
-                pooled.examples[f"{task}:{example}"] = value
-                if of and example in of.units:
-                    pooled.units[f"{task}:{example}"] = f"{task}:{of.units[example]}"
+                pooled.examples[f"{task}:{names[task][example]}"] = value
         if all(found.values()) and gives(one, pooled.examples):
-            yield name, pooled
+            contents, named = _pooled(samples.inputs, names, found), _pooled(samples.named, names, found)
+            yield name, Recorded(pooled.examples, joined_units(contents, named))
+
+
+def _pooled(by_task: Mapping[str, Mapping[str, T]], names: Names, tasks: Iterable[str]) -> dict[str, T]:
+    """Return what several tasks' examples have under the names of a group's examples."""
+    return {f"{task}:{names[task][example]}": one for task in tasks for example, one in by_task[task].items()}
 
 
 def _rules(file: ResultsFile, task: str) -> dict[str, Any]:

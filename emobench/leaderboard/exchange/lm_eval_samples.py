@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.json_files import json_rows, listed, mapping
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile
@@ -27,8 +28,8 @@ from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     example_id,
     example_values,
+    named_units,
     sample_contents,
-    sampling_units,
     task_name,
 )
 
@@ -41,12 +42,15 @@ class Samples:
     """`examples` by metric. The digests of each task's examples: of the document, of prompt and target, of the target.
 
     Only metrics whose number is the mean of their examples have examples; a corpus score (F1, BLEU) has none.
+    `inputs` are each task's `sample_contents`, and `named` its `named_units`.
     """
 
     examples: dict[str, Recorded] = field(default_factory=dict)
     contents: dict[str, dict[str, str]] = field(default_factory=dict)
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
     targets: dict[str, dict[str, str]] = field(default_factory=dict)
+    inputs: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    named: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def read_samples(results: ResultsFile) -> Samples:
@@ -57,7 +61,6 @@ def read_samples(results: ResultsFile) -> Samples:
     """
     values: dict[str, dict[str, Any]] = {}
     documents: dict[str, dict[str, Any]] = {}
-    inputs: dict[str, dict[str, list[str]]] = {}
     found = Samples()
     for path, task in samples_files(results.path, results):
         name = task_name(task)
@@ -79,11 +82,12 @@ def read_samples(results: ResultsFile) -> Samples:
                     raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
                 of[example] = row.get(metric)
             documents.setdefault(name, {})[example] = row.get("doc")
-            inputs.setdefault(name, {})[example] = sample_contents(row)
+            found.inputs.setdefault(name, {})[example] = sample_contents(row)
             found.contents.setdefault(name, {})[example] = hashes["doc_hash"]
             found.prompts.setdefault(name, {})[example] = _digest([hashes["prompt_hash"], hashes["target_hash"]])
             found.targets.setdefault(name, {})[example] = hashes["target_hash"]
-    units = {task: sampling_units(of, inputs[task]) for task, of in documents.items()}
+    found.named.update({task: named_units(of) for task, of in documents.items()})
+    units = {task: joined_units(found.inputs[task], named) for task, named in found.named.items()}
     numbers = {name: one for name, one in results.numbers().items() if one.value is not None}
     for name, of in values.items():
         if name in numbers and (kept := example_values(numbers[name], of)):

@@ -35,7 +35,7 @@ def test_each_row_is_a_document_and_equal_rows_are_one() -> None:
     prompt = "You wake up and everyone that you know calls you by another name. "
     texts = ["", "a", " ", f"{prompt}First.", f"{prompt}Second.", " a\n", "A", "\t"]
     units = units_of_rows(texts, "rows")
-    assert [units.index(unit) for unit in units] == [0, 1, 1, 3, 4, 1, 6, 6]
+    assert [units.index(unit) for unit in units] == [0, 1, 1, 3, 4, 1, 1, 1]
     assert units_of_rows(["b", "a"], "rows") == [units_of_rows(["b"], "rows")[0], units[1]]  # the text alone names it
 
 

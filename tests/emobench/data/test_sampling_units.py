@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from emobench.data.sampling_units import joined_units, text_digest
+from emobench.data.sampling_units import content_digest, joined_units, text_digest
 
 
 def components(contents: dict[str, list[str]], named: dict[str, str]) -> set[frozenset[str]]:
@@ -52,6 +52,13 @@ def test_a_content_that_is_called_as_a_name_or_an_example_is_not_taken_for_it() 
     assert joined_units({"a": ["b"], "b": ["c"]}, {"c": "d"}) == {}
 
 
-def test_texts_differ_by_case_white_space_and_where_fields_end() -> None:
-    texts = [("a", "b"), ("ab",), ("a b",), ("A", "b"), ("a", "b "), ("a", "b", ""), ("\ud800",)]
+def test_texts_differ_by_their_words_and_by_where_fields_end() -> None:
+    texts = [("a", "b"), ("ab",), ("a b",), ("a", "b", ""), ("\ud800",)]
     assert len({text_digest(*one) for one in texts}) == len(texts)
+
+
+def test_case_and_white_space_make_no_other_content() -> None:
+    copies = ["One film.", " one  film.\n", "ONE\tFILM.", "One\u00a0film."]
+    assert len({text_digest(copy) for copy in copies}) == 1
+    assert len({content_digest([{"role": "user", "content": [copy, 1]}]) for copy in copies}) == 1
+    assert content_digest(["a", 1]) != content_digest(["a", "1"])

@@ -21,6 +21,7 @@ from emobench.leaderboard.exchange.result_files import compare_files, read_evalu
 from emobench.leaderboard.exchange.results_import import find_results, import_results
 from emobench.leaderboard.schema.comparable import comparison_key, differences
 from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.random_effects import over_items
 from emobench.leaderboard.store.board import Leaderboard
 
 STAMP = "2026-01-01T00-00-00"
@@ -453,6 +454,33 @@ def test_a_group_is_tested_over_the_examples_of_all_its_tasks(held: list[str], t
     for group in ("inner", "outer"):
         assert found[f"{group}/acc"].items == 30
         assert found[f"{group}/acc"].p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
+
+
+def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tmp_path: Path) -> None:
+    """As of a task in five wordings: the group's number is over 100 answers about 20 documents."""
+    files, answers = [], {}
+    for name in "xy":
+        draw = random.Random(name)
+        answers[name] = np.array([[float(draw.random() < 0.5) for _ in range(20)] for _ in range(5)])
+        folder = tmp_path / name
+        folder.mkdir()
+        for task, values in enumerate(answers[name]):
+            rows = []
+            for i, value in enumerate(values):
+                arguments = {"gen_args_0": {"arg_0": f"Wording {task} of {i}"}}
+                row = {"doc_id": i, "doc": {"text": f"the document {i}"}, "arguments": arguments}
+                rows.append({**row, "acc": value, "metrics": ["acc"]})
+            (folder / f"samples_v{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        numbers = {f"v{task}": {"acc,none": values.mean()} for task, values in enumerate(answers[name])}
+        content = {"results": {**numbers, "all": {"acc,none": answers[name].mean()}}, "model_name": name}
+        content["group_subtasks"] = {"all": list(numbers)}
+        (folder / "results_1.json").write_text(json.dumps(content))
+        files.append(str(folder))
+    found = {one.metric: one for one in compare_files(files)[0].contrasts}["all/acc"]
+    assert found.items == 20
+    expected = over_items(answers["x"].mean(0) - answers["y"].mean(0))
+    assert expected is not None
+    assert found.p == pytest.approx(expected.p_value(found.effect))
 
 
 def test_groups_that_hold_each_other_many_times_end(tmp_path: Path) -> None:

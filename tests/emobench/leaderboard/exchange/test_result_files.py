@@ -145,6 +145,83 @@ def test_a_document_that_is_stored_32_times_is_one_unit(tmp_path: Path) -> None:
         assert contrast.effect == pytest.approx((means[0] - means[1]).mean())
 
 
+def another_id(row: dict[str, Any], copy: int) -> None:
+    row["doc"] = {"id": copy, "questionId": f"q{copy}", "question": row["doc"]["question"]}
+    row["arguments"] = {"gen_args_0": {"arg_0": f"shots {copy}, and the question {row['doc']['question']}"}}
+
+
+def another_space(row: dict[str, Any], copy: int) -> None:
+    row["arguments"] = {"gen_args_0": {"arg_0": f"The question {row['doc']['question']}" + copy * " "}}
+    row["doc"] = {"question": f"The question {row['doc']['question']}" + copy * "\n"}
+
+
+@pytest.mark.parametrize("change", [another_id, another_space])
+def test_copies_under_other_ids_or_with_other_spaces_are_one_unit(
+    change: Callable[[dict[str, Any], int], None], tmp_path: Path
+) -> None:
+    def copied(rows: list[dict[str, Any]]) -> None:
+        rows[:] = [{**row} for row in rows[:20] for _ in range(4)]
+        for place, row in enumerate(rows):
+            change(row, place)
+            row["doc_hash"], row["prompt_hash"] = f"d{place:040}", f"p{place}"
+
+    files = [str(evaluated(tmp_path, name, seed, of_rows=copied)) for seed, name in enumerate("ab")]
+    assert {name: one.items for name, one in by_metric(compare_files(files)[0]).items() if "acc" in name} == {
+        "a/acc": 20,
+        "b/acc": 20,
+    }
+
+
+def test_a_task_of_one_file_alone_leaves_the_verdicts_of_the_others(pair: list[str]) -> None:
+    whole = by_metric(compare_files(pair)[0])
+    results = next(Path(pair[1]).glob("results_*"))
+    content = json.loads(results.read_text())
+    del content["results"]["b"]
+    results.write_text(json.dumps(content))
+    for files in (pair, pair[::-1]):
+        found = by_metric(compare_files(files)[0])
+        assert found.keys() == {"a/acc", "a/score"}
+        raw = {name: whole[name].p for name in found}
+        assert {name: one.p for name, one in found.items()} == pytest.approx(raw)
+        adjusted = multipletests(list(raw.values()), method="holm")[1]
+        assert [found[name].p_holm for name in raw] == pytest.approx(list(adjusted))
+        assert found["a/acc"].verdict == ("better" if files == pair else "worse")
+
+
+def rewritten(folder: str, **changes: Any) -> None:
+    path = next(Path(folder).glob("results_*"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_files_that_disagree_on_a_direction_get_no_verdict_in_either_order(pair: list[str]) -> None:
+    rewritten(pair[0], higher_is_better={"a": {"acc": True, "score": False}, "b": {"acc": True, "score": True}})
+    for files in (pair, pair[::-1]):
+        found = by_metric(compare_files(files)[0])
+        assert (found["a/score"].verdict, found["a/score"].p, found["a/score"].higher_is_better) == (None, None, None)
+        assert "agree" in (found["a/score"].why or "")
+        assert found["b/score"].verdict is not None
+
+
+def test_percent_beside_a_number_below_1_is_no_fraction(tmp_path: Path) -> None:
+    """Some tasks give `f1` in percent: .9 is then less than one percent, if the other model has 40."""
+    files = []
+    for seed, (name, size) in enumerate([("low", 0.9), ("high", 90.0)]):
+
+        def as_f1(rows: list[dict[str, Any]], size: float = size) -> None:
+            for row in rows:
+                row["metrics"], row["f1"] = ["f1"], row["acc"] * size
+
+        folder = evaluated(tmp_path, name, seed, of_rows=as_f1)
+        means = {task: values.mean() for task in "ab" for values in paired([str(folder)], task, "f1")}
+        rewritten(str(folder), results={task: {"f1,none": mean} for task, mean in means.items()})
+        files.append(str(folder))
+    for given in (files, files[::-1]):
+        found = by_metric(compare_files(given)[0])["a/f1"]
+        left, right = paired(given, "a", "f1")
+        assert found.unit == "score"
+        assert found.effect == pytest.approx((left - right).mean())
+
+
 def test_the_baseline_can_be_any_of_them(pair: list[str]) -> None:
     last, first = (by_metric(compare_files(pair, baseline)[0]) for baseline in (None, pair[0]))
     assert {name: -one.effect for name, one in first.items()} == pytest.approx(
@@ -239,7 +316,7 @@ def test_files_that_lm_eval_wrote(results_files: list[Path]) -> None:
     contrasts = by_metric(found)
     assert problems == []
     assert contrasts["tiny_two/f1"].verdict == "undetermined"
-    assert contrasts["tiny_group/acc"].items == 40
+    assert contrasts["tiny_group/acc"].items == 20  # both tasks ask about the same documents
     ours, theirs = paired([str(path.parent) for path in results_files], "tiny_two", "acc")
     only = [int((a > b).sum()) for a, b in ((ours, theirs), (theirs, ours))]
     assert contrasts["tiny_two/acc"].p == pytest.approx(stats.binomtest(only[0], sum(only)).pvalue)
