@@ -30,7 +30,7 @@ from emobench.reading import expand_home, is_file, is_folder, path_exists
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
 ENDINGS = (".json", ".eval")
-NO_DIRECTION = "descriptive, without a verdict: the file does not say which direction is better"
+NO_DIRECTION = "descriptive, without a verdict: the files do not say, or do not agree, which direction is better"
 ADVICE = {
     "lm-eval": "evaluate with --log_samples",
     "inspect": "evaluate without --no-log-samples",

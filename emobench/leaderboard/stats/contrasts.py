@@ -156,7 +156,12 @@ def primary_of(candidate: Entry, baseline: Entry) -> str | None:
 
 
 def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> str | None:
-    """Return the family of a row, its name -> its metrics; None where it is in none, or not in one on both sides."""
+    """Return the family of a row, its name -> its metrics.
+
+    None where it is in none, or not in one on both sides, or where these disagree on which direction is better.
+    """
+    if len({entry.metrics[metric].higher_is_better for entry in (candidate, baseline) for metric in columns}) > 1:
+        return None
     if name == primary_of(candidate, baseline):
         return PRIMARY
     found = {entry.families.get(metric) for entry in (candidate, baseline) for metric in columns}
@@ -166,24 +171,26 @@ def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[st
 def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
     """Return a contrast without a test or a verdict."""
     sides = [[entry.metrics[metric] for metric in columns] for entry in (candidate, baseline)]
-    first = sides[0][0]
-    log = all(summary.unit == "perplexity" for side in sides for summary in side)
+    everything = [summary for side in sides for summary in side]
+    directions = {summary.higher_is_better for summary in everything}
+    units = {summary.unit for summary in everything}
+    log = units == {"perplexity"}
     means = [mean([summary.mean for summary in side], log=log) for side in sides]
     centres = [mean([mean(s.values or (s.mean,), log=log) for s in side], log=log) for side in sides]
     return Contrast(
         candidate=candidate.id,
         metric=name,
         tasks=tuple(metric.split("/", 1)[0] for metric in columns),
-        unit=first.unit,
-        higher_is_better=first.higher_is_better,
+        unit=units.pop() if len(units) == 1 else "score",
+        higher_is_better=directions.pop() if len(directions) == 1 else None,
         baseline_mean=means[1],
         candidate_mean=means[0],
         effect=math.log(centres[0] / centres[1]) if log else centres[0] - centres[1],
         log_scale=log,
         verdict=None,
         family=family_of(candidate, baseline, name, columns),
-        secondary=any(summary.secondary for side in sides for summary in side),
-        small_n=any(SMALL_N_FLAG in summary.flags for side in sides for summary in side),
+        secondary=any(summary.secondary for summary in everything),
+        small_n=any(SMALL_N_FLAG in summary.flags for summary in everything),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from emobench.config import to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import ROUNDING, Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
@@ -22,6 +23,7 @@ from emobench.leaderboard.stats.random_effects import SKEWED, over_items
 from emobench.leaderboard.stats.series import Series, effective, linearise
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS
 from emobench.leaderboard.stats.within_seed import is_right_or_wrong
+from emobench.tasks.families import families
 
 PAIRED_T = "paired t test"
 """Over items, corrected for skewness; of symmetric items of equal weight it is `scipy.stats.ttest_rel`."""
@@ -47,8 +49,9 @@ def compare_models(
         shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
         missing[candidate.id] = tuple(sorted(baseline.metrics.keys() ^ candidate.metrics.keys()))
         made = []
+        left, right = _on(candidate, shared), _on(baseline, shared)
         for metric in shared:
-            plain = plain_contrast(candidate, baseline, metric, [metric])
+            plain = plain_contrast(left, right, metric, [metric])
             why = unpaired.get(candidate.id, {}).get(metric)
             made.append(
                 replace(plain, why=why) if why else _judged(plain, *(series(e, metric) for e in (candidate, baseline)))
@@ -62,6 +65,11 @@ def compare_models(
         missing={key: names for key, names in missing.items() if names},
         replicates="items",
     )
+
+
+def _on(entry: Entry, metrics: Sequence[str]) -> Entry:
+    """Return an entry whose families are those of these metrics alone: the other file may have other tasks."""
+    return replace(entry, families=families({name: to_plain(entry.metrics[name]) for name in metrics}))
 
 
 def _judged(plain: Contrast, ours: Series | None, theirs: Series | None) -> Contrast:
