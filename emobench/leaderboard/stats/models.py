@@ -102,26 +102,27 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     if not common.complete:
         plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
     effect = float(delta_I.mean())
-    rounding = ROUNDING * max(abs(ours.centre(None)), abs(theirs.centre(None)))
-    flat = float(np.ptp(delta_I)) <= rounding
-    if flat and not binary:
-        if abs(effect) > rounding:
-            return "every example differs by the same amount, so that no noise is seen"
-        return replace(plain, effect=0.0, verdict="tied", why="all values are equal", items=len(ids))
     units = min(effective(left), effective(right))
-    noise = None if flat else over_items(delta_I, units, skewed=not binary)
-    if noise and noise.hidden(effect):
-        return SKEWED
-    p, interval = (1.0, None) if noise is None else (noise.p_value(effect), noise.interval(effect))
+    noise = over_items(delta_I, units, skewed=not binary)
     if binary:
         only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
-        p, interval = mcnemar.mcnemar_exact(only_a, only_b), mcnemar.interval(only_a, only_b, len(ids))
+        test, p = mcnemar.EXACT, mcnemar.mcnemar_exact(only_a, only_b)
+        interval = mcnemar.interval(only_a, only_b, len(ids))
+    else:
+        rounding = ROUNDING * max(abs(ours.centre(None)), abs(theirs.centre(None)))
+        if noise is None or float(np.ptp(delta_I)) <= rounding:
+            if abs(effect) > rounding:
+                return "every example differs by the same amount, so that no noise is seen"
+            return replace(plain, effect=0.0, verdict="tied", why="all values are equal", items=len(ids))
+        if noise.hidden(effect):
+            return SKEWED
+        test, p, interval = PAIRED_T, noise.p_value(effect), noise.interval(effect)
     return replace(
         plain,
         effect=effect,
         ci95=interval,
         p=p,
-        test=mcnemar.EXACT if binary else PAIRED_T,
+        test=test,
         items=len(ids),
         detectable=noise.detectable if noise else None,
         detectable_ci95=noise.detectable_ci95 if noise else None,
