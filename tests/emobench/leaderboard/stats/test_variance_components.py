@@ -11,7 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
 
 from emobench.errors import MetricError
 from emobench.leaderboard.stats.summary import summarise
@@ -110,6 +113,43 @@ def test_two_by_two_by_two_by_hand() -> None:
     assert [part.draws for part in found.values()] == [2, 2, 2, 3]
 
 
+def test_without_k_means_seeds_no_noise_of_theirs_is_taken_away() -> None:
+    """The runs' means of the table above, as one value each; and of its first seed alone."""
+    texts_SI = np.array([[-6.5, 3.5, 13.5], [0.0, 12.0, 21.0]])
+    values_SRK = np.array([[[2.0], [5.0]], [[9.0], [13.0]]])
+    found = components(scores(values_SRK), texts_SI)
+    texts = ((2 * (10.5**2 + 0.5**2 + 10**2) / 2 - 4 * 0.5**2 / 2) - 6 * (6.125 - 0.25 / 2) / 2) / 6
+    expected = {"training seed": (28.0, 14.0), "sampling": (6.25, 6.125 / 2), "texts": (texts, texts)}
+    assert {n: (part.sd**2, part.sd_of_mean**2) for n, part in found.items()} == {
+        name: pytest.approx(variances) for name, variances in expected.items()
+    }
+    alone = components(scores(values_SRK[:1]), texts_SI[:1])
+    of_texts = 100 / 3 - 4.5 / 2
+    expected = {"sampling": (4.5, 2.25), "texts": (of_texts, of_texts)}
+    assert {n: (part.sd**2, part.sd_of_mean**2) for n, part in alone.items()} == {
+        name: pytest.approx(variances) for name, variances in expected.items()
+    }
+
+
+def test_three_seeds_by_four_runs_against_an_analysis_of_variance() -> None:
+    """Mean squares of seeds, runs and residual (statsmodels), and of k-means within the cells."""
+    rng = np.random.default_rng(8)
+    values_SRK = simulated(rng, 3, 4, 2)[0]
+    run_SR = values_SRK.mean(2)
+    frame = pd.DataFrame([(s, r, run_SR[s, r]) for s in range(3) for r in range(4)], columns=list("sry"))
+    seeds, runs, residual = anova_lm(ols("y ~ C(s) + C(r)", frame).fit())["mean_sq"]
+    kmeans = np.mean([values_SRK[s, r].var(ddof=1) for s in range(3) for r in range(4)])
+    within = (3 * runs + 3 * 2 * residual) / 9  # over runs within a seed: (3 + 6) degrees of freedom
+    found = components(scores(values_SRK), None)
+    training, sampling = (seeds - residual) / 4, within - kmeans / 2
+    assert found["training seed"].sd == pytest.approx(math.sqrt(max(training, 0)))
+    assert found["training seed"].sd_of_mean == pytest.approx(math.sqrt(max(training, 0) / 3))
+    assert found["sampling"].sd == pytest.approx(math.sqrt(sampling))
+    assert found["sampling"].sd_of_mean == pytest.approx(math.sqrt((runs / 3 - kmeans / 6) / 4))
+    assert found["k-means"].sd == pytest.approx(math.sqrt(kmeans))
+    assert training > 0
+
+
 def test_what_cannot_be_told_apart_is_absent() -> None:
     rng = np.random.default_rng(5)
     texts_SI = rng.normal(0, 1, (3, 20))
@@ -177,3 +217,21 @@ def test_repeats_that_are_no_table(second: tuple[tuple[float, ...], ...], told: 
     first, other = scores(np.array([[[0.1, 0.2], [0.3, 0.4]]] * 2))
     with pytest.raises(MetricError, match=told):
         summarise([first, replace(other, repeats=second)])
+
+
+def test_repeats_of_unlike_rows_are_no_table_though_all_seeds_have_the_same() -> None:
+    ragged = ((0.1, 0.2), (0.3,))
+    given = [replace(score, repeats=ragged) for score in scores(np.zeros((3, 2, 2)))]
+    with pytest.raises(MetricError, match="unlike one another"):
+        components(given, None)
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.0, math.inf])
+def test_a_repeated_perplexity_is_above_0_and_finite(lowest: float) -> None:
+    values_SRK = np.full((2, 3, 1), 20.0) + np.arange(3)[:, None]
+    assert components(scores(values_SRK, unit="perplexity"), None)
+    values_SRK[1, 2, 0] = lowest
+    with pytest.raises(MetricError, match="not above 0"):
+        components(scores(values_SRK, unit="perplexity"), None)
+    values_SRK[1, 2, 0] = 0.5
+    assert components(scores(values_SRK, unit="perplexity"), None)
