@@ -11,7 +11,7 @@ from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.stats.compare import rows_of
 from emobench.leaderboard.stats.contrasts import Contrast, contrasts, family_of
-from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.series import Series, mean
 
 SeriesByMetric: TypeAlias = Mapping[str, Mapping[str, Series]]
 """Metric -> id of an entry -> its Series; without the entries that lack the metric."""
@@ -69,5 +69,8 @@ class PairContrasts:
 
 
 def _goodness(summary: MetricSummary) -> float:
-    mean = math.log(summary.mean) if summary.unit == "perplexity" else summary.mean
-    return mean if summary.higher_is_better else -mean
+    """Return what a contrast is of: the mean over seeds, of perplexities the logarithm of their geometric mean."""
+    log = summary.unit == "perplexity"
+    centre = mean(summary.values or (summary.mean,), log=log)
+    scaled = math.log(centre) if log else centre
+    return scaled if summary.higher_is_better else -scaled

@@ -123,6 +123,48 @@ def test_lower_is_better_and_a_near_rival_takes_the_mark_away(make_row: MakeEntr
     assert best(rows[:1], "lm/kl") is None
 
 
+def test_the_best_mean_of_perplexities_is_the_lowest_geometric_one(make_row: MakeEntry) -> None:
+    noise = np.array([0.999, 1.0, 1.002])
+    scores = {
+        "a": {"x/ppl": list(10 * noise[::-1]), "y/ppl": list(1000 * noise[::-1])},  # geometric mean 100, arithmetic 505
+        "b": {"x/ppl": list(200 * noise), "y/ppl": list(200 * noise * noise)},
+    }
+    rows = named(make_row, scores, primary="mean/ppl")
+    assert best(rows, "mean/ppl") == "a"
+    assert best(rows, "x/ppl") == "a"
+    assert best(rows, "y/ppl") == "b"
+    # Of seeds that differ much, each with the mean 10 over tasks: the mean over seeds is geometric, too.
+    wild = {
+        "c": {"x/ppl": [1.0, 100.0, 10.01], "y/ppl": [100.0, 1.001, 10.0]},
+        "d": {"x/ppl": list(11 * noise), "y/ppl": list(11 * noise[::-1])},
+    }
+    rows = named(make_row, wild, primary="mean/ppl")
+    assert best(rows, "mean/ppl") == "c"
+
+
+def test_a_row_without_a_metric_is_not_beaten_and_a_reason_is_given(make_row: MakeEntry) -> None:
+    noise = np.array([0.0, 0.002, 0.001])
+    both = {
+        "high": {"x/accuracy": list(0.9 + noise), "y/accuracy": list(0.9 + noise)},
+        "mid": {"x/accuracy": list(0.5 + 2 * noise), "y/accuracy": list(0.6 + 2 * noise)},
+    }
+    lacking = {"missing": {"y/accuracy": "the disk was full"}}
+    rows = named(make_row, both) + named(make_row, {"low": {"x/accuracy": list(0.3 - noise)}}, **lacking)
+    high, mid, low = rows
+    assert pairs(rows[:2]).best(rows[:2], "y/accuracy") == (high.id, None)
+    assert pairs(rows).best(rows, "y/accuracy") == (None, None)
+    assert pairs(rows).best([low, high, mid], "y/accuracy") == (None, None)
+    assert pairs(rows[:2])(high, mid, "z/accuracy") is None
+    assert pairs(rows)(high, low, "y/accuracy") is None
+    assert pairs(rows)(high, low, "y/accuracy") is None
+    assert pairs(rows).best(rows, "x/accuracy") == (high.id, None)
+    rows += named(make_row, {"two": {"x/accuracy": [0.1, 0.2]}}, **lacking)
+    top, why = pairs(rows).best(rows, "x/accuracy")
+    assert (top, (why or "")[:14]) == (None, "2 common seeds")
+    near = [low, *named(make_row, {"near": {"x/accuracy": [0.301, 0.299, 0.302]}}, **lacking)]
+    assert pairs(near).best(near, "x/accuracy") == (None, None)  # tied, and so nothing is undetermined
+
+
 @pytest.mark.parametrize("change", [{"flags": ["small_n"]}, {"higher_is_better": None}])
 def test_what_decides_nothing_marks_nothing(make_row: MakeEntry, change: dict[str, Any]) -> None:
     scores = {"good": {"a/accuracy": [0.9, 0.91, 0.93]}, "bad": {"a/accuracy": [0.1, 0.12, 0.11]}}
