@@ -298,3 +298,17 @@ def test_equal_models_of_which_one_lacks_examples_are_equal(entries: Any) -> Non
     (first, second), examples_of = entries([[whole], [lacking]], kind="imported", source={"cite": "a file"})
     (contrast,) = compare_models(second, [first], examples_of, {}).contrasts
     assert (contrast.verdict, contrast.effect, contrast.common_examples) == ("tied", 0.0, 98)
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_one_run_of_other_units_leaves_no_verdict(place: int) -> None:
+    """The same examples, which one of six runs has in documents of two and not of three."""
+    rng = np.random.default_rng(2)
+    others = {str(i): f"document {i // 2}" for i in range(60)}
+    item_I = rng.normal(2, 0.3, 60)
+    made = [
+        score(item_I + rng.normal(0, 0.1, 60), np.ones(60), units=others if run == place else UNITS) for run in range(6)
+    ]
+    sides = [series(of, [0, 1, 2]) for of in (made[:3], made[3:])]
+    found = compare_rows(sides[:1], sides[1:])
+    assert found == "the per-example results of both sides are not available for the same examples"

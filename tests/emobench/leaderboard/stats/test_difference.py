@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from emobench.leaderboard.stats import random_effects
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
@@ -260,3 +261,82 @@ def test_seeds_of_unlike_examples_need_their_files() -> None:
     assert isinstance(compare_rows([a], [b]), Difference)
     for pair in ((absent_a, absent_b), (a, absent_b)):
         assert "not available for the same examples" in str(compare_rows(*([row] for row in pair)))
+
+
+def test_seeds_are_those_that_every_task_has() -> None:
+    rng = np.random.default_rng(7)
+    values = {task: rng.normal(0.7, 0.05, (2, 5)) for task in "xyz"}
+    kept = {"x": [0, 1, 2, 3, 4], "y": [4, 2, 1, 0], "z": [0, 1, 3, 4]}
+    sides = [
+        [series(scores(of[side][kept[task]][:, None], examples=False), kept[task]) for task, of in values.items()]
+        for side in (0, 1)
+    ]
+    common = [0, 1, 4]
+    for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        found = compare_rows(*([side[place] for place in order] for side in sides))
+        assert isinstance(found, Difference)
+        left, right = (np.mean([of[side][common] for of in values.values()], axis=0) for side in (0, 1))
+        assert (found.seeds, found.p) == (3, pytest.approx(stats.ttest_rel(left, right).pvalue))
+
+
+def test_scores_as_they_are_unless_all_are_perplexities() -> None:
+    """Means over tasks, given without their units' names."""
+    rng = np.random.default_rng(8)
+    values = rng.uniform(5, 9, (2, 2, 3))  # side, task, seed
+
+    def found(*logs: bool) -> Difference:
+        sides = [
+            [
+                Series(values=dict(enumerate(of)), examples=None, higher_is_better=True, log_scale=log)
+                for of, log in zip(side, logs, strict=True)
+            ]
+            for side in values
+        ]
+        made = compare_rows(*sides)
+        assert isinstance(made, Difference)
+        return made
+
+    for logs, scaled in (((True, True), np.log(values)), ((True, False), values), ((False, True), values)):
+        made = found(*logs)
+        left, right = scaled.mean(1)
+        assert made.log_scale == all(logs)
+        assert made.effect == pytest.approx((left - right).mean())
+        assert made.p == pytest.approx(stats.ttest_rel(left, right).pvalue)
+
+
+def test_one_side_of_examples_needs_them_of_both() -> None:
+    """A score of 20 texts beside one that no sample was drawn for: in either place, of either task."""
+    rng = np.random.default_rng(9)
+    values = rng.normal(0.7, 0.05, (2, 3))
+    plain = [series(scores(of[:, None], examples=False)) for of in values]
+    of_texts = [dataclasses.replace(row, of_examples=True) for row in plain]
+    told = "not available for the same examples"
+    assert difference(plain[0], plain[1]) is not None
+    assert told in compared([of_texts[0]], [plain[1]])
+    assert told in compared([plain[0]], [of_texts[1]])
+    assert told in compared([plain[0], of_texts[0]], [plain[1], plain[1]])
+
+
+@pytest.mark.parametrize("seeds", [[0, 1, 2], [5, 6, 7]])
+def test_items_that_are_all_alike_give_no_verdict_unless_unseen_ones_cannot_undo_it(seeds: list[int]) -> None:
+    """All of 60 items differ by .2; up to 4.9 % unseen ones that differ by 1 the other way could undo .051."""
+    rng = np.random.default_rng(10)
+    rows = []
+    for level in (0.4, 0.2):
+        rest_SI = rng.normal(0, 0.01, (3, 60))
+        rows.append(plain_series(level + rng.normal(0, 0.004, (3, 1)) + rest_SI - rest_SI.mean(0)))
+    a, b = rows[0], dataclasses.replace(
+        rows[1],
+        values=dict(zip(seeds, rows[1].values.values(), strict=True)),
+        examples=dict(zip(seeds, (rows[1].examples or {}).values(), strict=True)),
+    )  # fmt: skip
+    for reach, verdict in (
+        ((np.inf, np.inf), False),
+        ((1.0, np.inf), True),
+        ((np.inf, 0.0), True),
+        ((9.0, 9.0), False),
+    ):
+        sides = [dataclasses.replace(row, reach=most) for row, most in zip((a, b), reach, strict=True)]
+        found = compare_rows(sides[:1], sides[1:])
+        assert isinstance(found, Difference) == verdict
+        assert verdict or found == random_effects.ALIKE

@@ -84,6 +84,26 @@ def test_a_verdict_of_a_board(seed: int, paired: bool) -> None:
     assert expected.critical() > plain.critical()
 
 
+@pytest.mark.parametrize("place", range(6))
+def test_the_seed_with_the_fewest_equal_items_counts(place: int) -> None:
+    """One of six runs has its weight on few items, as of texts that a model ended early."""
+    rng = np.random.default_rng(5)
+    values_RI = rng.normal(0, 1, ITEMS) + rng.normal(0, 0.5, (6, ITEMS))
+    heavy_I = np.where(np.arange(ITEMS) < 4, 30.0, 1.0)
+    weights = [heavy_I if run == place else np.ones(ITEMS) for run in range(6)]
+    made = [score(*pair) for pair in zip(values_RI, weights, strict=True)]
+    sides = [Series.of(summarise(of), [0, 1, 2], [one.examples or {} for one in of]) for of in (made[:3], made[3:])]
+    found = compare_rows(sides[:1], sides[1:])
+    assert isinstance(found, Difference)
+    pseudo_RI = [pseudo(*pair) for pair in zip(values_RI, weights, strict=True)]
+    delta_SI = np.stack(pseudo_RI[:3]) - np.stack(pseudo_RI[3:])
+    expected = crossed(delta_SI, effective=[freedom(heavy_I) + 1])
+    assert expected is not None
+    assert expected.parts[1][1] < 10
+    assert found.detectable == pytest.approx(expected.detectable)
+    assert found.p == pytest.approx(expected.p_value(float(delta_SI.mean())), rel=1e-6)
+
+
 def test_a_mean_over_tasks_has_those_of_each() -> None:
     rng = np.random.default_rng(4)
     tasks = [rng.normal(0, 1, items) + rng.normal(0, 1, (3, items)) for items in (20, 30)]

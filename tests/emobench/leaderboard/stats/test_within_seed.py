@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from statsmodels.stats import contingency_tables
 
 from emobench.leaderboard.stats.paired_tests import bootstrap, mcnemar, permutation
@@ -155,3 +155,57 @@ def test_items_of_unlike_weights_are_worth_fewer() -> None:
     assert alike is not None
     assert alike.ci95 is not None
     assert np.ptp(found.ci95) > 2 * np.ptp(alike.ci95)
+
+
+def test_perplexities_are_not_tested_if_one_text_has_another_number_of_tokens() -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(4, 0.5, 60), rng.normal(4, 0.5, 60)
+    weights = np.full(60, 20.0), np.where(np.arange(60) == 3, 21.0, 20.0)
+    assert within_seed(series(a, weights[0], log_scale=True), series(b, weights[1], log_scale=True), 0) is None
+    assert within_seed(series(a, weights[0]), series(b, weights[1]), 0) is not None
+
+
+def test_a_perplexity_is_not_compared_with_another_score() -> None:
+    rng = np.random.default_rng(9)
+    a, b = rng.normal(4, 0.5, 60), rng.normal(4, 0.5, 60)
+    assert within_seed(series(a, log_scale=True), series(b), 0) is None
+    assert within_seed(series(a), series(b, log_scale=True), 0) is None
+
+
+def test_partial_answers_of_one_side_are_tested_by_permutation() -> None:
+    right = np.array([1.0, 0.0] * 20)
+    partial = np.where(np.arange(40) == 7, 0.5, right[::-1])
+    for sides in ((right, partial), (partial, right)):
+        found = within_seed(series(sides[0]), series(sides[1]), 0)
+        assert found is not None
+        assert found.test == permutation.NAME
+
+
+def test_the_interval_beside_a_mid_p_is_of_mid_p() -> None:
+    """Five answers to none: mid-p is .031, and the exact p .0625."""
+    left = np.array([1.0] * 5 + [0.0] * 7)
+    found = within_seed(series(left), series(np.zeros(12)), 0)
+    assert found is not None
+    assert found.ci95 is not None
+    assert found.p == pytest.approx(1 / 32)
+    assert found.ci95[0] > 0
+
+
+@pytest.mark.parametrize("heavy", [0, 1])
+def test_what_is_detectable_has_the_freedom_of_the_side_with_fewer_equal_items(heavy: int) -> None:
+    rng = np.random.default_rng(10)
+    values = rng.normal(0, 1, (2, 40))
+    weights = [np.where(np.arange(40) == 7, 20.0, 1.0) if side == heavy else np.ones(40) for side in (0, 1)]
+    found = within_seed(*(series(v, w) for v, w in zip(values, weights, strict=True)), 0)
+    assert found is not None
+    without = []
+    for place in range(40):
+        kept = np.arange(40) != place
+        left, right = (np.average(v[kept], weights=w[kept]) for v, w in zip(values, weights, strict=True))
+        without.append(left - right)
+    variance = 39 / 40 * float(np.square(np.array(without) - np.mean(without)).sum())
+    freedom = weights[heavy].sum() ** 2 / np.square(weights[heavy]).sum() - 1
+    critical = stats.t.ppf(0.975, freedom)
+    needed = optimize.brentq(lambda centre: stats.nct.sf(critical, freedom, centre) - 0.8, 0, 20)
+    expected = needed * np.sqrt(variance * freedom / stats.chi2.ppf(0.5, freedom))
+    assert found.detectable == pytest.approx(expected, rel=1e-6)
