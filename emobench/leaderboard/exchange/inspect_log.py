@@ -31,6 +31,11 @@ LIMITS = (
     *("time_limit", "working_limit", "cost_limit"),
 )
 """Settings of an evaluation that decide its numbers. The reducers of epochs are part of the metrics' names."""
+WITHOUT_EFFECT = {
+    *("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout", "batch"),
+    *("cache", "cache_prompt", "logprobs", "top_logprobs", "extra_headers"),
+}
+"""Settings of a generation that change no answer. All others are taken to decide the numbers."""
 
 
 def is_inspect_log(data: Mapping[str, Any]) -> bool:
@@ -248,7 +253,13 @@ def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
         "version": spec.get("task_version"),
         "arguments": json.dumps(spec.get("task_args") or {}, sort_keys=True),
         "solvers": json.dumps(steps, sort_keys=True),
-        "generation": json.dumps(mapping(data.get("plan")).get("config") or {}, sort_keys=True),
+        "generation": json.dumps(_generation(data, spec), sort_keys=True),
         **scorers,
         **{name: str(config[name]) for name in LIMITS if config.get(name) is not None},
     }
+
+
+def _generation(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how answers were generated: the settings of the model, and before them those of the task."""
+    found = {**mapping(spec.get("model_generate_config")), **mapping(mapping(data.get("plan")).get("config"))}
+    return {name: value for name, value in found.items() if name not in WITHOUT_EFFECT}

@@ -99,7 +99,7 @@ def compare_files(
         return [{metric: recorded.sampled for metric, recorded in of[entry.id].examples.items()}]
 
     first = next(entry for text, entry in entries.items() if read[text] is base)
-    problems = [f"{one.path} has none; {ADVICE[one.format]}." for one in read.values() if not one.examples]
+    problems = [f"{one.path} has none; {ADVICE[one.format]}." for one in read.values() if not any(one.prompts.values())]
     found = compare_models(first, rows, examples_of, why)
     explained = tuple(_explained(c, of[c.candidate], base, why[c.candidate]) for c in found.contrasts)
     notes = [f"{name}: {note}." for name, one in zip(names, read.values(), strict=True) for note in one.notes]

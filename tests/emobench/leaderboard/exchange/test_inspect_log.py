@@ -239,6 +239,25 @@ def test_a_log_without_samples_is_advised_in_inspects_words(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("task", "model", "alike"),
+    [
+        ({"temperature": 1.0}, {}, False),
+        ({}, {"temperature": 1.0}, False),
+        ({"temperature": 0.5}, {"temperature": 1.0}, True),
+        ({"temperature": 0.5, "max_connections": 20, "max_retries": 3, "extra_headers": {"key": "x"}}, {}, True),
+    ],
+)
+def test_settings_of_a_generation_that_change_answers_are_refused(
+    task: dict[str, Any], model: dict[str, Any], alike: bool, tmp_path: Path
+) -> None:
+    evaluation = {"task": "arc", "model": "org/x", "config": {"epochs": 1}, "model_generate_config": model}
+    other = log(tmp_path / "y.json", "y", drawn(1, 1), content={"plan": {"config": {"temperature": 0.5}}})
+    given = log(tmp_path / "x.json", "x", drawn(0, 1), content={"plan": {"config": task}, "eval": evaluation})
+    found = compare_files([given, other], anyway=True)[0].contrasts
+    assert [one.verdict is not None for one in found] == [alike]
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         *VALUES.items(),

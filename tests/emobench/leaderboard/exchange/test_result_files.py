@@ -284,6 +284,14 @@ def test_files_without_samples_have_no_verdict_and_say_so(pair: list[str]) -> No
     }
 
 
+def test_samples_that_give_no_mean_are_not_called_missing(pair: list[str]) -> None:
+    rewritten(pair[0], results={task: {"acc,none": 0.123} for task in "ab"})
+    found, problems = compare_files(pair)
+    assert problems == []
+    assert {one.verdict for one in found.contrasts} == {"undetermined"}
+    assert all("mean" in (one.why or "") for one in found.contrasts)
+
+
 def test_the_heading_has_the_number_of_examples_or_their_range(
     pair: list[str], command: Callable[..., Any], tmp_path: Path
 ) -> None:
