@@ -16,6 +16,7 @@ from emobench.leaderboard.stats import random_effects
 from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.random_effects import Array, Uncertainty
 from emobench.leaderboard.stats.series import Series, effective
+from emobench.leaderboard.stats.shared_items import TaskItems, joined_tasks
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS, MIN_SEEDS
 from emobench.tasks.scores import Examples
 
@@ -176,9 +177,9 @@ def _items(
 ) -> tuple[list[tuple[Array, Array]], list[float]]:
     """Return both sides' (S, I) linearised values for each task, and how many items of equal weight they are worth.
 
-    Nothing where a task lacks them for the same items.
+    Tasks that share items are one. Nothing where a task lacks them for the same items.
     """
-    found, units = [], []
+    found = []
     for row_a, row_b in zip(a, b, strict=True):
         left, right = _examples(row_a, seeds_a), _examples(row_b, seeds_b)
         same = left and right and all(e.keys() == left[0].keys() for e in (*left, *right))
@@ -186,9 +187,10 @@ def _items(
             return [], []
         if len(left[0]) < MIN_ITEMS:
             raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")
-        found.append((row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)))
-        units.append(min(effective(e) for e in (*left, *right)))
-    return found, units
+        values = row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)
+        found.append(TaskItems(tuple(sorted(left[0])), values, min(effective(e) for e in (*left, *right))))
+    joined = joined_tasks(found)
+    return [one.values for one in joined], [one.effective for one in joined]
 
 
 def _examples(row: Series, seeds: Sequence[int | None]) -> list[Examples]:
