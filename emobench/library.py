@@ -22,8 +22,9 @@ from transformers import AutoTokenizer
 
 from emobench.errors import ConfigError, PluginError
 from emobench.models.catalog import find_model
-from emobench.models.head import Head, probe_head, refuse_auxiliary_loss, require_unchanged, token_count
+from emobench.models.head import Head, probe_head, require_unchanged, token_count
 from emobench.models.load import load_model
+from emobench.models.own_loss import refuse_auxiliary_loss, require_next_token_loss
 from emobench.models.quiet import silent_libraries
 from emobench.objectives import (
     IGNORED,
@@ -103,7 +104,7 @@ class ObjectiveLoss:
         """What the objective logs, such as `mle` and `demd`: means over the target tokens of the last call."""
         return {name: float(value) / max(self._count, 1) for name, value in self._sums.items()}
 
-    def __call__(self, logits: Tensor, labels: Tensor, *, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    def __call__(self, logits: Tensor, labels: Tensor, *, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """Return the loss of whole logits, (B, T, V) or (N, V), a scalar with gradients.
 
         `num_items_in_batch` takes the place of the number of target tokens, for gradient accumulation. Rows of padding
@@ -134,7 +135,7 @@ class ObjectiveLoss:
         labels: Tensor,
         *,
         bias: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Tensor | float | None = None,
     ) -> Tensor:
         """Return the loss of hidden states, (B, T, D) or (N, D), before a head, (V, D) and (V,): a scalar.
 
@@ -273,7 +274,9 @@ def _bare(model: Any) -> Any:
 def _measured_head(bare: Any, tokenizer: Any) -> Head:
     """Return a model's head. Its tokens are those of the tokenizer, or of the one in the model's folder."""
     refuse_auxiliary_loss(bare)
-    return probe_head(bare, _own_tokenizer(bare) if tokenizer is None else tokenizer)
+    head = probe_head(bare, _own_tokenizer(bare) if tokenizer is None else tokenizer)
+    require_next_token_loss(bare)
+    return head
 
 
 def _own_tokenizer(bare: Any) -> Any:

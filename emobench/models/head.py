@@ -28,6 +28,9 @@ PROBE_RAW_MAX = 50.0
 # Largest |predicted - measured| / max |measured|, by the precision of the logits.
 TOLERANCES = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
+# Largest difference of hidden states that a later token may make, relative to their norm: rounding.
+FUTURE_TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
 
 @dataclass(frozen=True)
 class LogitMap:
@@ -71,7 +74,7 @@ def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:
 
 def base_model(model: nn.Module) -> Any:
     """Return the model without its head, whose first output is hidden_BTD. Of a PEFT model it has the adapters."""
-    bare = _bare(model)
+    bare = unwrapped(model)
     if bare.base_model is not bare:
         return bare.base_model
     # The prefix in the class of Llama 4 names a part that only its multimodal model has.
@@ -85,7 +88,7 @@ def token_count(tokenizer: Any) -> int:
 
 
 def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
-    """Find the LM head and the map to logits by running the model once on eight random ids.
+    """Find the LM head and the map to logits by running the model on two sequences of eight random ids.
 
     If `tokenizer` is given, rows of the head without a token count as padding. The head's input is replaced by a random
     one with raw outputs of up to +-50, so that a cap has an effect. The weights must be loaded and not sharded. Modes,
@@ -93,9 +96,9 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
 
     Raises ModelError unless the head is a plain nn.Linear, called once, with `base_model(...)[0]` as its input (times a
     number, if it has no bias), and the logits are its output times a scale, with at most a cap that the configuration
-    declares (relative error below 2e-4 in float32).
+    declares (relative error below 2e-4 in float32); and if tokens see those after them.
     """
-    bare = _bare(model)
+    bare = unwrapped(model)
     linear = find_linear(bare)
     _require_weight(bare, linear)
     rows = linear.out_features
@@ -111,7 +114,7 @@ def require_unchanged(model: nn.Module, head: Head) -> None:
 
     A copy of the head that peft trains (`modules_to_save`) is the same head.
     """
-    bare = _bare(model)
+    bare = unwrapped(model)
     found = bare.get_output_embeddings()
     parts = list(found.modules())
     if any(type(part).__module__.startswith("peft.tuners") for part in parts):
@@ -132,24 +135,8 @@ def require_unchanged(model: nn.Module, head: Head) -> None:
         )
 
 
-def refuse_auxiliary_loss(model: nn.Module, asked: Any = None) -> None:
-    """Raise ModelError if a model's own loss has a part for its experts, which an objective would drop.
-
-    `asked` is the argument `output_router_logits` of the forward; if it is None, the configuration decides.
-    """
-    bare = _bare(model)
-    if asked is None:
-        asked = any(getattr(config, "output_router_logits", False) for config in (bare.config, _config(bare)))
-    if asked:
-        raise ModelError(
-            f"`output_router_logits` adds an auxiliary loss for the experts of {type(bare).__name__} to its own loss, "
-            "and an objective would drop it. Train without it: set `output_router_logits` to false in config.json or "
-            "`model.config`, and do not pass it to the model. TRL's trainers set it themselves, unless they have "
-            "`router_aux_loss_coef=0.0`, as in SFTConfig(router_aux_loss_coef=0.0)."
-        )
-
-
-def _bare(model: nn.Module) -> Any:
+def unwrapped(model: nn.Module) -> Any:
+    """Return a model without its wrapper of peft."""
     get_base = getattr(model, "get_base_model", None)
     return get_base() if callable(get_base) else model
 
@@ -169,6 +156,9 @@ def find_linear(model: Any) -> nn.Linear:
         raise _refusal(model, "it is an encoder-decoder model.")
     get_head = getattr(model, "get_output_embeddings", None)
     head: Any = get_head() if callable(get_head) else None
+    copies = getattr(head, "modules_to_save", None)  # of peft, which trains one of them
+    if copies:
+        head = copies[head.active_adapter]
     if head is None:
         raise _refusal(model, "it has no output embeddings.")
     # Exactly Linear: the forward of an adapter or a quantised layer does not multiply by its `.weight`.
@@ -201,9 +191,10 @@ def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:
         return (inputs[-1][1], *args[1:])
 
     rows = model.get_input_embeddings().weight.shape[0]
-    ids_BT = torch.randint(rows, (1, 8), generator=generator).to(device)
+    ids_BT = torch.randint(rows, (1, 8), generator=generator).repeat(2, 1).to(device)
+    ids_BT[1, -1] = (ids_BT[1, -1] + 1) % rows
     devices = [device] if device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices), _eval_mode(model):
+    with torch.no_grad(), torch.random.fork_rng(devices), eval_mode(model):
         base_BTD = final_hidden(model, input_ids=ids_BT)
         first = linear.register_forward_pre_hook(lambda _module, args: given.append(args[0]), prepend=True)
         last = linear.register_forward_pre_hook(enlarge)
@@ -212,6 +203,7 @@ def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:
         finally:
             first.remove()
             last.remove()
+    _require_causal(model, base_BTD)
     if len(inputs) != 1:
         raise _refusal(model, f"one forward pass called it {len(inputs)} times, not once.")
     ((hidden_BTD, probe_BTD),) = inputs
@@ -222,6 +214,17 @@ def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:
             model, "what the model feeds it is not finite.", "Its training diverged, or it needs --dtype float32."
         )
     return _input_factor(model, linear, base_BTD, hidden_BTD), probe_BTD, logits_BTV
+
+
+def _require_causal(model: Any, base_BTD: Tensor) -> None:
+    """Raise ModelError if the hidden states of two sequences that differ in their last token differ before it."""
+    before_BTD = base_BTD[:, :-1].double()
+    difference = (before_BTD[0] - before_BTD[1]).norm() / before_BTD.norm()
+    if difference > FUTURE_TOLERANCES.get(base_BTD.dtype, 1e-5):
+        raise ModelError(
+            f"{type(model).__name__} sees the tokens after each one, and would be asked for what it sees; expected a "
+            "causal LM, such as gpt2."
+        )
 
 
 def _input_factor(model: Any, linear: nn.Linear, base_BTD: Tensor, hidden_BTD: Tensor) -> float:
@@ -304,7 +307,7 @@ def _map_fields(model: Any) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put every module in eval mode, then restore the mode of each one."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

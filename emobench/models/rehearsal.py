@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from emobench.errors import ModelError, first_line
-from emobench.models.head import base_model, find_linear, refuse_auxiliary_loss
+from emobench.models.head import base_model, find_linear
+from emobench.models.own_loss import refuse_auxiliary_loss
 
 LENGTH = 4
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from emobench.data.packing import WEIGHTS
-from emobench.models.head import Head, final_hidden, refuse_auxiliary_loss, require_unchanged
+from emobench.models.head import Head, final_hidden, require_unchanged
+from emobench.models.own_loss import refuse_auxiliary_loss
 from emobench.objectives import (
     IGNORED,
     LossResult,

@@ -28,6 +28,7 @@ from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, StorageError
 from emobench.models.head import Head, probe_head
+from emobench.models.own_loss import require_next_token_loss
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.objectives.engine.linear import rows_for
 from emobench.seals import SEAL, find_damage, write_seal
@@ -266,7 +267,11 @@ def _refuse_unusable(job: Training) -> None:
 
 
 def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
-    """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint."""
+    """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint.
+
+    Raises ModelError for a model whose own loss has a part that the objective would drop.
+    """
+    require_next_token_loss(job.model)
     steps = total_steps(job.recipe, len(job.train))
     job.objective.setup(
         TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
