@@ -21,7 +21,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import ModelOutput
 
 from emobench.errors import ConfigError, ModelError
-from emobench.models.head import Head, base_model, refuse_auxiliary_loss
+from emobench.models.head import Head, base_model, unwrapped
+from emobench.models.own_loss import refuse_auxiliary_loss
 from emobench.objectives import GREEDY, IGNORED, Objective
 from emobench.objectives.combination.schedules import Constant
 from emobench.training.attach import LOSS
@@ -59,7 +60,7 @@ class LossFunction:
         self._loss = loss
         self._model = model
 
-    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """Return the loss of a model's outputs. Raises ConfigError without labels."""
         if labels is None:
             raise ConfigError(
@@ -67,7 +68,14 @@ class LossFunction:
                 "DataCollatorForLanguageModeling(tokenizer, mlm=False)."
             )
         refuse_auxiliary_loss(self._model, outputs.get("aux_loss") is not None)
-        return self._loss(outputs["logits"], labels, num_items_in_batch=num_items_in_batch)
+        logits_BTV = outputs["logits"]
+        added = logits_BTV.shape[1] - labels.shape[1]
+        if added > 0:
+            raise ConfigError(
+                f"The logits have {added} positions more than the labels, as with the virtual tokens of prompt tuning; "
+                "use emobench.attach(model, ...), which leaves them out."
+            )
+        return self._loss(logits_BTV, labels, num_items_in_batch=num_items_in_batch)
 
 
 def count_targets_of(model: nn.Module) -> None:
@@ -79,15 +87,21 @@ def _count_targets(trainer: Any, batch_samples: list[Any], device: torch.device)
     """Count the target tokens of a step, in place of `Trainer._get_num_items_in_batch`.
 
     No position predicts a row's first label. The Trainer counts it for classes without a loss type that it knows, such
-    as GPT-2's, and their loss would be too small by a factor of (T - 1) / T.
+    as GPT-2's, and their loss would be too small by a factor of (T - 1) / T. Classes whose forward takes no further
+    arguments get no number from the Trainer, which would average the means of micro-batches.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    bare = model.get_base_model() if hasattr(model, "peft_config") else model
+    bare = unwrapped(model)
+    function = trainer.compute_loss_func
+    given = bare in _GIVEN or isinstance(function, LossFunction)
+    if bare in _ATTACHED or (given and function is not None):
+        _refuse_other_terms(trainer.args)
     if bare in _ATTACHED:
-        _refuse_other_terms(trainer.args, _ATTACHED[bare])
-    if bare in _GIVEN or isinstance(trainer.compute_loss_func, LossFunction):
+        trainer.model_accepts_loss_kwargs = True
+    if given:
         trainer._loss_shifts_labels = False
-        batch_samples = [_with_targets_alone(batch) for batch in batch_samples]
+        if not _has_virtual_tokens(model):
+            batch_samples = [_without_first_labels(batch) for batch in batch_samples]
     return _COUNT(trainer, batch_samples, device)
 
 
@@ -95,24 +109,35 @@ _COUNT = Trainer._get_num_items_in_batch
 Trainer._get_num_items_in_batch = _count_targets  # type: ignore[method-assign]
 
 
-def _with_targets_alone(batch: Any) -> Any:
+def _has_virtual_tokens(model: Any) -> bool:
+    """Return whether peft puts tokens before a row, as in prompt tuning: they predict its first label."""
+    config = getattr(model, "active_peft_config", None)
+    return config is not None and config.is_prompt_learning and config.peft_type != "PREFIX_TUNING"
+
+
+def _without_first_labels(batch: Any) -> Any:
     if "shift_labels" in batch:
         raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench's losses.")
     return {**batch, "labels": batch["labels"][..., 1:]} if "labels" in batch else batch
 
 
-def _refuse_other_terms(args: Any, chosen: Objective) -> None:
-    """Raise ConfigError for a trainer that would change the attached loss."""
+def _refuse_other_terms(args: Any) -> None:
+    """Raise ConfigError for a trainer that would change the loss of an objective."""
     if args.label_smoothing_factor:
         raise ConfigError(
-            f"`label_smoothing_factor` is {args.label_smoothing_factor}, with which the trainer computes its own loss "
-            f"and not {chosen}; set it to 0, or attach `label-smoothing`."
+            f"`label_smoothing_factor` is {args.label_smoothing_factor}, which is no part of the objective's loss; set "
+            "it to 0, or train with the objective `label-smoothing`."
         )
     kind = getattr(args, "loss_type", NLL)
     if kind != NLL:
         raise ConfigError(
-            f"`loss_type` is '{kind}', with which SFTTrainer would change the loss of {chosen}; set it to '{NLL}', and "
+            f"`loss_type` is '{kind}', with which SFTTrainer would change the objective's loss; set it to '{NLL}', and "
             "attach the objective that you want."
+        )
+    if args.n_gpu > 1:
+        raise ConfigError(
+            f"The trainer would copy the model to {args.n_gpu} GPUs in one process (DataParallel), which divides the "
+            "loss otherwise. Start it with `torchrun --nproc-per-node`, or set CUDA_VISIBLE_DEVICES=0."
         )
 
 
@@ -134,6 +159,7 @@ class Attached(TrainerCallback):
         self._patched = "forward" in vars(model)
         self._inside = False
         self._begun = False
+        self._uncompiled = torch.compiler.disable(self._trained)  # the chunks depend on the values of the labels
         self._attached = attach_objective(model, chosen, head)
         self._attached.window = deque(maxlen=KEPT)
         model.forward = types.MethodType(self._forward_of(type(model)), model)
@@ -172,10 +198,15 @@ class Attached(TrainerCallback):
         @functools.wraps(cls.forward)
         def forward(model: Any, *args: Any, fused_lm_head: bool = False, **named: Any) -> Any:
             given = dict(zip(names, args, strict=False)) | named
-            if given.get("labels") is None or not (model.training and torch.is_grad_enabled()):
-                fused = {"fused_lm_head": True} if fused_lm_head else {}
-                return self._previous(*args, **named, **fused)
-            return self._trained(model, given, per_token=fused_lm_head)
+            if given.get("labels") is not None and model.training and torch.is_grad_enabled():
+                return self._uncompiled(model, given, per_token=fused_lm_head)
+            # A copy of the model must not run the forward of this one.
+            previous = self._previous if model is self._model else types.MethodType(cls.forward, model)
+            fused = {"fused_lm_head": True} if fused_lm_head else {}
+            outputs = previous(*args, **named, **fused)
+            if given.get("labels") is not None and torch.is_grad_enabled():
+                _refuse_backward(outputs[0], self.objective)
+            return outputs
 
         return forward
 
@@ -187,7 +218,12 @@ class Attached(TrainerCallback):
                 f"{self.objective} has a schedule; add what emobench.attach returned to the trainer's callbacks, or "
                 "call its begin_step(step, total_steps) before each step."
             )
+        ignored = given.pop("ignore_index", IGNORED)
+        if ignored != IGNORED:
+            raise ModelError(f"`ignore_index` is {ignored}; give labels of {IGNORED} to tokens that are no targets.")
         count = given.pop("num_items_in_batch", None)
+        if count is not None:
+            count = divisor(count, 0)
         batch = {k: v for k, v in given.items() if v is not None and k not in ("use_cache", "return_dict")}
         self._inside = True
         try:
@@ -197,7 +233,7 @@ class Attached(TrainerCallback):
             self._inside = False
         return CausalLMOutputWithPast(loss=loss) if not per_token else self._per_token(loss, batch["labels"], count)
 
-    def _per_token(self, loss: Tensor, labels_BT: Tensor, count: Tensor | int | None) -> Any:
+    def _per_token(self, loss: Tensor, labels_BT: Tensor, count: Tensor | float | None) -> Any:
         """Return what SFTTrainer reads. It sums `log_probs`, so that these are the negative losses of the tokens."""
         mask_BT = labels_BT[:, 1:] != IGNORED
         reported = {name: value.view(labels_BT.shape)[:, :-1] for name, value in self._attached.reported.items()}
@@ -223,9 +259,26 @@ class Attached(TrainerCallback):
             )
 
 
-def divisor(num_items_in_batch: Tensor | int | None, count: int) -> Tensor | int:
-    """Return what a sum over `count` target tokens is divided by."""
-    return max(count, 1) if num_items_in_batch is None else num_items_in_batch
+def divisor(num_items_in_batch: Tensor | float | None, count: int) -> Tensor | float:
+    """Return what a sum over `count` target tokens is divided by. A step without targets has loss 0 / 1, not 0 / 0."""
+    if num_items_in_batch is None:
+        return max(count, 1)
+    if isinstance(num_items_in_batch, Tensor):
+        return torch.where(num_items_in_batch == 0, 1, num_items_in_batch)
+    return num_items_in_batch or 1
+
+
+def _refuse_backward(loss: Any, chosen: Objective) -> None:
+    """Let the backward pass of a model's own loss raise ModelError: its model is in eval mode by mistake."""
+
+    def refuse(_: Tensor) -> None:
+        raise ModelError(
+            f"The model is in eval mode, as from_pretrained returns it, and so computed its own loss and not {chosen}. "
+            "Call model.train() before the training; detach() restores the model's own loss."
+        )
+
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        loss.register_hook(refuse)
 
 
 def _is_scheduled(chosen: Objective) -> bool:
