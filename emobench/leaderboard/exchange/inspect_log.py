@@ -146,14 +146,16 @@ def _measured(
     scored: float | None,
 ) -> Measured:
     error = number(mapping(mapping(score.get("metrics")).get("stderr")).get("value")) if metric in MEANS else None
-    share = metric == "accuracy"
-    low, high = (value - NORMAL * error, value + NORMAL * error) if error else (0.0, 0.0)
+    share = metric == "accuracy" and 0 <= value <= 1
+    interval = (value - NORMAL * error, value + NORMAL * error) if error else None
+    if interval is not None and share:
+        interval = max(interval[0], 0.0), min(interval[1], 1.0)
     return Measured(
         value=value,
-        unit="fraction" if share and 0 <= value <= 1 else "score",
+        unit="fraction" if share else "score",
         higher_is_better=_direction(score, metric, of_epochs),
         n=int(scored) if scored else None,
-        interval=((max(low, 0.0), min(high, 1.0)) if share else (low, high)) if error else None,
+        interval=interval,
     )
 
 

@@ -280,6 +280,8 @@ def test_a_reducer_of_more_epochs_than_were_scored_is_not_defined() -> None:
         reducer = reducer_of(name)
         assert reducer is not None
         assert reducer(["C", "I"]) is None
+        assert reducer(["C", "I", "C"]) == {"pass_at_3": 1.0, "pass_k_3": 0.0}[name]
+        assert reducer(["C", "C", "C"]) == 1.0
     assert [reducer_of(name)([]) for name in ("mean", "median", "mode", "max", "at_least_1")] == [None] * 5  # pyright: ignore
 
 
@@ -353,3 +355,122 @@ def test_checkpoints_have_names_of_their_own(tmp_path: Path, command: Callable[.
     places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
     imported = command("leaderboard", "import", *files, *places, "--json").ok().json["entries"]
     assert {entry["model"]["name"] for entry in imported} == names
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "error", "unit", "expected"),
+    [
+        ("accuracy", 0.5, 0.1, "fraction", (0.5 - 1.959964 * 0.1, 0.5 + 1.959964 * 0.1)),
+        ("accuracy", 0.9, 0.1, "fraction", (0.9 - 1.959964 * 0.1, 1.0)),
+        ("accuracy", 0.1, 0.1, "fraction", (0.0, 0.1 + 1.959964 * 0.1)),
+        ("accuracy", 0.0, 0.1, "fraction", (0.0, 1.959964 * 0.1)),
+        ("accuracy", 1.0, 0.1, "fraction", (1 - 1.959964 * 0.1, 1.0)),
+        ("accuracy", 7.5, 0.5, "score", (7.5 - 1.959964 * 0.5, 7.5 + 1.959964 * 0.5)),
+        ("accuracy", -1.0, 0.5, "score", (-1 - 1.959964 * 0.5, -1 + 1.959964 * 0.5)),
+        ("mean", 0.5, 2.0, "score", (0.5 - 1.959964 * 2, 0.5 + 1.959964 * 2)),
+        ("mean", 0.5, 0.0, "score", None),
+        ("median", 0.5, 2.0, "score", None),
+    ],
+)
+def test_units_and_intervals_of_a_log(
+    metric: str, value: float, error: float, unit: str, expected: tuple[float, float] | None, tmp_path: Path
+) -> None:
+    metrics = {metric: {"value": value}, "stderr": {"value": error}}
+    content = {"results": {"scores": [{"name": "match", "scorer": "match", "metrics": metrics}]}}
+    (found,) = read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content)).numbers.values()
+    assert (found.value, found.unit) == (value, unit)
+    assert found.interval == (None if expected is None else pytest.approx(expected, abs=1e-6))
+
+
+@pytest.mark.parametrize(
+    ("name", "scorer", "values", "expected"),
+    [
+        ("style", "f1", [0.5, 0.25], True),
+        ("f1", "style", [0.5, 0.25], True),
+        ("style", "style", ["C", 0.25], None),
+        ("style", "style", ["C", "yes"], None),
+        ("style", "style", [None, None], None),
+        ("style", "style", ["C", "N"], True),
+    ],
+)
+def test_the_direction_of_a_mean_follows_from_names_or_grades(
+    name: str, scorer: str, values: list[Any], expected: bool | None, tmp_path: Path
+) -> None:
+    samples = [{"id": i, "input": f"q{i}", "scores": {scorer: {"value": value}}} for i, value in enumerate(values)]
+    scores = [{"name": name, "scorer": scorer, "metrics": {"mean": {"value": 0.5}}}]
+    content = {"results": {"scores": scores}, "samples": samples}
+    assert directions(read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))) == [expected]
+
+
+def test_a_reduction_of_an_absent_sample_gives_no_examples(tmp_path: Path) -> None:
+    rows = drawn(0, 2, n=10)
+    values = [REDUCERS["mean"](letters) for letters in rows]
+    reduced = [{"sample_id": i, "value": value} for i, value in enumerate([*values, 1.0])]
+    reductions = [{"scorer": "match", "reducer": "mean", "samples": reduced}]
+    metrics = {"accuracy": {"value": mean([*values, 1.0])}}
+    scores = [{"name": "match", "scorer": "match", "reducer": "mean", "metrics": metrics}]
+    content = {"reductions": reductions, "results": {"scores": scores}}
+    read = read_evaluation(log(tmp_path / "x.json", "m", rows, content=content))
+    assert read.examples == {}
+    assert read.without == {"arc/match,accuracy,mean": "it is no mean of its samples"}
+
+
+def test_the_order_of_keys_makes_no_difference(tmp_path: Path) -> None:
+    files = []
+    for i, turn in enumerate((dict, lambda given: dict(reversed(given.items())))):
+        given = turn({"a": 1, "b": 2})
+        scores = [{"name": "match", "scorer": "match", "params": given, "metrics": {"accuracy": {"value": 0.5}}}]
+        samples = [
+            {"id": j, "input": f"q{j}", "target": "x", "files": given, "scores": {"match": {"value": "CI"[j % 2]}}}
+            for j in range(20)
+        ]
+        content = {
+            "eval": {"task": "arc", "model": f"m{i}", "task_args": given},
+            "plan": {"steps": [{"solver": "generate", "params": given}], "config": given},
+            "results": {"scores": scores},
+            "samples": samples,
+        }
+        files.append(log(tmp_path / f"{i}.json", f"m{i}", [["C"]], content=content))
+    assert [one.items for one in contrasts(files).values()] == [20]
+
+
+def test_no_arguments_are_empty_arguments(tmp_path: Path) -> None:
+    files = []
+    for i, empty in enumerate(({}, None)):
+        spec = {"task": "arc", "model": f"m{i}", "task_args": empty}
+        content = {"eval": spec, "plan": {"config": empty}}
+        files.append(log(tmp_path / f"{i}.json", f"m{i}", drawn(i, 1), content=content))
+    assert [one.items for one in contrasts(files).values()] == [40]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"status": "error"},
+        {"status": "cancelled"},
+        {"invalidated": True},
+        {"status": "error", "invalidated": True},
+        {"samples": [{"id": 1}]},
+        {"samples": [{"input": "q"}]},
+        {"eval": {"model": "m"}},
+        {"eval": []},
+    ],
+)
+def test_a_log_that_is_not_whole_is_refused(content: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))
+
+
+def test_a_file_without_a_status_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"eval": {"task": "arc"}, "results": {}}))
+    with pytest.raises(DataError, match="no `results`"):
+        read_evaluation(str(path))
+
+
+def test_the_date_of_a_log_is_that_of_its_entry(tmp_path: Path, command: Callable[..., Any]) -> None:
+    content = {"eval": {"task": "arc", "model": "m", "created": "2026-01-31T12:00:00+01:00"}}
+    file = log(tmp_path / "x.json", "m", [["C"]], content=content)
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    (entry,) = command("leaderboard", "import", file, *places, "--json").ok().json["entries"]
+    assert entry["provenance"]["created"] == "2026-01-31T12:00:00+01:00"
