@@ -23,7 +23,7 @@ from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
 from emobench.leaderboard.schema.run_files import PACKED
 from emobench.leaderboard.store.index import NO_ROW, Index, Row, row_of, row_of_plain
-from emobench.leaderboard.store.superseding import contained, superseded_by
+from emobench.leaderboard.store.superseding import containing, holds, superseded_by
 from emobench.locks import remove_abandoned
 from emobench.reading import is_folder
 
@@ -127,8 +127,11 @@ class Leaderboard:
 
     def _hidden(self, rows: list[Row]) -> set[str]:
         """Return the ids of rows that another one stands for."""
-        by = superseded_by(rows)
-        hidden = by.keys() | contained(rows)
+        by, larger = superseded_by(rows), containing(rows)
+        hidden = set(by)
+        for fewer in rows:
+            if any(self._holds(more, fewer) for more in larger.get(fewer.id, ())):
+                hidden.add(fewer.id)
         by_runs: dict[tuple[str, frozenset[str]], list[Row]] = {}
         for row in rows:
             if row.runs:
@@ -143,6 +146,12 @@ class Leaderboard:
                     else:
                         hidden.update([one for one in alike if one not in hidden][1:])
         return hidden
+
+    def _holds(self, more: Row, fewer: Row) -> bool:
+        try:
+            return holds(self.read(more), self.read(fewer))
+        except EmobenchError:  # what cannot be read hides nothing
+            return False
 
     def _duplicates(self, shared: list[Row]) -> Iterable[list[str]]:
         """Return the ids, oldest first, of entries of the same runs that can be read and say the same of them."""

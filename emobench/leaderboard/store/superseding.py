@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
+from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.index import Row
 
 _SAME = ("kind", "suite", "suite_version", "objective_version", "label", "revision")
@@ -47,17 +49,31 @@ def _why_not(new: Row, old: Row) -> str:
     return ""
 
 
-def contained(rows: Iterable[Row]) -> set[str]:
-    """Return the ids of rows all of whose runs are among the more runs of another one, of the same conditions."""
-    runs_of = {row.id: frozenset(row.runs) for row in rows}
-    holders: dict[tuple[str, str, str], set[frozenset[str]]] = {}
+def containing(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the id of each row all of whose runs are among the more runs of others of its conditions -> those rows."""
+    holders: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        for key in runs_of[row.id]:
-            holders.setdefault((row.comparison_key, row.label, key), set()).add(runs_of[row.id])
-    found = set()
+        for key in set(row.runs):
+            holders.setdefault((row.comparison_key, row.label, key), []).append(row)
+    found = {}
     for row in rows:
         if row.runs:
-            others = holders[row.comparison_key, row.label, row.runs[0]]
-            if any(runs_of[row.id] < other for other in others):
-                found.add(row.id)
+            near = holders[row.comparison_key, row.label, row.runs[0]]
+            if larger := [other for other in near if set(row.runs) < set(other.runs)]:
+                found[row.id] = larger
     return found
+
+
+def holds(more: Entry, fewer: Entry) -> bool:
+    """Return whether an entry of more runs has all numbers of one of fewer: a run's key is public, and may be claimed.
+
+    It has the same value of each seed of each metric, but for rounding.
+    """
+    for name, metric in fewer.metrics.items():
+        if name not in more.metrics:
+            return False
+        theirs = dict(zip(more.seeds, more.metrics[name].values, strict=False))
+        for seed, value in zip(fewer.seeds, metric.values, strict=False):
+            if seed not in theirs or not math.isclose(theirs[seed], value, rel_tol=1e-6):
+                return False
+    return True

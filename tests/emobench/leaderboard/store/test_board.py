@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import random
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,26 @@ def test_more_runs_hide_fewer_ones_of_the_same_conditions_alone(entry_of: MakeEn
     more = entry_of("emo", seeds=[0, 1], runs=runs)
     board.append(more)
     assert mine.id not in {entry.id for entry in board.entries()}
+
+
+def test_more_runs_hide_fewer_ones_only_with_their_numbers(entry_of: MakeEntry, tmp_path: Path) -> None:
+    """A stranger's entry may claim my run, and one of its own."""
+    runs = [{"seed": 0, "key": "a"}, {"seed": 1, "key": "b"}]
+
+    def of(*values: float, names: Sequence[str] = ("t/x",)) -> Entry:
+        mean, std = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+        metric = {"mean": mean, "std": std, "values": list(values), "n": 9, "higher_is_better": True, "unit": "score"}
+        metric |= {"ci95": None, "ci95_of": None, "flags": []}
+        seeds = list(range(len(values)))
+        return entry_of("emo", seeds=seeds, runs=runs[: len(seeds)], metrics=dict.fromkeys(names, metric))
+
+    mine = of(7.0, names=("t/x", "t/y"))
+    board = Leaderboard(tmp_path)
+    for theirs in (of(9.0, 9.0, names=("t/x", "t/y")), of(7.0, 9.0)):
+        for entry in (mine, theirs):
+            board.append(entry)
+        assert {entry.id for entry in board.entries()} == {mine.id, theirs.id}
+        board.path(theirs).unlink()
+    more = of(7.0, 9.0, names=("t/x", "t/y"))
+    board.append(more)
+    assert [entry.id for entry in board.entries()] == [more.id]
