@@ -103,7 +103,7 @@ def test_the_parts_of_other_seeds_are_welchs_and_the_items_of_each_task() -> Non
     rng = np.random.default_rng(0)
     seed_a, seed_b = rng.normal(0, 0.4, (4, 1)), rng.normal(0, 0.1, (3, 1))
     pairs = []
-    for items in (12, 25):
+    for items in (12, 25, 18):
         common_I = rng.normal(0, 2, items)
         pairs.append(
             tuple(
@@ -120,8 +120,32 @@ def test_the_parts_of_other_seeds_are_welchs_and_the_items_of_each_task() -> Non
     for (a_SI, b_SI), (of_items, df) in zip(pairs, found.parts[1:], strict=True):
         delta_I = a_SI.mean(0) - b_SI.mean(0)
         residual = mean_squares(a_SI)[1] / 4 + mean_squares(b_SI)[1] / 3
-        assert of_items == pytest.approx((delta_I.var(ddof=1) - residual) / len(delta_I) / 4)
+        assert of_items == pytest.approx((delta_I.var(ddof=1) - residual) / len(delta_I) / 9)
         assert df == len(delta_I) - 1
+
+
+def test_the_parts_of_common_seeds_are_those_of_the_tasks_mean_and_the_items_of_each_task() -> None:
+    rng = np.random.default_rng(7)
+    seed_S1 = rng.normal(0, 0.4, (4, 1))
+    tasks = [
+        seed_S1 + rng.normal(0, 0.3, (4, 1)) + rng.normal(0, 1, items) + rng.normal(0, 0.5, (4, items))
+        for items in (12, 25, 18)
+    ]
+    found = crossed(*tasks)
+    assert found is not None
+    seed_means = [sum(float(task[seed].mean()) for task in tasks) / 3 for seed in range(4)]
+    assert found.parts[0] == (pytest.approx(stats.sem(seed_means) ** 2), 3)
+    for task, part in zip(tasks, found.parts[1:], strict=True):
+        of_items, residual = mean_squares(task)
+        assert part == (pytest.approx((of_items - residual) / task.size / 9), task.shape[1] - 1)
+
+
+@pytest.mark.parametrize("variance", [1e-4, 1.0, 400.0])
+def test_a_skewed_sample_hides_an_effect_whatever_its_unit(variance: float) -> None:
+    limit = float(stats.t.ppf(0.975, 12)) * math.sqrt(variance)
+    found = Uncertainty(((variance, 12),), "items", skewness=0.6)
+    for times, hidden in ((-1.01, True), (-0.99, False), (0.99, False), (1.01, False), (50.0, False), (-50.0, True)):
+        assert found.hidden(times * limit) == hidden
 
 
 def test_items_that_vary_less_than_by_chance_have_no_part() -> None:
