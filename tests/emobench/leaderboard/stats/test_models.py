@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,8 @@ def test_a_perplexity_and_another_score_are_not_of_one_scale(compared: Compared)
     rng = np.random.default_rng(5)
     values = rng.normal(3, 0.2, (2, 40))
     for units in (("perplexity", "nats"), ("nats", "perplexity")):
-        found = only_contrast(compared(*({"t/s": score(v, unit=unit)} for v, unit in zip(values, units, strict=True))))
+        made = [replace(score(v, unit=u), higher_is_better=False) for v, u in zip(values, units, strict=True)]
+        found = only_contrast(compared(*({"t/s": one} for one in made)))
         assert (found.verdict, found.p) == ("undetermined", None)
 
 
