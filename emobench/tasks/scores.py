@@ -102,10 +102,15 @@ def single_examples(sampled: Examples) -> Examples:
     return sampled.examples if isinstance(sampled, Units) else sampled
 
 
-def only(sampled: Examples, kept: Collection[str]) -> Examples:
-    """Return the sampling units of some of their examples."""
+def units_of(sampled: Examples) -> Mapping[str, str]:
+    """Return the sampling unit of each example that is not a unit of its own."""
+    return sampled.units if isinstance(sampled, Units) else {}
+
+
+def only(sampled: Examples, kept: Collection[str], units: Mapping[str, str] | None = None) -> Examples:
+    """Return the sampling units of some examples: the given `units`, or else those that they have."""
     examples = {example: pair for example, pair in single_examples(sampled).items() if example in kept}
-    return Units(examples, sampled.units) if isinstance(sampled, Units) else examples
+    return Units(examples, units_of(sampled) if units is None else units)
 
 
 def _joined(pairs: list[tuple[float, float]]) -> tuple[float, float]:

@@ -133,7 +133,7 @@ class _BaseSeries:
             bases = self._of(row, metric) or []
             if not bases or any(one.examples is None for one in bases):
                 return None
-            sides.append([ids for one in bases for ids in one.scored.values()])
+            sides.append([run for one in bases for run in one.scored.values()])
         try:
             return common_examples(*sides)
         except MetricError as error:

@@ -177,13 +177,12 @@ def _items(
 ) -> tuple[list[tuple[Array, Array]], list[float]]:
     """Return both sides' (S, I) linearised values for each task, and how many items of equal weight they are worth.
 
-    Tasks that share items are one. Nothing where a task lacks them for the same items.
+    Tasks that share items are one. Nothing where a task lacks them, or has them on another scale.
     """
     found = []
     for row_a, row_b in zip(a, b, strict=True):
         left, right = _examples(row_a, seeds_a), _examples(row_b, seeds_b)
-        same = left and right and all(e.keys() == left[0].keys() for e in (*left, *right))
-        if not same or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
+        if not left or not right or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
             return [], []
         if len(left[0]) < MIN_ITEMS:
             raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")

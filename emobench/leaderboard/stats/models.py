@@ -90,8 +90,6 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
         return str(error)
     ours, theirs = ours.only(common, [None]), theirs.only(common, [None])
     left, right = ours.examples_of(None) or {}, theirs.examples_of(None) or {}
-    if left.keys() != right.keys():
-        return "the examples have other sampling units (documents, passages)"
     if ours.log_scale and any(left[i][1] != right[i][1] for i in left):
         return UNLIKE_WEIGHTS
     ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score

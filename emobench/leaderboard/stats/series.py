@@ -30,7 +30,7 @@ import numpy as np
 
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.stats.common_examples import Common, scored
+from emobench.leaderboard.stats.common_examples import Common, Scored, scored
 from emobench.leaderboard.stats.random_effects import Array
 from emobench.leaderboard.stats.replicates import no_replicates
 from emobench.tasks.scores import Examples, only
@@ -66,8 +66,8 @@ class Series:
         }
 
     @functools.cached_property
-    def scored(self) -> Mapping[int | None, frozenset[str]]:
-        """Seed -> the ids of the examples that its score is made of."""
+    def scored(self) -> Mapping[int | None, Scored]:
+        """Seed -> the examples that its score is made of."""
         return {seed: scored(examples) for seed, examples in (self.examples or {}).items()}
 
     def value(self, seed: int | None) -> float:
@@ -86,23 +86,23 @@ class Series:
         """Return a seed's score on the scale of its examples."""
         return math.log(self.value(seed)) if self.log_scale else self.value(seed)
 
-    def scored_by(self, seeds: Sequence[int | None]) -> list[frozenset[str]]:
-        """Return the ids of each seed's examples; nothing where those of a seed are not available."""
-        ids = self.scored
-        known = [key for seed in seeds if (key := seed if seed in ids else None) in ids]
-        return [ids[key] for key in known] if len(known) == len(seeds) else []
+    def scored_by(self, seeds: Sequence[int | None]) -> list[Scored]:
+        """Return each seed's examples; nothing where those of a seed are not available."""
+        runs = self.scored
+        known = [key for seed in seeds if (key := seed if seed in runs else None) in runs]
+        return [runs[key] for key in known] if len(known) == len(seeds) else []
 
     def only(self, common: Common, seeds: Sequence[int | None]) -> Series:
-        """Return this series of some seeds, with the scores that the common examples give.
+        """Return this series of some seeds, with the scores that the common examples give, in the common units.
 
         A score that is no mean of its examples (of pseudo-values) moves as their mean does.
         """
-        if common.complete:
+        if common.complete and common.units is None:
             return self
         values, examples = {}, {}
         for key in dict.fromkeys(map(self._key, seeds)):
             given = (self.examples or {})[key]
-            examples[key] = only(given, common.ids)
+            examples[key] = only(given, common.ids, common.units)
             before, centre = weighted_mean(given), weighted_mean(examples[key])
             if not math.isclose(before, self.centre(key), rel_tol=1e-9, abs_tol=1e-12):
                 centre += self.centre(key) - before
@@ -163,8 +163,8 @@ def _of_blocks(metric: str, summary: MetricSummary) -> bool:
 
 
 def weighted_mean(examples: Examples) -> float:
-    """Return the weighted mean of examples."""
-    value_I, weight_I = _arrays(examples, examples)
+    """Return the weighted mean of examples, the same in any order of these."""
+    value_I, weight_I = _arrays(examples, sorted(examples))
     return _mean(value_I, weight_I)
 
 

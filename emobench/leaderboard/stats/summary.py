@@ -86,11 +86,12 @@ def _items(scores: Sequence[Score]) -> _Items | str | None:
     sampled = _sampled(scores)
     if len(sampled) < len(scores):
         return None
-    ids = [scored(examples) for examples in sampled]
+    runs = [scored(examples) for examples in sampled]
+    ids = [run.ids for run in runs]
     if len(scores) > 1 and len(frozenset().union(*ids)) == sum(map(len, ids)):
         return None  # independent draws: the seeds' spread has all of the noise
     try:
-        common = common_examples(ids)
+        common = common_examples(runs)
     except MetricError as error:
         return str(error)
     log = scores[0].aggregate == "exp_mean"
@@ -101,8 +102,6 @@ def _items(scores: Sequence[Score]) -> _Items | str | None:
         log_scale=log,
     ).only(common, range(len(scores)))
     units = list((series.examples or {}).values())
-    if any(of_seed.keys() != units[0].keys() for of_seed in units):
-        return "seeds have other sampling units"
     if len(units[0]) < 2:
         return None
     return _Items(series.linearised_values(range(len(scores))), min(map(effective, units)), common)

@@ -55,8 +55,6 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
         return None
     a, b = a.only(common, [seed]), b.only(common, [seed])
     left, right = a.examples_of(seed) or {}, b.examples_of(seed) or {}
-    if left.keys() != right.keys():
-        return None
     ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
     if len(ids) < 2 or (a.log_scale and any(left[i][1] != right[i][1] for i in ids)):
         return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -302,7 +304,7 @@ def test_equal_models_of_which_one_lacks_examples_are_equal(entries: Any) -> Non
 
 @pytest.mark.parametrize("place", range(6))
 def test_one_run_of_other_units_leaves_no_verdict(place: int) -> None:
-    """The same examples, which one of six runs has in documents of two and not of three."""
+    """The same examples, which one of six runs has in documents of two and not of three, under the same names."""
     rng = np.random.default_rng(2)
     others = {str(i): f"document {i // 2}" for i in range(60)}
     item_I = rng.normal(2, 0.3, 60)
@@ -311,4 +313,103 @@ def test_one_run_of_other_units_leaves_no_verdict(place: int) -> None:
     ]
     sides = [series(of, [0, 1, 2]) for of in (made[:3], made[3:])]
     found = compare_rows(sides[:1], sides[1:])
-    assert found == "the per-example results of both sides are not available for the same examples"
+    assert found == "1 sampling units (documents, passages); 10 are needed"
+
+
+def assert_same(found: Difference | str, expected: Difference | str) -> None:
+    """Compare two tests, up to rounding."""
+    assert isinstance(found, Difference)
+    for name, value in vars(expected).items():
+        assert getattr(found, name) == (value if value is None or isinstance(value, str) else pytest.approx(value))
+
+
+def named_only_together(lacking: Collection[int]) -> dict[str, str]:
+    """Return the units as a run without some examples names them: those that have several of its own examples."""
+    left = [str(i) for i in range(60) if i not in lacking]
+    sizes = Counter(UNITS[i] for i in left)
+    return {i: UNITS[i] for i in left if sizes[UNITS[i]] > 1}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [((6, 7), ()), ((), (9, 10)), ((6, 7), (59,)), ((6,), (7,))])
+def test_a_missing_example_renames_no_unit_of_the_others(
+    ours: tuple[int, ...], theirs: tuple[int, ...], entries: Any
+) -> None:
+    lacking = [ours, theirs]
+    made = rows([[of] * 3 for of in lacking], "units", SEEDS["paired"])
+    named = [
+        [replace(one, units=named_only_together(of)) for one in row] for row, of in zip(made, lacking, strict=True)
+    ]
+    found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (named, made))
+    assert_same(found, expected)
+    assert isinstance(found, Difference)
+    assert found.items == 20
+    seeds = [within_seed(series(a, [0, 1, 2]), series(b, [0, 1, 2]), 0) for a, b in (named, made)]
+    assert seeds[0] is not None
+    assert seeds[1] is not None
+    assert (seeds[0].effect, seeds[0].items) == (pytest.approx(seeds[1].effect), 20)
+    assert seeds[0].ci95 == pytest.approx(seeds[1].ci95, rel=0.03)  # by chance: other resamples
+    contrasts = []
+    for both in (named, made):
+        (a, b), examples_of = entries([row[:1] for row in both], kind="imported", source={"cite": "a file"})
+        contrasts += compare_models(b, [a], examples_of, {}).contrasts
+    assert (contrasts[0].p, contrasts[0].items) == (pytest.approx(contrasts[1].p), 20)
+
+
+def test_seeds_that_lack_examples_have_the_units_of_the_others() -> None:
+    (made, _) = rows([[(6, 7), NONE, (59,)], [NONE] * 3], "units", SEEDS["paired"])
+    named = [replace(one, units=named_only_together(of)) for one, of in zip(made, ((6, 7), (), (59,)), strict=True)]
+    assert (summarise(named).ci95, summarise(named).units) == (pytest.approx(summarise(made).ci95), 20)
+
+
+def test_examples_that_are_one_unit_in_any_run_are_one_unit() -> None:
+    made = rows([[NONE] * 3] * 2, "mean", SEEDS["paired"])
+    pairs = {str(i): f"pair {i // 2}" for i in range(60)}
+    fours = {str(i): f"four {(i + 2) % 60 // 4}" for i in range(60)}
+    named = [[replace(one, units=units) for one in row] for row, units in zip(made, (pairs, fours), strict=True)]
+    alike = [[replace(one, units=fours) for one in row] for row in made]
+    found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (named, alike))
+    assert_same(found, expected)
+    assert isinstance(found, Difference)
+    assert (found.items, found.common_examples) == (15, None)
+
+
+def test_tasks_on_the_same_texts_share_them_where_a_run_lacks_one() -> None:
+    """Two wordings of 20 texts of three questions each are 20 texts."""
+    units = {str(i): f"passage {i // 3:012x}" for i in range(60)}
+    rng = np.random.default_rng(8)
+
+    def task(lacking: Collection[int]) -> list[Series]:
+        named = {i: unit for i, unit in units.items() if int(i) not in lacking}
+        left = Counter(named.values())
+        known = {i: unit for i, unit in named.items() if left[unit] > 1}
+        item_I = rng.normal(0, 1, 60)
+        sides = [
+            [score(item_I + rng.normal(0, 0.3, 60), np.ones(60), lacking, units=known) for _ in range(3)],
+            [score(rng.normal(0, 0.3, 60), np.ones(60), units=units) for _ in range(3)],
+        ]
+        return [series(of, [0, 1, 2]) for of in sides]
+
+    first, second = task((6, 7)), task(())
+    found = compare_rows([first[0], second[0]], [first[1], second[1]])
+    assert isinstance(found, Difference)
+    assert found.items == 20
+
+
+def test_an_example_without_weight_is_as_one_that_is_missing() -> None:
+    weight_I = np.append(np.ones(59), 0.0)
+    values = [np.random.default_rng(seed).normal(0, 1, 60) for seed in range(6)]
+    made = [score(value_I, weight_I) for value_I in values[:3]], [score(v, weight_I, (59,)) for v in values[3:]]
+    alike = [[score(value_I, weight_I, (59,)) for value_I in side] for side in (values[:3], values[3:])]
+    found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (made, alike))
+    assert_same(found, expected)
+
+
+def test_the_order_of_examples_is_in_no_number() -> None:
+    rng = np.random.default_rng(5)
+    made = [score(rng.normal(0, 1, 300), np.ones(300), (7,)) for _ in range(3)]
+    turned = [replace(one, examples=dict(list((one.examples or {}).items())[::-1])) for one in made]
+    whole = [score(np.append(0.0, rng.normal(0, 1, 299)), np.ones(300)) for _ in range(3)]
+    ours, theirs = series(made, [0, 1, 2]), series(turned, [0, 1, 2])
+    found = compare_rows([ours, series(whole, [0, 1, 2])], [theirs, series(whole, [0, 1, 2])])
+    assert isinstance(found, Difference)
+    assert (found.test, found.effect) == (EQUAL, 0.0)
