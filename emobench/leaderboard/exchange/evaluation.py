@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emobench.errors import MetricError
 from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.stats.common_examples import common_ids
 from emobench.tasks.lm_eval_numbers import clip
 
 MOST_NAMED = 4
@@ -103,11 +105,22 @@ def renamed(recorded: Recorded, names: Mapping[str, str]) -> Recorded:
 
 
 def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
-    """Return in words why a task's examples are not the same in two evaluations; empty where they are."""
+    """Return in words why a task's examples cannot be compared in two evaluations; empty where they can.
+
+    The examples that both have must be alike; either may lack some, by the rule of `common_examples`. A group's rule is
+    for all of its examples, not for those of each member.
+    """
     found = []
     for member in tasks_below(ours.members, task):
-        found += [f"{member}: {why}" for why in _unpaired_alone(ours, theirs, member)]
-    return found + _unpaired_alone(ours, theirs, task)
+        found += [f"{member}: {why}" for why in _unlike(ours, theirs, member)]
+    found += _unlike(ours, theirs, task)
+    mine, others = (_digests(one, task, by_target=own_templates(ours, theirs)) for one in (ours, theirs))
+    if mine and others:
+        try:
+            common_ids([frozenset(mine)], [frozenset(others)])
+        except MetricError as error:
+            found.append(str(error))
+    return found
 
 
 def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
@@ -121,7 +134,8 @@ def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
     return list(found)
 
 
-def _unpaired_alone(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
+def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
+    """Return what two evaluations of a task, without its members, did differently."""
     found = []
     left, right = ours.rules.get(task, {}), theirs.rules.get(task, {})
     by_target = own_templates(ours, theirs)
@@ -132,10 +146,15 @@ def _unpaired_alone(ours: Evaluation, theirs: Evaluation, task: str) -> list[str
     windows = [one.windows.get(task, Window(None, decides=False)) for one in (ours, theirs)]
     if any(window.decides for window in windows) and windows[0].tokens != windows[1].tokens:
         found.append(f"window in tokens: {_shown(windows[0].tokens)} and {_shown(windows[1].tokens)}")
-    mine, others = ((one.targets if by_target else one.prompts).get(task, {}) for one in (ours, theirs))
-    if mine and others:
-        found += _unlike_examples(mine, others)
+    mine, others = (_digests(one, task, by_target=by_target) for one in (ours, theirs))
+    common = mine.keys() & others.keys()
+    if changed := sum(mine[example] != others[example] for example in common):
+        found.append(f"prompts or targets of {changed} of {len(common)} examples differ")
     return found
+
+
+def _digests(one: Evaluation, task: str, *, by_target: bool) -> Mapping[str, str]:
+    return (one.targets if by_target else one.prompts).get(task, {})
 
 
 def own_templates(ours: Evaluation, theirs: Evaluation) -> bool:
@@ -157,14 +176,6 @@ def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
         shown = "; ".join(f"{name} {_shown(a)} and {_shown(b)}" for name, (a, b) in unlike.items())
         found.append(f"The models were not run alike: {shown}.")
     return found
-
-
-def _unlike_examples(mine: Mapping[str, str], others: Mapping[str, str]) -> Iterable[str]:
-    common = mine.keys() & others.keys()
-    if common != mine.keys() or common != others.keys():
-        yield f"{len(common)} examples in both, {len(mine) - len(common)} and {len(others) - len(common)} in one alone"
-    elif changed := sum(mine[example] != others[example] for example in common):
-        yield f"prompts or targets of {changed} of {len(common)} examples differ"
 
 
 def _shown(value: Any) -> str:

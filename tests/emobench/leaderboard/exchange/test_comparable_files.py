@@ -200,7 +200,11 @@ def test_chat_models_with_other_targets_or_documents_are_refused(tmp_path: Path)
     left = {"own_prompts": "A", "top": {**top, "chat_template_sha": "A"}}
 
     def change(name: str) -> Callable[[list[dict[str, Any]]], None]:
-        return lambda rows: rows[7].update({name: "another"})
+        def changed(rows: list[dict[str, Any]]) -> None:
+            for place, row in enumerate(rows[::2]):
+                row[name] = f"another {place}"
+
+        return changed
 
     for name in ("target_hash", "doc_hash"):
         right = {"own_prompts": "B", "top": {**top, "chat_template_sha": "B"}, "of_rows": change(name)}

@@ -234,8 +234,9 @@ def other_prompt(rows: list[dict[str, Any]]) -> None:
     rows[3]["prompt_hash"] = "another"
 
 
-def other_document(rows: list[dict[str, Any]]) -> None:
-    rows[3]["doc_hash"] = "f" * 40
+def other_documents(rows: list[dict[str, Any]]) -> None:
+    for place in range(11):
+        rows[place]["doc_hash"] = f"{place:x>40}"
 
 
 @pytest.mark.parametrize(
@@ -243,8 +244,8 @@ def other_document(rows: list[dict[str, Any]]) -> None:
     [
         ({"version": 2.0}, "a: version: 1.0 and 2.0"),
         ({"shots": 5}, "a: shots: 0 and"),
-        ({"examples": 150}, "a: 150 examples in both, 50 and 0 in one alone"),
-        ({"of_rows": other_document}, "a: 199 examples in both, 1 and 1 in one alone"),
+        ({"examples": 150}, "a: 50 of 200 examples are missing"),
+        ({"of_rows": other_documents}, "a: 11 of 211 examples are missing"),
         ({"of_rows": other_prompt}, "a: prompts or targets of 1 of 200 examples differ"),
     ],
 )
