@@ -96,12 +96,17 @@ def _require_identifying(task: str, kind: Kind, changes: Mapping[str, Any]) -> N
 
 
 def nested_rules(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rules by their dotted names as nested ones, with what the user gives of them."""
+    """Return rules by their dotted names as nested ones, with what the user gives of them.
+
+    Raises ConfigError for a rule within another one.
+    """
     nested: dict[str, Any] = {}
     for name, value in changes.items():
         *groups, last = name.split(".")
         place = nested
-        for group in groups:
+        for depth, group in enumerate(groups, 1):
+            if (outer := ".".join(groups[:depth])) in changes:
+                raise ConfigError(f"The entry has the rules {outer} and {name}; expected one of them.")
             place = place.setdefault(group, {})
         place[last] = value
     return _merged(nested, to_plain(given))

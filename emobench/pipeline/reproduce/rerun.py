@@ -10,6 +10,7 @@ from typing import Any
 
 from emobench.config import PRETRAINED, to_plain
 from emobench.errors import ConfigError, ModelError
+from emobench.kinds.interface import Kind
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.private_paths import published
 from emobench.models.catalog import CATALOG, HUB_ID
@@ -25,7 +26,9 @@ from emobench.pipeline.execution.record import (
 from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.rebuild import differences
+from emobench.pipeline.planning.recorded_parts import nested_rules
 from emobench.pipeline.planning.request import Recorded, Request
+from emobench.pipeline.planning.rule_changes import rule_changes
 from emobench.reading import names_path
 from emobench.registry import (
     find_suite,
@@ -69,6 +72,7 @@ def request_of(entry: Entry, given: Request) -> Request:
             f"{entry.id} is of the suite {entry.suite}, and here is {suite.name} v{suite.version}. Install emobench "
             f"{entry.provenance.packages.get('emobench', 'of that time')}."
         )
+    _refuse_paths_in_rules(entry, given, suite)
     objective, params = _objective(entry, given)
     return replace(
         given,
@@ -95,19 +99,44 @@ def _refuse_paths(entry: Entry, given: Request) -> None:
     if not entry.untrained and not given.objectives:
         require_installed(entry.objective.name)
     named: dict[str, Any] = {"recipe.corpus": [values.get("corpus") for values in _recipes(entry)]}
-    named["changes"] = dict(entry.changes)
     named["provenance.data"] = [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
     if given.model is None:
         named["model.name"] = entry.model.name
     if not given.objectives or "(" not in given.objectives[0]:
         named["objective.params"] = to_plain(entry.objective.params)
     for place, value in named.items():
-        for text in _texts(value):
-            if names_path(text):
-                raise ConfigError(
-                    f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
-                    'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
-                )
+        _refuse_texts(entry, place, _texts(value))
+
+
+def _refuse_paths_in_rules(entry: Entry, given: Request, suite: Suite) -> None:
+    """Raise ConfigError for a path in a changed rule that no setting of the user replaces."""
+    names = {short_name(name): name for run in suite.runs for name in run.tasks}
+    for task, changes in entry.changes.items():
+        settings = rule_changes(given, _kind_of(names[task])) if task in names else {}
+        _refuse_texts(entry, f"changes.{task}", _texts_kept(nested_rules(changes, {}), settings))
+
+
+def _kind_of(task: str) -> Kind:
+    named = kind_of_name(task)
+    return named[0] if named else load_kind(find_task(task).kind)
+
+
+def _refuse_texts(entry: Entry, place: str, texts: Iterable[str]) -> None:
+    for text in texts:
+        if names_path(text):
+            raise ConfigError(
+                f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
+                'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
+            )
+
+
+def _texts_kept(rules: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all texts of nested rules that settings do not replace."""
+    for name, value in rules.items():
+        if name not in settings:
+            yield from _texts(value)
+        elif isinstance(value, Mapping) and isinstance(settings[name], Mapping):
+            yield from _texts_kept(value, settings[name])
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.pipeline.planning.recorded_parts import nested_rules
 from emobench.reading import names_path
 from emobench.registry import protocol_names, require_installed
 
@@ -182,6 +183,48 @@ def test_nothing_else_that_an_entry_names_here_is_followed(
     made = new_entry({key: value for key, value in {**plain, **changes}.items() if key not in ("id", "schema")})
     with pytest.raises(ConfigError):
         request_of(made, Request(suite=made.suite.name))
+
+
+RULES = {
+    "mauve.featurizer": ("theirs/model", {"mauve": {"featurizer": "./theirs/model"}}),
+    "mauve": ({"featurizer": "/theirs/model"}, {"generation": {"mauve": {"featurizer": "gpt2"}}}),
+    "oracle": ("./theirs/model", {"generation": {"oracle": "./theirs/model"}}),
+    "metrics": (["fluency(judge=./theirs/model)"], {"generation": {"metrics": ["rouge"]}}),
+}
+"""Changed rule -> its value with a path in an entry, and settings that replace it."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_path_in_a_rule_that_the_user_gives_is_not_followed(
+    rule: str, theirs: Path, entry_of: Callable[..., Entry]
+) -> None:
+    from emobench.pipeline.planning.request import Request
+    from emobench.pipeline.reproduce.rerun import request_of
+
+    (theirs.parent / "model").mkdir()
+    value, given = RULES[rule]
+    plain = to_plain(entry_of("mle", suite={"name": "lm-quick", "version": 1}))
+    plain |= {"objective": {"name": "mle", "version": "1", "params": {}}}
+
+    def asked(changes: Any, settings: Any) -> Request:
+        made = new_entry({**{k: v for k, v in plain.items() if k not in ("id", "schema")}, "changes": changes})
+        return request_of(made, Request(suite="lm-quick", settings=settings))
+
+    assert asked({"lm-quick": {rule: value}}, given).settings.items() >= given.items()
+    others = {"generation": {"samples": 1}, "icl": {"shots": 1}}
+    for settings in ({}, others):
+        with pytest.raises(ConfigError, match="theirs/model"):
+            asked({"lm-quick": {rule: value}}, settings)
+    # Another rule with a path, and the same rule of a task that the suite has not.
+    for changes in ({"lm-quick": {rule: value, "encoder": "/theirs/model"}}, {"another": {rule: value}}):
+        with pytest.raises(ConfigError, match="theirs/model"):
+            asked(changes, given)
+
+
+@pytest.mark.parametrize("changes", [{"mauve": "x", "mauve.seeds": [0]}, {"mauve.seeds": [0], "mauve": "x"}])
+def test_rules_within_a_rule_that_has_a_value_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="mauve"):
+        nested_rules(changes, {})
 
 
 @pytest.mark.parametrize(
