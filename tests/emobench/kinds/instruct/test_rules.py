@@ -1,0 +1,72 @@
+"""The rules of tasks of kind `instruct`: defaults, ranges, and what they become for the sampler and the endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from emobench.errors import ConfigError
+from emobench.kinds.instruct.judging.endpoint import Endpoint
+from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
+from emobench.kinds.shared_rules import Sampling
+from emobench.registry import load_judge
+
+URL = "http://127.0.0.1:1/v1"
+
+
+def test_the_defaults() -> None:
+    judge = {
+        "name": "none", "model": None, "backend": "endpoint", "url": None, "concurrency": 8, "per_minute": None,
+        "retries": 6, "seconds": 120.0,
+    }  # fmt: skip
+    assert asdict(JudgeRule()) == judge
+    assert not JudgeRule().used
+    assert asdict(InstructProtocol()) == {
+        "template": "alpaca", "other_template": False, "max_new_tokens": 512, "temperature": 0.0, "top_p": 1.0,
+        "seed": 0, "backend": "transformers", "judge": judge, "limit": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "taken", "refused"),
+    [
+        (JudgeRule, "concurrency", (1, 10_000), (0, 10_001)),
+        (JudgeRule, "per_minute", (1e-9, 10**9, None), (0, -1, 10**9 + 1)),
+        (JudgeRule, "retries", (0, 1000), (-1, 1001)),
+        (JudgeRule, "seconds", (1e-9, 10**6), (0, 10**6 + 1)),
+        (InstructProtocol, "max_new_tokens", (1, 2**20), (0, 2**20 + 1)),
+        (InstructProtocol, "temperature", (0, 1000), (-1e-9, 1001)),
+        (InstructProtocol, "limit", (1, 10**12, None), (0, 10**12 + 1)),
+        (InstructProtocol, "seed", (0, 2**32 - 1), (-1, 2**32)),
+    ],
+)
+def test_a_number_outside_of_its_range_is_refused(rules: Any, name: str, taken: Any, refused: Any) -> None:
+    for value in taken:
+        assert getattr(rules(**{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(ConfigError, match=f"`{name}`.* {value}\\b"):
+            rules(**{name: value})
+
+
+def test_rules_of_decoding_become_those_of_the_sampler() -> None:
+    for top_p in (1e-9, 0.9, 1):
+        rules = InstructProtocol(temperature=0.7, top_p=top_p, seed=3)
+        assert rules.sampling == Sampling(temperature=0.7, top_p=top_p, seed=3, suppress_eos=False)
+    assert InstructProtocol(seed=3).sampling == Sampling(method="greedy", suppress_eos=False)
+    for given in ({"top_p": 0.99}, {"top_p": 0, "temperature": 1}, {"top_p": 1.01, "temperature": 1}):
+        with pytest.raises(ConfigError, match="`top_p`"):
+            InstructProtocol(**given)
+
+
+def test_a_judge_is_asked_as_the_rules_say() -> None:
+    judge = load_judge("pandalm").component
+    own = {"url": URL, "concurrency": 3, "per_minute": 7.0, "retries": 2, "seconds": 5.0}
+    assert JudgeRule(name="pandalm", **own).endpoint(judge) == Endpoint(model=judge.model, **own)
+    named = JudgeRule(name="pandalm", model="other", backend="local")
+    assert named.used
+    assert named.endpoint(judge).model == named.local_model(judge).name == "other"
+    assert JudgeRule(name="pandalm").local_model(judge).name == judge.model
+    with pytest.raises(ConfigError, match=r"`judge\.model` is other"):
+        JudgeRule(model="other")
