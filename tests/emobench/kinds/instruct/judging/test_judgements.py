@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,6 +21,7 @@ from emobench.kinds.instruct.judging.judgements import (
     grades,
     leanings,
     pair_judgements,
+    request_key,
     win_rate,
 )
 
@@ -145,6 +148,19 @@ def test_another_model_or_other_options_are_asked_anew(tmp_path: Path) -> None:
         endpoint = Endpoint(model="another", url=server.url)
         judge_pairs(Words(), pairs, endpoint, path)
     assert len(server.bodies) == 6
+
+
+def test_a_request_is_known_by_who_answers_and_by_all_that_is_asked() -> None:
+    options = {"max_tokens": 1, "temperature": 0}
+    asked = JudgeRequest("é", options)
+    content = json.dumps(["m", "é", options], sort_keys=True, ensure_ascii=False)
+    key = request_key("m", asked)
+    assert key == hashlib.sha256(content.encode()).hexdigest()[:32]
+    assert key == request_key("m", JudgeRequest("é", dict(reversed(options.items()))))
+    chat = JudgeRequest(({"role": "user", "content": "é"},), options)
+    others = [("n", asked), ("m", JudgeRequest("e", options)), ("m", JudgeRequest("é", {"max_tokens": 1})), ("m", chat)]
+    assert len({key, *(request_key(*one) for one in others)}) == 5
+    assert request_key("m", JudgeRequest("\ud800")) != request_key("m", JudgeRequest("?"))
 
 
 def test_a_key_is_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,9 +68,18 @@ def test_ratings_are_the_maximum_of_the_likelihood() -> None:
         assert one.ci95[0] < one.rating < one.ci95[1]
 
 
-def test_who_always_wins_has_no_finite_rating() -> None:
-    _, ratings = round_robin({(0, 1): [1.0, 1.0], (0, 2): [1.0, 1.0], (1, 2): [1.0, 0.0]})
+@pytest.mark.parametrize("swapped", [False, True])
+def test_who_always_wins_or_always_loses_has_no_finite_rating(swapped: bool) -> None:
+    values = {(0, 1): [1.0, 1.0], (0, 2): [1.0, 1.0], (1, 2): [1.0, 0.0]}
+    if swapped:
+        values = {pair: [1 - value for value in row] for pair, row in values.items()}
+    _, ratings = round_robin(values)
     assert [(one.rating, one.ci95) for one in ratings] == [(None, None)] * 3
+
+
+def test_a_circle_of_winners_has_equal_ratings() -> None:
+    _, ratings = round_robin({(0, 1): [1.0, 1.0], (0, 2): [0.0, 0.0], (1, 2): [1.0, 1.0]})
+    assert [one.rating for one in ratings] == [pytest.approx(1000)] * 3
 
 
 def test_ties_are_half_a_win() -> None:

@@ -1,0 +1,132 @@
+"""Counts, limits and identities of tasks of kind `instruct`, each against a calculation by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from emobench.errors import ConfigError, DataError
+from emobench.kinds.cost import EvaluatedModel, Requests
+from emobench.kinds.instruct.instructions import SOURCES, load_instructions
+from emobench.kinds.instruct.responses import RESPONSES, Response, prompt_ids, read_responses
+from emobench.kinds.instruct.score import reference_scores
+from emobench.registry import find_task, load_kind
+
+TASK = "instructions"
+NOT_HERE = SimpleNamespace(data_dirs=[], data=lambda what, load, source: None)
+"""Resources on a machine without the data."""
+
+
+def runtime() -> Any:
+    return load_kind("instruct").runtime
+
+
+def task_of(**overrides: Any) -> Any:
+    return find_task(TASK, overrides=overrides)
+
+
+@pytest.fixture
+def model(byte_model: Path) -> Any:
+    return SimpleNamespace(name="bytes", tokenizer=AutoTokenizer.from_pretrained(byte_model), context=1024)
+
+
+def test_a_prompt_and_all_but_the_last_token_of_its_response_fit_the_context(model: Any, asked: Path) -> None:
+    data = load_instructions(TASK, data_dirs=[asked], offline=True)
+    longest = max(len(ids) for ids in prompt_ids(data.rows, model.tokenizer, "alpaca"))
+    room = 1024 - longest + 1
+    runtime().check(task_of(max_new_tokens=room), data, model)
+    with pytest.raises(ConfigError, match=rf"prompt of {longest} tokens with {room + 1} .* set .*={room} or less"):
+        runtime().check(task_of(max_new_tokens=room + 1), data, model)
+    model.context = longest  # the first token of a response is not read
+    runtime().check(task_of(max_new_tokens=1), data, model)
+    model.context = longest - 1
+    with pytest.raises(ConfigError, match="take a model with a longer context"):
+        runtime().check(task_of(max_new_tokens=1), data, model)
+    model.context = None
+    runtime().check(task_of(max_new_tokens=10_000), data, model)
+
+
+def test_only_the_first_instructions_are_asked(model: Any, asked: Path) -> None:
+    data = load_instructions(TASK, data_dirs=[asked], offline=True)
+    resources = SimpleNamespace(data_dirs=[asked], data=NOT_HERE.data)
+    prompts = prompt_ids(data.rows, model.tokenizer, "alpaca")
+    task = task_of(limit=2, max_new_tokens=9000)
+    found = runtime().cost(task, resources, EvaluatedModel(base=model))
+    tokens = sum(map(len, prompts[:2])) + 2 * 9000
+    assert (found.examples, found.tokens, found.batch_tokens) == (2, tokens, 16_384)
+    assert found.steps == 2 * 9000  # more than one batch, and less than two
+    assert runtime().cost(task, resources, EvaluatedModel()).tokens == 2 * (120 + 9000)
+    assert runtime().test_size(task, data) == load_kind("instruct").test_size(task, "rougeL", data)
+    assert (runtime().test_size(task, data).examples, runtime().test_size(task, data).units) == (2, 2)
+
+
+def test_a_judge_is_estimated_with_and_without_the_data(asked: Path) -> None:
+    judge = {"name": "pandalm", "url": "http://127.0.0.1:1/v1"}
+    given = find_task("alpaca_eval/open-platypus", overrides={"limit": 7, "max_new_tokens": 30, "judge": judge})
+    found = runtime().cost(given, NOT_HERE, EvaluatedModel())
+    assert (found.examples, found.tokens) == (7, 7 * (120 + 30))
+    assert isinstance(found.requests, Requests)
+    assert (found.requests.count, found.requests.written) == (14, 14 * 512)
+    assert runtime().test_size(given, None).examples == 7
+    one, two = (
+        runtime().cost(find_task(TASK, overrides={"limit": 1, "max_new_tokens": length, "judge": judge}),
+                       SimpleNamespace(data_dirs=[asked]), EvaluatedModel()).requests
+        for length in (30, 31)
+    )  # fmt: skip
+    assert (one.count, two.read - one.read) == (2, 2)  # each order has one response of the model
+    more = find_task("alpaca_eval/open-platypus", overrides={"limit": 7, "max_new_tokens": 31, "judge": judge})
+    assert runtime().cost(more, NOT_HERE, EvaluatedModel()).requests.read - found.requests.read == 28
+    local = find_task(TASK, overrides={"limit": 1, "max_new_tokens": 30, "judge": {**judge, "backend": "local"}})
+    both = runtime().cost(local, SimpleNamespace(data_dirs=[asked]), EvaluatedModel())
+    assert both.auxiliary_tokens == {"judge": one.read + one.written}
+    assert both.requests is None
+
+
+def test_an_instruction_is_known_by_its_content_and_its_row(asked: Path) -> None:
+    data = load_instructions(TASK, data_dirs=[asked], offline=True)
+    for row, one in enumerate(data.rows):
+        content = f"Say {row}.\x1f{'Loud' if row == 1 else ''}"
+        assert one.id == f"{hashlib.sha256(content.encode()).hexdigest()[:12]}-{row}"
+        assert one.reference == str(row)
+    assert {source.rows for source in SOURCES.values()} == {805}
+    assert SOURCES["alpaca_eval"].hub
+
+
+def test_a_blank_reference_is_refused_and_output_is_read_only_without_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.test.jsonl"
+    path.write_text(json.dumps({"instruction": "a", "reference": "yes", "output": "no"}))
+    assert load_instructions("x", data_dirs=[tmp_path], offline=True).rows[0].reference == "yes"
+    for row in ({"reference": " "}, {"reference": None, "output": "no"}, {"output": 3}):
+        path.write_text(json.dumps({"instruction": "a", **row}))
+        with pytest.raises(DataError, match='expected a response in "reference"'):
+            load_instructions("x", data_dirs=[tmp_path], offline=True)
+
+
+def test_responses_are_read_with_the_line_that_is_none(tmp_path: Path) -> None:
+    row = {"id": "a-0", "instruction": "q", "input": "", "reference": "r", "ids": [1], "text": "t", "ended": True}
+    path = tmp_path / RESPONSES
+    path.write_text(f"{json.dumps(row)}\n")
+    assert read_responses(path) == [Response(**row)]
+    for bad in ('{"id": ', json.dumps({**row, "ended": "perhaps"}), json.dumps({**row, "more": 1})):
+        path.write_text(f"{json.dumps(row)}\n{bad}\n")
+        with pytest.raises(DataError, match=rf"{RESPONSES}:2"):
+            read_responses(path)
+
+
+def test_scores_without_a_judge_are_means_over_responses() -> None:
+    rows = [("a b", "a b", [1, 2, 3], True), ("a", "a b", [1], False), ("c", "a b", [], True)]
+    found = reference_scores([
+        Response(id=str(i), instruction="q", input="", reference=reference, ids=ids, text=text, ended=ended)
+        for i, (text, reference, ids, ended) in enumerate(rows)
+    ])  # fmt: skip
+    scores = {name: score.value for name, score in found.scores.items()}
+    assert scores == {"rougeL": pytest.approx((1 + 2 / 3) / 3), "ended": 2 / 3, "response_tokens": 4 / 3}
+    assert {name: score.higher_is_better for name, score in found.scores.items()} == {
+        "rougeL": True, "ended": None, "response_tokens": None,
+    }  # fmt: skip
