@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from emobench.errors import DataError
+from emobench.kinds.instruct.judging.annotations import length_controlled, preference_of, rates, read_annotations
 
 pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
 SHARED = Path(__file__).parents[6] / "shared" / "data" / "judge"
@@ -118,6 +122,39 @@ def test_where_there_is_nothing_to_fit_there_is_no_rate_at_equal_lengths(
     given = [{**row, "preference": preference} for row, preference in zip(rows, preferences, strict=True)]
     (ours,) = command("judges", "score", changed(tmp_path / "x.json", given), "--offline", "--json").ok().json
     assert ours["length_controlled_minimal"] is None
+
+
+def annotations(preferences: list[Any], step: int = 2) -> list[dict[str, Any]]:
+    """Return annotations whose responses differ in length by more and more, or (with step 1) all by one letter."""
+    return [
+        {"instruction": str(i), "output_1": "a" * (step * i + 1), "output_2": "b" * i, "preference": preference}
+        for i, preference in enumerate(preferences)
+    ]
+
+
+def test_two_annotations_with_a_preference_give_a_rate_and_five_a_regression(tmp_path: Path) -> None:
+    assert read_annotations(changed(tmp_path / "x.json", annotations([1, 2]))) == annotations([1, 2])
+    with pytest.raises(DataError, match="holds 1 annotations"):
+        read_annotations(changed(tmp_path / "x.json", annotations([1])))
+    found = rates(annotations([1, None, 2, 0, 1.25]), offline=True)
+    assert (found.count, found.win_rate) == (4, pytest.approx((0 + 1 + 0.5 + 0.25) / 4))
+    assert found.standard_error == pytest.approx(statistics.stdev([0, 1, 0.5, 0.25]) / 2)
+    assert rates(annotations([1, 2]), offline=True).count == 2
+    with pytest.raises(DataError, match="1 of 3 annotations have a preference"):
+        rates(annotations([1, None, 3]), offline=True)
+    assert length_controlled(annotations([1, 2, 1, 2]), None) is None
+    assert length_controlled(annotations([1, 2, 1, 2, 2]), None) is not None
+    assert length_controlled(annotations([1, 2] * 9, step=1), None) is None
+    assert length_controlled(annotations([1, 1, 1, 1, 1.5]), None) is not None
+    assert length_controlled(annotations([2, 2, 2, 2, 1.5]), None) is not None
+
+
+def test_a_preference_is_of_the_second_response() -> None:
+    given = {0: 0.5, 1: 0.0, 1.5: 0.5, 1.2: 0.2, 2: 1.0}
+    for value, expected in given.items():
+        assert preference_of({"preference": value}) == pytest.approx(expected)
+    for value in (None, -1, 0.5, 0.999, 2.001, 3, float("nan"), float("inf")):
+        assert preference_of({"preference": value}) is None
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
