@@ -143,7 +143,7 @@ class _Asking:
 
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(max(1, self.endpoint.concurrency)):
+                    for _ in range(self.endpoint.concurrency):
                         group.create_task(work())
             except BaseExceptionGroup as errors:
                 raise _first(errors) from None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from emobench.errors import DataError
+from emobench.kinds.instruct.judging.alpaca_eval_order import PLACES, place_of
 from emobench.kinds.instruct.judging.annotations import length_controlled, preference_of, rates, read_annotations
 
 pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
@@ -122,6 +123,12 @@ def test_where_there_is_nothing_to_fit_there_is_no_rate_at_equal_lengths(
     given = [{**row, "preference": preference} for row, preference in zip(rows, preferences, strict=True)]
     (ours,) = command("judges", "score", changed(tmp_path / "x.json", given), "--offline", "--json").ok().json
     assert ours["length_controlled_minimal"] is None
+
+
+def test_the_places_of_alpaca_evals_instructions() -> None:
+    first = "What are the names of some famous actors that started their careers on Broadway?"
+    assert (place_of(first), place_of(f"{first} "), place_of("\ud800")) == (0, None, None)
+    assert sorted(PLACES.values()) == list(range(805))
 
 
 def annotations(preferences: list[Any], step: int = 2) -> list[dict[str, Any]]:

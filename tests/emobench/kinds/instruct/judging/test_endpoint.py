@@ -19,7 +19,7 @@ import pytest
 from emobench.errors import ConfigError, ModelError, RunError
 from emobench.kinds.instruct.judging.address import Scrubber
 from emobench.kinds.instruct.judging.endpoint import BROKEN, HOPELESS, Endpoint
-from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, token_count
 from emobench.kinds.instruct.judging.judgements import Replies
 from emobench.kinds.instruct.rules import JudgeRule
 from emobench.kinds.journal import Journal
@@ -201,6 +201,22 @@ def test_the_secrets_of_an_address_are_not_repeated(monkeypatch: pytest.MonkeyPa
     assert not any(secret in scrubber.reason(server.message) for secret in ("T0ken", "T0KEN", "other"))
 
 
+def test_secrets_are_hidden_from_a_length_on_and_the_longest_first() -> None:
+    for length, in_reason, in_reply in ((2, False, False), (3, True, False), (7, True, False), (8, True, True)):
+        secret = "zqxjkvbw"[:length]
+        scrubber = Scrubber([secret])
+        assert scrubber.reason(f"a {secret}.") == f"a {'[secret]' if in_reason else secret}."
+        assert scrubber.reply(f"a {secret}.") == f"a {'[secret]' if in_reply else secret}."
+    both = Scrubber(["zqxjkvbw", "zqxjkvbw-zqxjkvbw", "w-zqxjkvbw!"])
+    assert both.reply("zqxjkvbw-zqxjkvbw") == both.reason("zqxjkvbw-zqxjkvbw") == "[secret]"
+    for before in (b"", b"u", b"u:"):  # whole groups of three bytes are hidden, four letters each
+        text = base64.b64encode(before + b"zqxjkvbw-zqxjkvbw" + b" more").decode()
+        begin, end = 4 * bool(before), (len(before) + 17) // 3 * 4
+        assert Scrubber(["zqxjkvbw-zqxjkvbw"]).reply(text) == f"{text[:begin]}[secret]{text[end:]}"
+    assert Scrubber([]).reason("x" * 200) == "x" * 200
+    assert Scrubber([]).reason("x" * 201) == "x" * 200 + "..."
+
+
 def test_a_reply_that_repeats_the_key_is_kept_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     kept: dict[str, JudgeReply] = {}
@@ -222,7 +238,7 @@ def test_an_address_is_taken(url: str) -> None:
     [
         "https://user:s3cret@host/v1", "https://s3cret@host/v1", "https://host/v1?token=s3cret", "https://host?s3cret",
         "https://host/v1#s3cret", "https://host:s3cret/v1", "ftp://s3cret/v1", "s3cret", "https:///s3cret",
-        "https://[s3cret/v1", "", "//s3cret@host/v1", "https://host/v1;s3cret",
+        "https://[s3cret/v1", "", "//s3cret@host/v1", "https://host/v1;s3cret", "https://host:0/s3cret",
     ],
 )  # fmt: skip
 def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> None:
@@ -231,7 +247,9 @@ def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> N
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["s3cret", "https://[s3cret", "https://host:s3cret/v1"])
+@pytest.mark.parametrize(
+    "url", ["s3cret", "https://[s3cret", "https://host:s3cret/v1", "ftp://s3cret/v1", "https:///s3cret"]
+)
 def test_a_variable_that_is_no_address_is_a_sentence(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     with pytest.raises(ConfigError, match="OPENAI_BASE_URL is not an address") as caught:
@@ -271,7 +289,47 @@ def test_kept_replies_of_an_unusual_usage_are_read(tmp_path: Path) -> None:
     assert Replies(tmp_path / "replies.jsonl").tokens() == (0, 0)
 
 
-@pytest.mark.parametrize("value", [None, "x", float("nan"), True, 5.0])
+def own(server: Scripted, request: JudgeRequest, **choice: object) -> JudgeReply | None:
+    """Return the reply that a choice is read as."""
+    kept: dict[str, JudgeReply] = {}
+    server.whole = {"choices": [{"index": 0, **choice}], "model": "m"}
+    endpoint(server, seconds=5.0).ask({"a": request}, kept.__setitem__)
+    return kept.get("a")
+
+
+def test_what_is_asked_and_read_of_each_form() -> None:
+    """A text, a message, and the arguments of a function; log probabilities are asked for and given in two forms."""
+    text, message = JudgeRequest("which", {"max_tokens": 1, "top_logprobs": 5}), chat("which")
+    said = {"role": "assistant", "content": None}
+    call = {"name": "f", "arguments": '{"best": 1}'}
+    with serving(faults=lambda prompt, attempt: "own") as server:
+        tops = {"top_logprobs": [{"m": -0.25, "M": -1.5}]}
+        assert own(server, text, text="m", logprobs=tops) == JudgeReply("m", ({"m": -0.25, "M": -1.5},), "m")
+        assert own(server, text, text="m", logprobs=None) == JudgeReply("m", (), "m")
+        assert own(server, message, message=said) == JudgeReply("", (), "m")
+        asking = JudgeRequest(message.prompt, {"top_logprobs": 2})
+        assert own(server, asking, message={**said, "content": "M"}) == JudgeReply("M", (), "m")
+        tool = [{"id": "1", "type": "function", "function": call}]
+        assert own(server, message, message={**said, "tool_calls": tool}) == JudgeReply('{"best": 1}', (), "m")
+        assert own(server, message, message={**said, "function_call": call}) == JudgeReply('{"best": 1}', (), "m")
+        bodies = list(server.bodies)
+    assert bodies[0] == {"model": "a-judge", "prompt": "which", "max_tokens": 1, "logprobs": 5}
+    assert bodies[2] == {"model": "a-judge", "messages": [*message.prompt], "max_tokens": 5, "temperature": 0}
+    assert bodies[3] == {"model": "a-judge", "messages": [*message.prompt], "logprobs": True, "top_logprobs": 2}
+
+
+def test_the_limits_of_a_reply_are_allowed() -> None:
+    top = {"token": "m", "logprob": 0.0009}
+    content = {"content": [{**top, "top_logprobs": [top]}]}
+    with serving(faults=lambda prompt, attempt: "own") as server:
+        found = own(server, chat("a"), message={"role": "assistant", "content": "x" * 2**20}, logprobs=content)
+    assert found is not None
+    assert (len(found.text), found.top_logprobs) == (2**20, ({"m": 0.0009},))
+    assert [token_count(value) for value in (0, 10**9, 10**9 + 1, -1, True)] == [0, 10**9, 0, 0, 0]
+    assert (BROKEN, HOPELESS) == (3, 5)
+
+
+@pytest.mark.parametrize("value", [None, "x", float("nan"), True, 5.0, 0.0012])
 def test_a_log_probability_that_is_none_is_no_reply(value: object) -> None:
     tops = [{"token": "m", "logprob": value}]
     content = [{"token": "m", "logprob": -0.1, "top_logprobs": tops}]

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emobench.data.chat_templates import RULES
 from emobench.errors import RunError
 from emobench.kinds.instruct.judging.endpoint import Endpoint
-from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge, local_identity
 from emobench.kinds.instruct.judging.judgements import (
     Judgement,
     Replies,
@@ -24,6 +25,7 @@ from emobench.kinds.instruct.judging.judgements import (
     request_key,
     win_rate,
 )
+from emobench.registry import load_judge
 
 sys.path.insert(0, str(Path(__file__).parent))
 from endpoints import Scripted, serving
@@ -202,6 +204,18 @@ def test_a_response_is_graded_once_with_its_input(tmp_path: Path) -> None:
         found = {one.id: one.grade for one in grades(Grades(), pairs, endpoint.identity, replies)}
     assert found == {"one": 7.0, "two": None, "none": None}
     assert len(server.bodies) == 3
+
+
+def test_a_grade_is_on_the_scale() -> None:
+    judge = load_judge("mt-bench").component
+    assert isinstance(judge, GradeJudge)
+    given = (0.99, 1.0, 5.5, 10.0, 10.01, float("nan"))
+    assert [judge.on_scale(value) for value in given] == [None, 1.0, 5.5, 10.0, None, None]
+
+
+def test_who_answers_on_this_machine_has_the_rules_in_its_name() -> None:
+    assert local_identity("digest") == f"digest/{RULES}/2"
+    assert Pair("q", "a", "b", "in").swapped() == Pair("q", "b", "a", "in")
 
 
 def test_pairs_without_both_verdicts_and_equal_responses_lean_no_way() -> None:
