@@ -195,7 +195,7 @@ def test_replies_without_a_verdict_are_counted_and_too_many_leave_no_metric(
         entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
     assert entry["metrics"][f"{TASK}/parse_failures"]["mean"] == pytest.approx(silent / 12)
     reason = entry["missing"][f"{TASK}/win_rate"]
-    assert f"gave no verdict to {silent} of 12 requests" in reason
+    assert f"pandalm, answered by a-judge, gave no verdict to {silent} of 12 requests" in reason
     assert "the reply has no verdict" in reason
     assert f"{TASK}/rougeL" in entry["metrics"]
 

@@ -73,7 +73,8 @@ def test_grades_of_twenty_responses_may_lack_one() -> None:
     found = grade_scores(judged, dict.fromkeys(map(str, range(20)), 1), "A judge")
     given = [i % 5 for i in range(20) if i != 7]
     assert found.scores["grade"].value == pytest.approx(sum(given) / 19)
-    assert (found.scores["grade"].n, found.scores["grade"].unit) == (19, "grade")
+    score = found.scores["grade"]
+    assert (score.n, score.unit, score.higher_is_better) == (19, "grade", True)
     assert found.scores["parse_failures"].value == pytest.approx(1 / 20)
     with pytest.raises(MetricError, match="2 of 20 requests"):
         check_verdicts([*judged[:-1], Graded("19", None, NO_VERDICT)], dict.fromkeys(map(str, range(20)), 1), "A judge")

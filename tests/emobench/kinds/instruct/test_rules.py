@@ -55,9 +55,9 @@ def test_rules_of_decoding_become_those_of_the_sampler() -> None:
         rules = InstructProtocol(temperature=0.7, top_p=top_p, seed=3)
         assert rules.sampling == Sampling(temperature=0.7, top_p=top_p, seed=3, suppress_eos=False)
     assert InstructProtocol(seed=3).sampling == Sampling(method="greedy", suppress_eos=False)
-    for given in ({"top_p": 0.99}, {"top_p": 0, "temperature": 1}, {"top_p": 1.01, "temperature": 1}):
+    for top_p, temperature in ((0.99, 0), (0, 1), (1.01, 1)):
         with pytest.raises(ConfigError, match="`top_p`"):
-            InstructProtocol(**given)
+            InstructProtocol(top_p=top_p, temperature=temperature)
 
 
 def test_a_judge_is_asked_as_the_rules_say() -> None:
