@@ -17,6 +17,7 @@ from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import UNNAMED, Evaluation, Measured, by_content, renamed
 from emobench.leaderboard.exchange.every_eval_ever_instances import UNIT
 from emobench.leaderboard.exchange.json_files import json_lines, listed, mapping
+from emobench.leaderboard.exchange.lm_eval_model import DEFAULT_REVISIONS
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 from emobench.tasks.scores import RANGES
@@ -55,13 +56,15 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
             examples[name] = renamed(values, contents)
     library, model = mapping(data.get("eval_library")), mapping(data.get("model_info"))
     said = mapping(model.get("additional_details"))
+    base = _base(model, said)
     return Evaluation(
         path=path,
         format=FORMAT,
         harness=clip(str(library.get("name") or "every-eval-ever"), 40),
         version=clip(str(library.get("version"))),
         model=clip(str(model.get("id") or UNNAMED)),
-        base=_base(model, said),
+        variant="" if base else _variant(said),
+        base=base,
         objective=_text(said.get("objective")),
         created=_text(data.get("evaluation_timestamp")) or _text(data.get("retrieved_timestamp")),
         numbers=numbers,
@@ -139,6 +142,12 @@ def _base(model: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any] |
         if name is None or source is None
         else {"name": name, "source": source, "revision": _text(said.get("revision"))}
     )
+
+
+def _variant(said: Mapping[str, Any]) -> str:
+    """Return "@" and the revision of a model that is not the default one."""
+    revision = _text(said.get("revision")) or _text(said.get("model_revision")) or DEFAULT_REVISIONS[0]
+    return "" if revision in DEFAULT_REVISIONS else f"@{clip(revision, 60)}"
 
 
 def _text(value: Any) -> str | None:

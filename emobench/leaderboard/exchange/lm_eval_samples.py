@@ -88,7 +88,7 @@ def read_samples(results: ResultsFile) -> Samples:
             found.targets.setdefault(name, {})[example] = hashes["target_hash"]
     found.named.update({task: named_units(of) for task, of in documents.items()})
     units = {task: joined_units(found.inputs[task], named) for task, named in found.named.items()}
-    numbers = {name: one for name, one in results.numbers().items() if one.value is not None}
+    numbers = results.numbers()
     for name, of in values.items():
         if name in numbers and (kept := example_values(numbers[name], of)):
             found.examples[name] = Recorded(kept, units[name.partition("/")[0]])

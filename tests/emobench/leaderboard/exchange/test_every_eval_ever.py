@@ -336,6 +336,22 @@ def test_an_instance_without_a_results_id_is_of_the_only_result_of_its_evaluatio
         read_evaluation(str(path))
 
 
+@pytest.mark.parametrize("field", ["revision", "model_revision"])
+def test_revisions_of_one_model_are_different_models(field: str, command: Callable[..., Any], tmp_path: Path) -> None:
+    paths = []
+    for i, revision in enumerate(("step1", "step2", "main", None)):
+        path = Path(written(tmp_path / str(i), "m", SCORES[i % 2]))
+        content = json.loads(path.read_text())
+        content["model_info"]["additional_details"][field] = revision
+        path.write_text(json.dumps(content))
+        paths.append(path)
+    assert [read_evaluation(str(path)).variant for path in paths] == ["@step1", "@step2", "", ""]
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    found = command("leaderboard", "import", *paths[:2], *places, "--json").ok().json["entries"]
+    assert [entry["model"]["name"] for entry in found] == ["m@step1", "m@step2"]
+    assert [entry["model"]["source"] for entry in found] == ["org/m@step1", "org/m@step2"]
+
+
 def test_two_seeds_are_one_entry(command: Callable[..., Any], tmp_path: Path) -> None:
     paths = [written(tmp_path / "in", f"seed{i}", scores) for i, scores in enumerate(SCORES)]
     given = "--model", "org/base", "--objective", "emo", "--seed", 0, "--seed", 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,17 @@ def test_each_version_is_read_alike(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_each_of_three_filters_has_its_own_values(version: str, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    values = {name: [draw.randint(0, 1) for _ in range(30)] for name in ("a", "b", "c")}
+    read = read_evaluation(str(written(tmp_path, "x", version, values, order=1)))
+    documents = [sample((0, 4, 3), i, "a", 0)["doc_hash"] for i in range(30)]
+    for name, of in values.items():
+        expected = {document: (float(right), 1.0) for document, right in zip(documents, of, strict=True)}
+        assert dict(read.examples[f"sums/exact_match,{name}"].examples) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_one_filter_without_a_list_is_none(version: str, tmp_path: Path) -> None:
     files = [written(tmp_path, name, version, {"none": of[0]}) for name, of in RIGHT.items()]
     for path in files:
@@ -119,6 +131,40 @@ def test_files_of_two_versions_pair_by_their_documents(tmp_path: Path) -> None:
     for older in ("0.4.0", "0.4.6"):
         files = [written(tmp_path, f"x{older}", older, left, 1), written(tmp_path, f"y{older}", "0.4.13", right)]
         assert by_metric(files)["sums/exact_match,strict-match"].p == pytest.approx(stats.binomtest(8, 26).pvalue)
+
+
+@pytest.mark.parametrize("absent", ["", None, 5])
+def test_a_hash_that_is_no_text_is_calculated(absent: Any, tmp_path: Path) -> None:
+    values = {"none": RIGHT["x"][0]}
+    paths = [written(tmp_path, name, "0.4.13", values) for name in "xy"]
+    (samples,) = paths[1].parent.glob("*.jsonl")
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    missing = dict.fromkeys(("doc_hash", "prompt_hash", "target_hash"), absent)
+    samples.write_text("".join(json.dumps({**row, **missing}) + "\n" for row in rows))
+    left, right = (read_evaluation(str(path)) for path in paths)
+    assert (left.prompts, left.targets) == (right.prompts, right.targets)
+    name = "sums/exact_match"
+    assert left.examples[name].examples == right.examples[name].examples
+
+
+def test_arguments_of_another_shape_are_compared_by_content(tmp_path: Path) -> None:
+    found = []
+    for name, arguments in (("x", {"a": 1, "b": 2}), ("y", {"b": 2, "a": 1}), ("z", {"a": 1, "b": 3})):
+        path = written(tmp_path, name, "0.4.0", {"none": RIGHT["x"][0]})
+        (samples,) = path.parent.glob("*.jsonl")
+        rows = json.loads(samples.read_text())
+        samples.write_text(json.dumps([{**row, "arguments": arguments} for row in rows]))
+        found.append(read_evaluation(str(path)).prompts)
+    assert found[0] == found[1] != found[2]
+
+
+def test_samples_in_the_place_of_results_name_their_own_results(tmp_path: Path) -> None:
+    for stamp in ("2024-01-01T00-00-00", "2024-01-02T00-00-00"):
+        (tmp_path / f"results_{stamp}.json").write_text("{}")
+        (tmp_path / f"samples_t_{stamp}.jsonl").write_text("")
+    for stamp in ("2024-01-01T00-00-00", "2024-01-02T00-00-00"):
+        with pytest.raises(DataError, match=re.escape(f"results_{stamp}.json, or the folder")):
+            read_evaluation(str(tmp_path / f"samples_t_{stamp}.jsonl"))
 
 
 @pytest.mark.parametrize("version", ["0.4.0", "0.4.6"])
