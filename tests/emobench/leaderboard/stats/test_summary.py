@@ -15,6 +15,7 @@ from scipy import stats
 from emobench.config import to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
@@ -169,3 +170,107 @@ def test_equal_values_are_of_examples_too() -> None:
     assert Series.of(corpus, [0, 1, 2], None).of_examples  # 20 of them, which seeds share
     single = summarise(scores(np.ones((3, 1)), examples=False))
     assert not Series.of(single, [0, 1, 2], None).of_examples
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "accepted"),
+    [
+        ("fraction", 0.0, True),
+        ("fraction", 1.0, True),
+        ("fraction", 1.0001, False),
+        ("fraction", -0.0001, False),
+        ("points", -3.0, True),
+    ],
+)
+def test_a_fraction_lies_in_0_to_1(unit: str, value: float, accepted: bool) -> None:
+    given = [Score(value=value, n=1, higher_is_better=True, unit=unit, aggregate="corpus")]
+    if accepted:
+        assert summarise(given).mean == value
+    else:
+        with pytest.raises(MetricError, match="a fraction lies in"):
+            summarise(given)
+
+
+@pytest.mark.parametrize(
+    ("mean", "value", "accepted"),
+    [(2.0, 2.0018, True), (2.0, 2.0025, False), (0.0, 9e-7, True), (0.0, 1.2e-6, False)],
+)
+def test_a_score_is_the_mean_of_its_examples_within_a_thousandth(mean: float, value: float, accepted: bool) -> None:
+    examples = {"0": (mean - 0.5, 1.0), "1": (mean + 0.5, 1.0)}
+    given = [Score(value=value, n=2, higher_is_better=True, unit="nats", examples=examples)]
+    if accepted:
+        assert summarise(given).mean == value
+    else:
+        with pytest.raises(MetricError, match="mean of its examples"):
+            summarise(given)
+
+
+def test_units_are_those_of_the_seed_with_the_fewest() -> None:
+    made = scores(np.random.default_rng(5).normal(0, 1, (3, 60)))
+    kept = {key: pair for key, pair in (made[1].examples or {}).items() if key != "7"}
+    value = float(np.mean([value for value, _ in kept.values()]))
+    made[1] = dataclasses.replace(made[1], examples=kept, n=59, value=value)
+    summary = summarise(made)
+    assert (summary.n, summary.units, summary.ci95_of) == (59, 59, "seeds and items")
+
+
+def test_seeds_of_other_units_have_no_interval() -> None:
+    made = scores(np.random.default_rng(6).normal(0, 1, (3, 60)))
+    for place in range(3):
+        given = list(made)
+        for seed in range(3):
+            size = 3 if seed == place else 2
+            given[seed] = dataclasses.replace(made[seed], units={str(i): f"text {i // size}" for i in range(60)})
+        summary = summarise(given)
+        assert (summary.ci95, summary.ci95_missing) == (None, "seeds have other sampling units")
+    assert summary.units == 20
+
+
+def test_two_units_have_an_interval_and_one_has_none() -> None:
+    value_I = np.array([0.2, 0.9, 0.5, 0.7])
+    (score,) = scores(value_I[None])
+    two = summarise([dataclasses.replace(score, units={"0": "a", "1": "a", "2": "b", "3": "b"})])
+    assert two.ci95 == pytest.approx(stats.t.interval(0.95, 1, loc=0.575, scale=stats.sem([0.55, 0.6])))
+    one = summarise([dataclasses.replace(score, units=dict.fromkeys("0123", "a"))])
+    assert (one.ci95, one.ci95_of, one.units) == (None, None, 1)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_interval_has_the_freedom_of_the_seed_with_the_fewest_equal_items(place: int) -> None:
+    rng = np.random.default_rng(7)
+    weights = [np.where(np.arange(40) < 3, 50.0, 1.0) if seed == place else np.ones(40) for seed in range(3)]
+    item_I, made, pseudo = rng.normal(0, 1, 40), [], []
+    for weight_I in weights:
+        value_I = item_I + rng.normal(0, 0.1, 40)
+        mean = float(np.average(value_I, weights=weight_I))
+        examples = {f"{i:02}": (float(v), float(w)) for i, (v, w) in enumerate(zip(value_I, weight_I, strict=True))}
+        made.append(Score(value=mean, n=40, higher_is_better=True, unit="points", examples=examples))
+        kept = [np.arange(40) != i for i in range(40)]
+        without = np.array([np.average(value_I[k], weights=weight_I[k]) for k in kept])
+        pseudo.append(mean - 39 * (without - without.mean()))
+    values_SI = np.stack(pseudo)
+    found = crossed(
+        values_SI, effective=[float(weights[place].sum() ** 2 / np.square(weights[place]).sum())], skewed=False
+    )
+    assert found is not None
+    assert found.parts[1][1] < 5
+    assert summarise(made).ci95 == pytest.approx(found.interval(float(values_SI.mean())))
+
+
+def test_scores_whose_examples_are_not_kept_have_the_interval_of_seeds() -> None:
+    values = [0.4, 0.5, 0.7]
+    want = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
+    plain = [Score(value=v, n=9, higher_is_better=True, unit="points") for v in values]
+    examples = {"0": (0.1, 1.0), "1": (0.3, 1.0)}
+    corpus = [dataclasses.replace(one, examples=examples, aggregate="corpus") for one in plain]
+    for given in (plain, corpus, [*plain[:2], dataclasses.replace(plain[2], examples={"0": (0.5, 1), "1": (0.9, 1)})]):
+        summary = summarise(given)
+        assert (summary.ci95, summary.ci95_of, summary.ci95_missing) == (pytest.approx(want), "seeds", None)
+    equal = summarise([plain[0]] * 3)
+    assert (equal.ci95, equal.ci95_missing) == (None, "the seeds' values are equal, so that no spread can be estimated")
+
+
+def test_the_interval_of_wild_perplexities_ends_at_the_largest_number() -> None:
+    common = {"n": 9, "higher_is_better": False, "unit": "perplexity", "aggregate": "exp_mean"}
+    low, high = summarise([Score(value=value, **common) for value in (2.0, 1e150)]).ci95 or (0.0, 0.0)
+    assert (low, high) == (0.0, pytest.approx(math.exp(709)))
