@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 from shown import compared
 
+from emobench.config import to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.render.compare_table import to_json
@@ -19,7 +20,9 @@ from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.stats.random_effects import crossed
+from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]
 
@@ -178,3 +181,176 @@ def test_an_item_s_value_is_the_mean_over_the_seeds_of_a_base(make_entry: MakeEn
     assert contrast.effect == pytest.approx(delta_BI.mean())
     assert contrast.p == pytest.approx(expected.p_value(float(delta_BI.mean())), rel=1e-6)
     assert contrast.ci95 == pytest.approx(expected.interval(float(delta_BI.mean())))
+
+
+def test_of_three_choices_the_last_is_the_baseline(make_row: MakeEntry) -> None:
+    rows = [
+        [make_row(name, {"lm/accuracy": [v, v + 0.01 * base, v]}, model=model(base)) for base in range(3)]
+        for name, v in (("emo", 0.9), ("tailr", 0.5), ("mle", 0.1))
+    ]
+    found = compare_across_bases(rows, None)
+    assert {(one.candidates[0].objective.name, one.baseline.objective.name) for one in found} == {
+        ("emo", "mle"),
+        ("tailr", "mle"),
+    }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_entries_of_one_base_the_newest_counts(make_row: MakeEntry, order: int) -> None:
+    mle = [make_row("mle", {"lm/accuracy": [0.1, 0.12, 0.11]}, model=model(base)) for base in range(3)]
+    emo = [make_row("emo", {"lm/accuracy": [0.5, 0.52, 0.51]}, model=model(base)) for base in range(3)]
+    again = make_row("emo", {"lm/accuracy": [0.8, 0.82, 0.81]}, model=model(1), created="2026-03-01T12:00:00")
+    before = make_row("emo", {"lm/accuracy": [0.2, 0.22, 0.21]}, model=model(2), created="2025-03-01T12:00:00")
+    found = across([*emo, again, before][::order], mle)
+    assert found.contrasts[0].candidate_mean == pytest.approx((0.51 + 0.81 + 0.51) / 3)
+    assert again in found.members[found.candidates[0].id]
+    assert before not in found.members[found.candidates[0].id]
+
+
+def test_one_base_is_one(make_row: MakeEntry) -> None:
+    rows = [
+        [make_row(name, {"lm/accuracy": [v, v + 0.01, v + 0.03]}, model=model(4))]
+        for name, v in (("emo", 0.9), ("mle", 0.1))
+    ]
+    found = across(*rows)
+    assert (found.contrasts[0].verdict, found.contrasts[0].why) == ("undetermined", "1 common base; 3 are needed")
+    assert found.baseline.model.name == "tiny-oracle, 1 base"
+    assert found.baseline.metrics["lm/accuracy"].std is None
+
+
+def test_a_row_has_the_metrics_of_all_its_bases_with_the_means_over_seeds(make_row: MakeEntry) -> None:
+    rng = np.random.default_rng(4)
+    values = {
+        name: [(rng.uniform(0.2, 0.8, 3), np.exp(rng.normal(3, 0.5, 3))) for _ in range(3)] for name in ("emo", "mle")
+    }
+    rows = {}
+    for name, of_bases in values.items():
+        made = [{"lm/accuracy": list(a), "lm/ppl": list(p), "qa/accuracy": list(a / 2)} for a, p in of_bases]
+        made[1]["lm/kl"] = [1.0, 2.0, 4.0]
+        del made[2]["qa/accuracy"]
+        rows[name] = [make_row(name, of, model=model(base), protocols=dict.fromkeys(("lm", "qa"), "paper@1"))
+                      for base, of in enumerate(made)]  # fmt: skip
+    found = across(rows["emo"], rows["mle"])
+    assert [contrast.metric for contrast in found.contrasts] == ["lm/accuracy", "lm/ppl"]
+    for row, name in ((found.candidates[0], "emo"), (found.baseline, "mle")):
+        accuracy = [float(a.mean()) for a, _ in values[name]]
+        ppl = [float(stats.gmean(p)) for _, p in values[name]]
+        for metric, of_bases in (("lm/accuracy", accuracy), ("lm/ppl", ppl)):
+            summary = row.metrics[metric]
+            assert summary.values == pytest.approx(of_bases)
+            assert (summary.mean, summary.std) == pytest.approx((np.mean(of_bases), np.std(of_bases, ddof=1)))
+        assert row.seeds == (0, 1, 2)
+        assert row.missing == dict.fromkeys(["lm/kl", "qa/accuracy"], "not measured on every base")
+        assert row.families.keys() == row.metrics.keys() == {"lm/accuracy", "lm/ppl"}
+    contrast = found.contrasts[1]
+    assert contrast.effect == pytest.approx(
+        np.mean([np.log(p).mean() for _, p in values["emo"]]) - np.mean([np.log(p).mean() for _, p in values["mle"]])
+    )
+
+
+Drawn = dict[str, list[np.ndarray]]
+"""Task -> (S, I) values of each base."""
+
+
+def sampled(entry_of: MakeEntry, sides: Mapping[str, Drawn], lost: Any = ()) -> tuple[list[list[Entry]], Any]:
+    """Return the entries of rows, and what returns their examples, which files have in any order.
+
+    `lost` has (side, base, task) of entries whose file does not have the task.
+    """
+    rows, examples, rng = [], {}, np.random.default_rng(9)
+    for side, drawn in sides.items():
+        rows.append([])
+        for base in range(len(next(iter(drawn.values())))):
+            seeds = len(next(iter(drawn.values()))[base])
+            runs: list[dict[str, Any]] = [{} for _ in range(seeds)]
+            metrics = {}
+            for task, of_bases in drawn.items():
+                made = []
+                for seed, value_I in enumerate(of_bases[base]):
+                    kept = [i for i in rng.permutation(len(value_I)) if np.isfinite(value_I[i])]
+                    given = {f"{i}": (float(value_I[i]), 1.0) for i in kept}
+                    mean = float(np.mean([value for value, _ in given.values()]))
+                    made.append(Score(value=mean, n=len(kept), higher_is_better=True, unit="nats", examples=given))
+                    if (side, base, task) not in lost:
+                        runs[seed][f"{task}/score"] = given
+                metrics[f"{task}/score"] = to_plain(summarise(made))
+            entry = entry_of(side, metrics=metrics, model=model(base))
+            rows[-1].append(entry)
+            examples[entry.id] = runs
+    return rows, lambda entry: examples[entry.id]
+
+
+def drawn_rows(seeds: int, tasks: Mapping[str, int]) -> dict[str, Drawn]:
+    rng = np.random.default_rng(5)
+    found: dict[str, Drawn] = {"emo": {}, "mle": {}}
+    for task, items in tasks.items():
+        common_I = rng.normal(0, 1, items)
+        for of in found.values():
+            inclined_I = rng.normal(0, 0.5, items)
+            of[task] = [
+                common_I + inclined_I + rng.normal(0, 0.1) + rng.normal(0, 0.3, (seeds, items)) for _ in range(3)
+            ]
+    return found
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_items_of_bases_are_paired_whatever_their_order_in_files(entry_of: MakeEntry, seeds: int) -> None:
+    sides = drawn_rows(seeds, {"t": 30})
+    rows, examples_of = sampled(entry_of, sides)
+    (contrast,) = across(*rows, examples_of).contrasts
+    delta_BI = np.stack([a.mean(0) - b.mean(0) for a, b in zip(sides["emo"]["t"], sides["mle"]["t"], strict=True)])
+    expected = crossed(delta_BI)
+    assert expected is not None
+    effect = float(delta_BI.mean())
+    assert (contrast.items, contrast.seeds, contrast.effect) == (30, 3, pytest.approx(effect))
+    assert contrast.p == pytest.approx(expected.p_value(effect), rel=1e-6)
+    assert contrast.common_examples is None
+
+
+def test_examples_of_all_tasks_are_counted_if_one_lacks_some(entry_of: MakeEntry) -> None:
+    sides = drawn_rows(2, {"t": 30, "u": 40})
+    sides["mle"]["u"][1][0, 7] = np.nan
+    rows, examples_of = sampled(entry_of, sides)
+    found = {c.metric: c for c in across(*rows, examples_of).contrasts}
+    counts = {metric: (c.items, c.common_examples, c.all_examples) for metric, c in found.items()}
+    assert counts == {"t/score": (30, None, None), "u/score": (39, 39, 40), "mean/score": (69, 69, 70)}
+    kept = np.arange(40) != 7
+    tasks = {"t": np.arange(30) >= 0, "u": kept}
+    deltas = [
+        np.stack([
+            a[:, keep].mean(0) - b[:, keep].mean(0)
+            for a, b in zip(sides["emo"][task], sides["mle"][task], strict=True)
+        ])
+        for task, keep in tasks.items()
+    ]  # fmt: skip
+    expected = crossed(*deltas)
+    assert expected is not None
+    effect = float(np.mean([delta.mean() for delta in deltas]))
+    assert found["mean/score"].p == pytest.approx(expected.p_value(effect), rel=1e-6)
+
+
+@pytest.mark.parametrize("place", [("emo", 0), ("emo", 2), ("mle", 1)])
+def test_a_base_without_its_examples_gives_no_verdict(entry_of: MakeEntry, place: tuple[str, int]) -> None:
+    sides = drawn_rows(2, {"t": 30, "u": 40})
+    sides["mle"]["t"][0][0, 7] = np.nan
+    rows, examples_of = sampled(entry_of, sides, lost=[(*place, "t")])
+    found = {c.metric: c for c in across(*rows, examples_of).contrasts}
+    for metric in ("t/score", "mean/score"):
+        assert (found[metric].verdict, found[metric].common_examples) == ("undetermined", None)
+        assert "not available for the same examples" in (found[metric].why or "")
+    assert found["u/score"].verdict in ("better", "worse", "tied")
+
+
+def test_a_base_whose_seeds_values_are_not_known_gives_no_verdict(make_row: MakeEntry) -> None:
+    taken = {"kind": "imported", "source": {"cite": "a paper"}, "seeds": [0, 1, 2]}
+    rows = [
+        [
+            make_row(
+                name, {"lm/accuracy": [v, v + 0.01] if base == 1 else [v, v + 0.02, v]}, model=model(base), **taken
+            )
+            for base in range(3)
+        ]
+        for name, v in (("emo", 0.9), ("mle", 0.1))
+    ]
+    (contrast,) = across(*rows).contrasts
+    assert (contrast.verdict, contrast.p) == ("undetermined", None)

@@ -163,6 +163,13 @@ def test_the_score_of_fewer_examples_is_their_mean_or_moves_with_it() -> None:
     assert row.only(complete, [7]) is row
 
 
+def test_items_are_in_the_order_of_their_ids_whatever_that_of_a_file() -> None:
+    given = {"b": (2.0, 1.0), "10": (1.0, 1.0), "9": (5.0, 1.0), "a": (4.0, 1.0)}
+    turned = dict(reversed(given.items()))
+    row = Series(values={0: 3.0, 1: 3.0}, examples={0: given, 1: turned}, higher_is_better=True, log_scale=False)
+    assert row.linearised_values([0, 1]).tolist() == [[1.0, 5.0, 4.0, 2.0]] * 2
+
+
 def test_a_row_without_seeds_gives_its_one_value_for_every_seed() -> None:
     given = examples_of([1.0, 3.0], [1.0, 0.0])
     row = Series(values={None: 1.0}, examples={None: given}, higher_is_better=True, log_scale=False)
