@@ -21,6 +21,8 @@ _END = r"[^\s'\"(),;=\[\]{}]*"
 _PATH = re.compile(rf"(?<![\w/:<.~-])(?:(?:~[\w.-]*|\.{{1,2}})/|/[^\s/'\"(),;=\[\]{{}}]+/){_END}")
 _USER = re.compile(r"(\w[\w+.-]*://)[^\s/'\"]*@")
 _QUERY = re.compile(r"(\w[\w+.-]*://[^\s?#'\"]*)[?#][^\s'\"]*")
+_URL = re.compile(r"""(\burl["']?\s*:\s*)("[^"]*"|'[^']*'|[^,}\n]*)""")
+"""The field of a mapping, such as `judge={url: http://host/v1}`."""
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _PYTHON = re.compile(r"[^()+*=,'\"]*/(?=[^/()+*=,'\"]+\.py:)")
 
@@ -79,13 +81,24 @@ def _published(words: Sequence[str]) -> Iterator[str]:
         key, equals, value = word.partition("=")
         if before in FOLDERS:
             yield FOLDER
-        elif before == "--set" and key.rpartition(".")[2] == "url":
-            yield f"{key}=URL"  # of an endpoint: `rerun` takes one of its own
-        elif equals and (before == "--set" or key.startswith("--")):
+        elif before == "--set":
+            yield _setting(word)
+        elif equals and key == "--set":
+            yield f"{key}={_setting(value)}"
+        elif equals and key.startswith("--"):
             yield f"{key}={FOLDER if key in FOLDERS else published_value(value)}"
         else:
             yield published_value(word)
         before = word
+
+
+def _setting(text: str) -> str:
+    """Return KEY=VALUE of --set without the address of an endpoint: `rerun` takes one of its own."""
+    key, equals, value = text.partition("=")
+    if key.strip().rpartition(".")[2] == "url":
+        return f"{key.strip()}=URL"
+    shown = f"{key}={published_value(value)}" if equals else published_value(text)
+    return _URL.sub(r"\1URL", shown)
 
 
 def published(value: Any, of_text: Callable[[str], str] = without_paths) -> Any:

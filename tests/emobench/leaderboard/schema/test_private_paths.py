@@ -61,5 +61,25 @@ def test_a_command_keeps_its_options_and_settings() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "judge.url=https://host/sk-secret/v1",
+        "judge.url = https://host/token=secret",
+        'judge={name: x, "url": "https://host/v1%3Fkey=secret, and more", model: y}',
+        "judge={url: https://host/secret}",
+    ],
+)
+@pytest.mark.parametrize("form", ["--set {}", "--set={}"])
+def test_a_command_has_no_address_of_an_endpoint_in_any_form(setting: str, form: str) -> None:
+    given = ["emobench", "run", *form.format("SETTING").split(), "--seed", "0"]
+    shown = published_command([word.replace("SETTING", setting) for word in given])
+    assert "secret" not in shown
+    assert "host" not in shown
+    assert shown.count("URL") == 1
+    assert len(shlex.split(shown)) == len(given)
+    assert ("model: y" in shown) == ("model: y" in setting)
+
+
 def test_nested_values() -> None:
     assert published({"a": ["/x/y/z", 1, None], "b": {"c": 0.5}}) == {"a": ["./z", 1, None], "b": {"c": 0.5}}
