@@ -18,7 +18,7 @@ from emobench.leaderboard.stats.random_effects import Array, Uncertainty
 from emobench.leaderboard.stats.series import Series, effective
 from emobench.leaderboard.stats.shared_items import TaskItems, joined_tasks
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS, MIN_SEEDS
-from emobench.tasks.scores import Examples
+from emobench.tasks.scores import Examples, single_examples
 
 EQUAL = "equal values"
 """Stands for a test where there was nothing to test."""
@@ -187,7 +187,8 @@ def _items(
         if len(left[0]) < MIN_ITEMS:
             raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")
         values = row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)
-        found.append(TaskItems(tuple(sorted(left[0])), values, min(effective(e) for e in (*left, *right))))
+        weight, examples = min(effective(e) for e in (*left, *right)), frozenset(single_examples(left[0]))
+        found.append(TaskItems(tuple(sorted(left[0])), values, weight, examples))
     joined = joined_tasks(found)
     return [one.values for one in joined], [one.effective for one in joined]
 

@@ -24,16 +24,25 @@ _CONTENT = re.compile(r"(?:.*[ -])?[0-9a-f]{12}(?:-.*)?")
 
 @dataclass(frozen=True)
 class TaskItems:
-    """The names of a task's items, both sides' (S, I) values, and how many items of equal weight these are worth."""
+    """The names of a task's items, both sides' (S, I) values, and how many items of equal weight these are worth.
+
+    `examples` are the names of the examples that the items consist of: a document has a row for a name, and its prompts
+    have digests.
+    """
 
     names: tuple[str, ...]
     values: tuple[Array, Array]
     effective: float
+    examples: frozenset[str] = frozenset()
+
+    @property
+    def contents(self) -> set[str]:
+        return {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
 
 
 def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
     """Return the tasks, with those that share items as one; the mean over them stays that over the tasks."""
-    groups = _groups([{name for name in task.names if _CONTENT.fullmatch(name)} for task in tasks])
+    groups = _groups([task.contents for task in tasks])
     if len(groups) == len(tasks):
         return list(tasks)
     return [_joined([tasks[i] for i in group], len(group) * len(groups) / len(tasks)) for group in groups]

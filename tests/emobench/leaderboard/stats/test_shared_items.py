@@ -11,6 +11,7 @@ import pytest
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.shared_items import TaskItems, joined_tasks
+from emobench.tasks.scores import by_unit
 
 ITEMS, SEEDS = 40, 3
 
@@ -59,6 +60,20 @@ def test_rows_of_two_corpora_are_other_items(sides: tuple[np.ndarray, np.ndarray
     assert found(tasks).p == pytest.approx(found(own).p)
     assert found(tasks).ci95 == pytest.approx(found(own).ci95)
     assert found(tasks).items == found(own).items == 2 * ITEMS
+
+
+def test_two_corpora_with_one_test_text_share_its_documents(sides: tuple[np.ndarray, np.ndarray]) -> None:
+    """As WikiText-2 and WikiText-103: a document's name is its first row, and its prompts have digests."""
+    units = {f"{digest(i)}-{i}": f"row {i // 2}" for i in range(ITEMS)}
+
+    def of_documents(values_SI: np.ndarray) -> Series:
+        plain = row(values_SI, list(units))
+        return replace(plain, examples={seed: by_unit(of, units) for seed, of in (plain.examples or {}).items()})
+
+    task = of_documents(sides[0]), of_documents(sides[1])
+    alone, together = found([task]), found([task] * 2)
+    assert together.items == alone.items == ITEMS / 2
+    assert together.p == pytest.approx(alone.p)
 
 
 def test_the_mean_and_its_variance_are_those_of_all_items_of_the_tasks() -> None:
