@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,89 @@ def test_a_number_that_one_seed_lacks_is_missing(board: Leaderboard, runs: Path,
     assert (entry.metrics["t/acc"].values, entry.metrics["t/acc"].n) == ((0.5, 0.5), None)
 
 
+def seed_files(root: Path, **of_seeds: list[dict[str, Any]]) -> list[Path]:
+    """Write a results file for each of two seeds, which take their values in turn."""
+    paths = [root / f"results_{name}.json" for name in "ab"]
+    for i, path in enumerate(paths):
+        path.write_text(tiny(**{name.replace("_", "-"): values[i] for name, values in of_seeds.items()}))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [((10, 10), 10), ((10, None), None), ((None, 10), None), ((1, 1), 1), ((None, None), None)]
+)
+def test_n_of_several_seeds_is_what_all_files_count(
+    counts: tuple[int | None, ...], expected: int | None, board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    results = [{"t": {"acc,none": 0.0, "sample_len": count}} for count in counts]
+    entry = import_results(seed_files(tmp_path, results=results, date=[1.8e9, 1.7e9]), board, runs, TWO).entry
+    metric = entry.metrics["t/acc"]
+    assert (metric.values, metric.mean, metric.std, metric.n) == ((0.0, 0.0), 0.0, 0.0, expected)
+    assert datetime.fromisoformat(entry.provenance.created).timestamp() == 1.8e9
+
+
+def test_a_perplexity_of_several_seeds_has_examples(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    """The examples are nats for each word; the value is the exponential of their weighted mean."""
+    draw = np.random.default_rng(0)
+    nats, words = draw.uniform(2, 3, (2, 30)), draw.integers(5, 20, 30)
+    values = [float(np.exp(np.average(of, weights=words))) for of in nats]
+    paths = seed_files(tmp_path, results=[{"t": {"word_perplexity,none": value}} for value in values])
+    for path, of in zip(paths, nats, strict=True):
+        rows = [
+            {"doc_id": i, "doc": f"d{i}", "metrics": ["word_perplexity"], "word_perplexity": [-n * int(w), int(w)]}
+            for i, (n, w) in enumerate(zip(of, words, strict=True))
+        ]
+        path.with_name(f"samples_t_{path.stem[-1]}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = import_results(paths, board, runs, TWO)
+    metric = done.entry.metrics["t/word_perplexity"]
+    assert (done.paired, metric.unit, metric.ci95_of) == (1, "perplexity", "seeds and items")
+    assert metric.values == pytest.approx(values)
+    assert metric.std == pytest.approx(np.std(values, ddof=1))
+    kept = [entry_examples(done.entry, runs)[i]["t/word_perplexity"] for i in range(2)]
+    for of, examples in zip(nats, kept, strict=True):
+        expected = sorted(zip(of, words, strict=True))
+        assert np.array(sorted(examples.values())) == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "error", "expected"),
+    [
+        ("acc", 0.5, 0.1, (0.5 - 0.1959964, 0.5 + 0.1959964)),
+        ("acc", 0.9, 0.1, (0.9 - 0.1959964, 1.0)),
+        ("acc", 0.1, 0.1, (0.0, 0.1 + 0.1959964)),
+        ("bleu", 61.5, 1.0, (61.5 - 1.959964, 61.5 + 1.959964)),
+        ("bleu", 0.5, 1.0, (0.5 - 1.959964, 0.5 + 1.959964)),
+        ("word_perplexity", 9.0, 0.5, (9 - 0.979982, 9 + 0.979982)),
+    ],
+)
+def test_an_interval_of_one_file_is_196_standard_errors(
+    metric: str, value: float, error: float, expected: tuple[float, float], imported: Callable[..., Entry]
+) -> None:
+    found = imported(results={"t": {f"{metric},none": value, f"{metric}_stderr,none": error}}).metrics[f"t/{metric}"]
+    assert (found.ci95, found.ci95_of, found.ci95_missing) == (pytest.approx(expected), "items", None)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 1), (124439808, 124439808), (0, None), (-1, None), ("5", None)])
+def test_the_number_of_parameters_is_that_of_the_file(
+    count: Any, expected: int | None, imported: Callable[..., Entry]
+) -> None:
+    assert imported(config={"model_num_parameters": count}).model.parameters == expected
+
+
+def test_where_an_entry_comes_from(imported: Callable[..., Entry], path: Path) -> None:
+    config = {"model": "hf", "model_args": "pretrained=gpt2", "model_revision": "main", "random_seed": 3}
+    entry = imported(config=config, lm_eval_version="0.4.13", task_hashes={"t": "ab", "u": "cd"})
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    parts = [f"lm-evaluation-harness 0.4.13; {path.name} (sha256 {digest[:12]})", "model hf: pretrained=gpt2"]
+    parts += ["revision main", "seeds: random 3", "ci95: 1.96 of lm-eval's standard errors to either side"]
+    assert entry.source.cite == "; ".join(parts)
+    assert entry.provenance.data == {"t": "sha256:ab (lm-eval's task_hash)"}
+    bare = imported(config={}, task_hashes={})
+    assert "of an unnamed version" in (bare.source.cite or "")
+    assert "model unnamed: None; revision unnamed; seeds: unnamed" in (bare.source.cite or "")
+    assert bare.provenance.data == {}
+
+
 def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(imported: Callable[..., Entry]) -> None:
     def protocol(task: dict[str, Any], **changes: Any) -> str:
         content = {"configs": {"t": task}, "versions": {"t": 1}, "n-shot": {"t": 2}, **changes}
@@ -269,7 +354,8 @@ def test_what_is_no_number_is_missing_and_never_zero(imported: Callable[..., Ent
 def test_a_standard_error_that_is_none_gives_no_interval(error: Any, imported: Callable[..., Entry]) -> None:
     summary = imported(results={"t": {"acc,none": 0.5, "acc_stderr,none": error}}).metrics["t/acc"]
     assert (summary.ci95, summary.ci95_of) == (None, None)
-    assert (summary.ci95_missing or "").startswith("lm-eval")
+    why = "lm-eval's standard error is 0" if error == 0 and error is not True else "lm-eval gives no standard error"
+    assert summary.ci95_missing == why
 
 
 def test_percent_is_no_fraction_and_an_old_file_has_no_filters(imported: Callable[..., Entry]) -> None:
