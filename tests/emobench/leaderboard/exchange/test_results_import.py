@@ -240,6 +240,47 @@ def seed_files(root: Path, **of_seeds: list[dict[str, Any]]) -> list[Path]:
     return paths
 
 
+def with_samples(path: Path) -> None:
+    rows = [{"doc_id": i, "doc": f"d{i}", "metrics": ["acc"], "acc": i % 2} for i in range(20)]
+    (path.with_name(f"samples_t_{path.stem[-1]}.jsonl")).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_files_are_on_a_board_once(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    one, other = seed_files(tmp_path, date=[1.8e9, 1.7e9])
+    first = import_results([one], board, runs, ALONE)
+    assert (first.added, first.replaced, first.paired) == (True, None, 0)
+    second = import_results([other], board, runs, ALONE)
+    assert (second.added, second.replaced) == (True, None)
+    again = import_results([one], board, runs, ALONE)
+    assert (again.added, again.replaced, again.entry) == (False, None, first.entry)
+    with_samples(one)
+    found = import_results([one], board, runs, ALONE)
+    assert (found.added, found.replaced, found.paired, found.entry.supersedes) == (True, first.entry, 1, first.entry.id)
+    again = import_results([one], board, runs, ALONE)
+    assert (again.added, again.paired, again.entry) == (False, 1, found.entry)
+    (values,) = entry_examples(found.entry, runs)
+    assert sorted(values["t/acc"].values()) == [(0.0, 1.0)] * 10 + [(1.0, 1.0)] * 10
+    assert sorted(entry.id for entry in board.entries()) == sorted([second.entry.id, found.entry.id])
+
+
+def test_a_name_is_changed_only_if_that_is_asked_for(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    one, other = seed_files(tmp_path, date=[1.8e9, 1.7e9])
+    import_results([one], board, runs, ImportedModel("base", "emo", (0,)))
+    for given in (("base", "emo", (1,)), ("base", "mle", (0,)), ("more", "emo", (0,))):
+        with pytest.raises(DataError, match="add --renamed"):
+            import_results([one], board, runs, ImportedModel(*given))
+    with pytest.raises(DataError, match="give each file the name"):
+        import_results([one, other], board, runs, ImportedModel("base", "emo", (1, 0)), renamed=True)
+    both = import_results([one, other], board, runs, TWO)  # the same name for the file that both entries hold
+    assert (both.added, both.replaced) == (True, None)
+    with pytest.raises(DataError, match="give each file the name"):
+        import_results([other], board, runs, ImportedModel("base", "emo", (0,)), renamed=True)
+    fresh = Leaderboard(tmp_path / "fresh")
+    old = import_results([one], fresh, runs, ImportedModel("base", "emo", (0,))).entry
+    renamed = import_results([one], fresh, runs, ImportedModel("more", "emo", (0,)), renamed=True)
+    assert (renamed.replaced, renamed.entry.model.name) == (old, "more")
+
+
 @pytest.mark.parametrize(
     ("counts", "expected"), [((10, 10), 10), ((10, None), None), ((None, 10), None), ((1, 1), 1), ((None, None), None)]
 )
