@@ -159,7 +159,7 @@ class Attached(TrainerCallback):
         self._patched = "forward" in vars(model)
         self._inside = False
         self._begun = False
-        self._uncompiled = torch.compiler.disable(self._trained)  # the chunks depend on the values of the labels
+        self._uncompiled: Any = torch.compiler.disable(self._trained)  # the chunks depend on the values of the labels
         self._attached = attach_objective(model, chosen, head)
         self._attached.window = deque(maxlen=KEPT)
         model.forward = types.MethodType(self._forward_of(type(model)), model)
