@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from emobench.errors import DataError, ModelError, first_line
 
-RULES = 2
+RULES = 3
 """Version of the rules by which a response begins and ends, for the keys of trainings and generated responses."""
 PROBE = "Emobench9probe"
 SCRIPT = Path(__file__).with_name("chat_worker.py")
@@ -223,7 +223,8 @@ def frame_in(opened: str, answered: str) -> Frame:
     if place < 0:
         raise ChatRefusedError("the chat template does not write the content of a response.")
     header = answered[len(opened) : place] if answered.startswith(opened) else ""
-    prompt = opened + header if header.strip() else opened
+    # A space before the response is a part of its first token.
+    prompt = opened + header.rstrip(" ") if header.strip() else opened
     if not prompt:
         raise ChatRefusedError("the chat template writes nothing before a response, so that a model is asked nothing.")
     return Frame(prompt, answered[place + len(PROBE) :])

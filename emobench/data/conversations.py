@@ -191,6 +191,7 @@ class AlpacaFormat(Format):
         if not end.is_written:
             kind = type(self.tokenizer).__name__
             raise ModelError(f"The tokenizer {kind} has no EOS token, which ends responses; give it an eos_token.")
+        _refuse_end_within(self.tokenizer, end.ids, response, f"{conversation.where}: the response")
         if whole[: len(prompt)] != prompt:
             # The end of the prompt would merge with the response, and the model would be asked with other ids.
             whole = prompt + self._encoded(response, add_special_tokens=False)
@@ -234,34 +235,67 @@ class ChatFormat(Format):
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
         turns, messages = conversation.turns, self._messages(conversation)
         places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
-        counted = places if responses == "all" else places[-1:]
+        filled = [place for place in places if turns[place].text.strip()]
+        counted = filled if responses == "all" else filled[-1:]
         chats: list[tuple[Sequence[Mapping[str, str]], bool]] = [(messages, False)]
         for place in counted:
             chats += [(messages[: place + 1], False), *framing_chats(messages[:place])]
         text, *parts = self._render(chats, conversation.where)
-        ids_T = text_ids(self.tokenizer, text)
+        frames = [
+            self._frame_in(opened, answered, conversation.where)
+            for opened, answered in zip(parts[1::3], parts[2::3], strict=True)
+        ]
+        ids_T = self._ids(text, frames[-1].prompt)
         counts_T = [False] * len(ids_T)
-        for number, place in enumerate(counted):
-            written, opened, answered = parts[3 * number : 3 * number + 3]
-            where = f"{conversation.where}: response {1 + places.index(place)}"
-            frame = self._frame_in(opened, answered, conversation.where)
-            before = text_ids(self.tokenizer, frame.prompt)
-            until = ids_T if written == text else text_ids(self.tokenizer, written)
-            if ids_T[: len(until)] != until or until[: len(before)] != before:
+        for place, written, frame in zip(counted, parts[::3], frames, strict=True):
+            self._check_prompt(text, written, frame, conversation.where)
+            name = f"response {1 + places.index(place)}"
+            begin, until = len(text_ids(self.tokenizer, frame.prompt)), self._ids(written, frame.prompt)
+            end = _common(until, ids_T)
+            if end < begin:
                 raise DataError(
-                    f"{conversation.where}: the chat template writes the beginning of a conversation otherwise when "
-                    f"more follows: response {1 + places.index(place)} would not follow what a model is asked. Take "
+                    f"{conversation.where}: the tokenizer merges the end of the prompt with the beginning of {name}, "
+                    "which would not follow what a model is asked. Take the last response alone, or another template."
+                )
+            self._check_response(frame, turns[place].text, f"{conversation.where}: {name}")
+            if not self._ends(frame, ids_T[begin:end]):
+                changed = "the chat template writes the beginning of a conversation otherwise when more follows"
+                if end == len(until):
+                    changed = "the chat template ends another response otherwise"
+                raise DataError(
+                    f"{conversation.where}: {changed}: {name} would not follow what a model is asked, or not end. Take "
                     "the last response alone, or another template."
                 )
-            self._check_end(frame, until[len(before) :], turns[place].text, where)
-            counts_T[len(before) : len(until)] = [True] * (len(until) - len(before))
+            counts_T[begin:end] = [True] * (end - begin)
         return Tokens(ids_T, counts_T)
 
-    def _check_end(self, frame: Frame, counted: Sequence[int], response: str, where: str) -> None:
-        """Raise a UserError unless the counted tokens of a response hold what ends responses.
+    def _ids(self, text: str, prompt: str) -> list[int]:
+        """Return the ids of a text, which begin with those of the prompt that it begins with.
 
-        Text that ends responses must not be within one.
+        Its end would merge with the response in some tokenizers, and the model would be asked with other ids.
         """
+        whole, before = text_ids(self.tokenizer, text), text_ids(self.tokenizer, prompt)
+        if whole[: len(before)] == before or not text.startswith(prompt):
+            return whole
+        return before + text_ids(self.tokenizer, text[len(prompt) :])
+
+    def _check_prompt(self, text: str, written: str, frame: Frame, where: str) -> None:
+        """Raise DataError unless a conversation has the prompt of a response before it."""
+        if not written.startswith(frame.prompt):
+            asked = frame.prompt[_common(written, frame.prompt) :]
+            raise DataError(
+                f"{where}: the chat template asks for a response with {asked!r}, which it does not write before the "
+                "responses of a conversation: they would not follow what a model is asked. Take another template."
+            )
+        if not text.startswith(frame.prompt):
+            raise DataError(
+                f"{where}: the chat template writes the beginning of a conversation otherwise when more follows, so "
+                "that a response would not follow what a model is asked. Take the last response alone, or another "
+                "template."
+            )
+
+    def _check_response(self, frame: Frame, response: str, where: str) -> None:
+        """Raise a UserError if a response holds what ends responses, or if the template ends none."""
         end = end_of(self.tokenizer, frame.after)
         if not end.is_written:
             raise ModelError(
@@ -274,9 +308,13 @@ class ChatFormat(Format):
                 f"{where} contains {end.text!r}, with which the chat template ends responses, so that the model could "
                 "not tell where one ends. Take a template that ends a turn with a token, or drop the row."
             )
-        ends = end.text in self.tokenizer.decode(counted) if end.by_text else not {*end.ids}.isdisjoint(counted)
-        if not ends:
-            raise DataError(f"{where} does not end as the chat template ends others. Take another template.")
+        if not end.by_text:
+            _refuse_end_within(self.tokenizer, end.ids, response, where)
+
+    def _ends(self, frame: Frame, counted: Sequence[int]) -> bool:
+        """Return whether the counted tokens of a response hold what ends responses."""
+        end = end_of(self.tokenizer, frame.after)
+        return end.text in self.tokenizer.decode(counted) if end.by_text else not {*end.ids}.isdisjoint(counted)
 
     def _frame(self, asked: Conversation) -> Frame:
         opened, answered = self._render(framing_chats(self._messages(asked)), asked.where)
@@ -304,49 +342,20 @@ class ChatFormat(Format):
         return messages
 
 
-FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}
+def _common(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Return the number of equal items with which both begin."""
+    pairs = zip(a, b, strict=False)
+    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(a), len(b)))
 
 
-@dataclass
-class Counts:
-    """What became of conversations whose tokens are more than a model is to read."""
-
-    whole: int = 0
-    shortened: int = 0
-    """Responses that lost their end."""
-    dropped: int = 0
-    """Conversations of whose responses nothing was left."""
-    lost: int = 0
-    """Responses of which nothing was left."""
-    blank: int = 0
-    """Rows of the data that were left out because their response is blank."""
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: value + vars(other)[name] for name, value in vars(self).items()})
-
-    def __str__(self) -> str:
-        return (
-            f"{self.shortened:,} conversations were cut at the end, {self.dropped:,} left out because no response "
-            f"remained; {self.lost:,} responses were cut off whole, and {self.blank:,} rows had a blank one"
+def _refuse_end_within(tokenizer: Any, ends: Sequence[int], response: str, where: str) -> None:
+    """Raise DataError for a response whose text has a token that ends responses."""
+    found = next((token for token in text_ids(tokenizer, response) if token in ends), None)
+    if found is not None:
+        raise DataError(
+            f"{where} contains {tokenizer.decode([found])!r}, which ends responses: the model would learn to stop "
+            "there. Remove it from the text, or drop the row."
         )
 
 
-def shortened(examples: Sequence[Tokens], length: int) -> tuple[dict[int, Tokens], Counts]:
-    """Return the first `length` tokens of each example by its index, without those in which nothing would count."""
-    counts, kept = Counts(), {}
-    for index, (ids_T, counts_T) in enumerate(examples):
-        counts.lost += sum(begins >= length for begins in _beginnings(counts_T))
-        if len(ids_T) <= length:
-            counts.whole += 1
-        elif any(counts_T[:length]):
-            counts.shortened += 1
-        else:
-            counts.dropped += 1
-            continue
-        kept[index] = Tokens(ids_T[:length], counts_T[:length])
-    return kept, counts
-
-
-def _beginnings(counts_T: Sequence[bool]) -> list[int]:
-    """Return the places where responses begin."""
-    return [place for place, counts in enumerate(counts_T) if counts and not (place and counts_T[place - 1])]
+FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}

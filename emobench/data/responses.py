@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emobench.data.conversations import Counts, Format, Responses, shortened
+from emobench.data.conversations import Format, Responses, Tokens
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import IGNORE, WEIGHTS, Packed, Progress, weight_columns
 from emobench.errors import DataError
@@ -22,6 +22,51 @@ if TYPE_CHECKING:
 
 BATCH = 500
 STARTS, COUNTED, WEIGHED = "starts.npy", "responses.json", "weights.npy"
+
+
+@dataclass
+class Counts:
+    """What became of conversations whose tokens are more than a model is to read."""
+
+    whole: int = 0
+    shortened: int = 0
+    """Responses that lost their end."""
+    dropped: int = 0
+    """Conversations of whose responses nothing was left."""
+    lost: int = 0
+    """Responses of which nothing was left."""
+    blank: int = 0
+    """Rows of the data that were left out because their response is blank."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shortened:,} conversations were cut at the end, {self.dropped:,} left out because no response "
+            f"remained; {self.lost:,} responses were cut off whole, and {self.blank:,} rows had a blank one"
+        )
+
+
+def shortened(examples: Sequence[Tokens], length: int) -> tuple[dict[int, Tokens], Counts]:
+    """Return the first `length` tokens of each example by its index, without those in which nothing would count."""
+    counts, kept = Counts(), {}
+    for index, (ids_T, counts_T) in enumerate(examples):
+        counts.lost += sum(begins >= length for begins in _beginnings(counts_T))
+        if len(ids_T) <= length:
+            counts.whole += 1
+        elif any(counts_T[:length]):
+            counts.shortened += 1
+        else:
+            counts.dropped += 1
+            continue
+        kept[index] = Tokens(ids_T[:length], counts_T[:length])
+    return kept, counts
+
+
+def _beginnings(counts_T: Sequence[bool]) -> list[int]:
+    """Return the places where responses begin."""
+    return [place for place, counts in enumerate(counts_T) if counts and not (place and counts_T[place - 1])]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,10 @@ from typing import Any
 
 from emobench.config import code_sha256
 from emobench.data import chat_templates, conversations, packing, responses
-from emobench.data.conversations import FORMATS, Counts
+from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import Packed, pack_blocks, pack_rows
-from emobench.data.responses import ResponseRows, response_rows
+from emobench.data.responses import Counts, ResponseRows, response_rows
 from emobench.errors import DataError
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.planned import PlannedTraining

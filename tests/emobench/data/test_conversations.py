@@ -19,8 +19,8 @@ from emobench.data.conversations import (
     Turn,
     conversation_of,
     instruction_of,
-    shortened,
 )
+from emobench.data.responses import shortened
 from emobench.errors import DataError, ModelError
 from emobench.models.packaged import packaged_folder
 

@@ -24,10 +24,10 @@ from transformers import (
     RecurrentGemmaConfig,
 )
 
-from emobench.data.conversations import FORMATS, Counts
+from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import IGNORE, WEIGHTS, RowCollator
-from emobench.data.responses import PackedCollator, ResponseRows, best_fit, response_rows
+from emobench.data.responses import Counts, PackedCollator, ResponseRows, best_fit, response_rows
 from emobench.errors import ConfigError, DataError
 from emobench.training.packed import require_separate_conversations
 
