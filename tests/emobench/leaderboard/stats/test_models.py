@@ -107,13 +107,16 @@ def test_few_units_give_no_verdict(compared: Compared) -> None:
     assert (found.verdict, (found.why or "")[:16]) == ("undetermined", "9 sampling units")
 
 
-def test_other_sampling_units_give_no_verdict(compared: Compared) -> None:
+def test_examples_that_are_one_unit_of_either_side_are_one(compared: Compared) -> None:
+    """Texts of two examples on one side and of four on the other: of four on both."""
     rng = np.random.default_rng(2)
-    values = rng.normal(0, 1, (2, 40))
-    units = ({f"{i:03}": f"text {i // size}" for i in range(40)} for size in (2, 4))
-    found = only_contrast(compared(*({"t/score": score(v, units=u)} for v, u in zip(values, units, strict=True))))
-    assert (found.verdict, found.p) == ("undetermined", None)
-    assert "other sampling units" in (found.why or "")
+    values = rng.normal(0, 1, (2, 60))
+    names = [{f"{i:03}": f"{size} from {i - i % size}" for i in range(60)} for size in (2, 4)]
+    for units in (names, names[::-1], [names[1], names[1]]):
+        found = only_contrast(compared(*({"t/s": score(v, units=of)} for v, of in zip(values, units, strict=True))))
+        means = values.reshape(2, 15, 4).mean(2)
+        assert (found.items, found.effect) == (15, pytest.approx((means[0] - means[1]).mean()))
+        assert found.p == pytest.approx(stats.ttest_rel(*means).pvalue, rel=0.1)
 
 
 def test_examples_without_weight_are_not_counted(compared: Compared) -> None:

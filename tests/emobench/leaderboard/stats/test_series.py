@@ -32,9 +32,11 @@ def score(examples: Examples, unit: str = "nats", value: float | None = None, ag
 
 
 @pytest.mark.parametrize("centre", [None, 40.0])
-def test_linearised_values_are_pseudo_values_around_the_score(centre: float | None) -> None:
+@pytest.mark.parametrize("times", [1.0, 1e-4, 1e6])
+def test_linearised_values_are_pseudo_values_around_the_score(centre: float | None, times: float) -> None:
+    """Whatever unit the weights have."""
     rng = np.random.default_rng(0)
-    value_I, weight_I = rng.normal(3, 1, 15), rng.lognormal(0, 1, 15)
+    value_I, weight_I = rng.normal(3, 1, 15), times * rng.lognormal(0, 1, 15)
     weight_I[4] = 0.0
     whole = np.average(value_I, weights=weight_I)
     without = [np.average(np.delete(value_I, i), weights=np.delete(weight_I, i)) for i in range(15)]
@@ -147,7 +149,7 @@ def test_the_score_of_fewer_examples_is_their_mean_or_moves_with_it() -> None:
     value_I, weight_I = np.array([1.0, 2.0, 4.0, 9.0]), np.array([1.0, 2.0, 1.0, 4.0])
     given = examples_of(value_I, weight_I)
     whole, kept = np.average(value_I, weights=weight_I), np.average(value_I[:3], weights=weight_I[:3])
-    common = Common(frozenset(sorted(given)[:3]), 4)
+    common = Common(frozenset(sorted(given)[:3]), 4, {})
     for value, log, expected in (
         (whole, False, kept),
         (whole + 3, False, kept + 3),
@@ -159,7 +161,7 @@ def test_the_score_of_fewer_examples_is_their_mean_or_moves_with_it() -> None:
         assert found.value(7) == pytest.approx(expected)
         assert found.examples == {7: {key: given[key] for key in sorted(given)[:3]}}
         assert found.centre(7) == pytest.approx(math.log(expected) if log else expected)
-    complete = Common(frozenset(given), 4)
+    complete = Common(frozenset(given), 4, None)
     assert row.only(complete, [7]) is row
 
 
@@ -175,8 +177,8 @@ def test_a_row_without_seeds_gives_its_one_value_for_every_seed() -> None:
     row = Series(values={None: 1.0}, examples={None: given}, higher_is_better=True, log_scale=False)
     assert (row.value(4), row.centre(None), row.examples_of(9)) == (1.0, 1.0, given)
     assert row.linearised_values([1, 2]).shape == (2, 2)
-    assert row.scored_by([1, 2]) == [{"000"}, {"000"}]  # what has no weight is in no score
+    assert [run.ids for run in row.scored_by([1, 2])] == [{"000"}] * 2  # what has no weight is in no score
     of_seeds = Series(values={0: 1.0, 1: 1.0}, examples={0: given}, higher_is_better=True, log_scale=False)
-    assert of_seeds.scored_by([0]) == [{"000"}]
+    assert [run.ids for run in of_seeds.scored_by([0])] == [{"000"}]
     assert of_seeds.scored_by([0, 1]) == []
     assert of_seeds.examples_of(1) is None

@@ -214,18 +214,6 @@ def test_units_are_those_of_the_seed_with_the_fewest() -> None:
     assert (summary.n, summary.units, summary.ci95_of) == (59, 59, "seeds and items")
 
 
-def test_seeds_of_other_units_have_no_interval() -> None:
-    made = scores(np.random.default_rng(6).normal(0, 1, (3, 60)))
-    for place in range(3):
-        given = list(made)
-        for seed in range(3):
-            size = 3 if seed == place else 2
-            given[seed] = dataclasses.replace(made[seed], units={str(i): f"text {i // size}" for i in range(60)})
-        summary = summarise(given)
-        assert (summary.ci95, summary.ci95_missing) == (None, "seeds have other sampling units")
-    assert summary.units == 20
-
-
 def test_two_units_have_an_interval_and_one_has_none() -> None:
     value_I = np.array([0.2, 0.9, 0.5, 0.7])
     (score,) = scores(value_I[None])
