@@ -26,6 +26,8 @@ LONGEST_YAML = 2**20
 """Largest number of characters of a YAML file. The parser in Python needs a few seconds for it."""
 LONGEST_LINE = 2**24
 """Largest number of bytes of a line of JSON Lines."""
+MOST_BYTES = 2**31
+"""Largest number of bytes of a file that is read as a whole. Of a sparse file, a few bytes on a disk are terabytes."""
 MOST_BITS = 10_000
 """Largest number of bits of an integer. Python prints at most 4,300 digits."""
 _PATH_START = re.compile(r"(?:^\s*|[=(,]\s*['\"]?)(?:~|\.{0,2}/|[A-Za-z]:\\)")
@@ -56,8 +58,11 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_bytes(path: str | Path, longest: int = -1) -> bytes:
-    """Return the content of a regular file, or its first `longest` bytes. Raises OSError."""
+    """Return the content of a regular file, or its first `longest` bytes. Raises OSError, also for a huge file."""
     with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if longest < 0 and size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes; at most {MOST_BYTES:,} are read", str(path))
         return file.read(longest)
 
 
@@ -99,10 +104,7 @@ class LineError(ValueError):
 def json_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a JSON Lines file (UTF-8) with the numbers of their lines. Raises OSError and LineError."""
     with open_file(path) as file:
-        lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
-        for number, line in enumerate(lines, 1):
-            if len(line) > LONGEST_LINE:
-                raise LineError(number, f"more than {LONGEST_LINE:,} bytes")
+        for number, line in numbered_lines(file):
             try:
                 row = parse_mapping(line.decode("utf-8"))
             except UnicodeDecodeError as error:
@@ -110,6 +112,14 @@ def json_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             except ValueError as error:
                 raise LineError(number, str(error)) from None
             yield number, row
+
+
+def numbered_lines(file: BufferedReader, longest: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers. Raises LineError for a line of more than `longest` bytes."""
+    for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), 1):
+        if len(line) > longest:
+            raise LineError(number, f"more than {longest:,} bytes")
+        yield number, line
 
 
 def number_of(value: Any) -> float:

@@ -13,9 +13,20 @@ from typing import Any
 
 from emobench.errors import ConfigError, DataError
 from emobench.models.hub import fetch, resolve_revision
-from emobench.reading import TooDeepError, is_file, is_folder, open_file, parse_json, read_text
+from emobench.reading import (
+    LineError,
+    TooDeepError,
+    is_file,
+    is_folder,
+    numbered_lines,
+    open_file,
+    parse_json,
+    read_text,
+)
 
 Row = dict[str, Any]
+LONGEST_ROW = 2**27
+"""Largest number of bytes of a line of JSON Lines, which may hold a book."""
 LARGEST_FIELD = 2**27
 """Largest number of characters of a field of a CSV file. The default of Python is less than a book."""
 
@@ -91,13 +102,15 @@ def refuse_other_suffixes(name: str, split: str, data_dirs: Sequence[Path]) -> N
 def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
     """Yield ("file:line", row) for each line that is not blank. Raises DataError for a line without a JSON object."""
     try:
-        with open_file(file) as lines:
-            for number, raw in enumerate(lines, 1):
+        with open_file(file) as opened:
+            for number, raw in numbered_lines(opened, LONGEST_ROW):
                 if raw.strip():
                     where = f"{file}:{number}"
                     yield where, _object(raw, where)
     except OSError as error:
         raise DataError(f"{file} could not be read: {error.strerror}.") from None
+    except LineError as error:
+        raise DataError(f"{file}:{error.number}: a line of {error}; expected one JSON object a line.") from None
 
 
 def json_rows(file: Path, where: str | None = None) -> list[tuple[str, Row]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import EXPECTED
-from emobench.reading import open_file, parse_json, read_bytes
+from emobench.reading import LineError, numbered_lines, open_file, parse_json, read_bytes
 from emobench.tasks.lm_eval_numbers import clip
 
 
@@ -44,6 +44,8 @@ def json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         return
     try:
         rows = listed(parse_json(read_bytes(path).decode("utf-8")))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise DataError(f"{path}: no list of samples ({clip(str(error), 80)}); it may be truncated.") from None
     for place, row in enumerate(rows):
@@ -55,9 +57,11 @@ def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     count = 0
     try:
         with open_file(path) as file:
-            for count, line in enumerate(file, 1):
+            for count, line in numbered_lines(file):
                 yield f"{path}:{count}", mapping(parse_json(line.decode("utf-8")))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except LineError as error:
+        raise DataError(f"{path}:{error.number}: a line of {error}; expected a sample.") from None
     except ValueError as error:
         raise DataError(f"{path}:{count}: no JSON of a sample ({clip(str(error), 80)}); it may be truncated.") from None

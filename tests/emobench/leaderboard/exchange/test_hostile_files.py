@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import EmobenchError
+from emobench.data.rows import jsonl_rows
+from emobench.errors import DataError, EmobenchError
 from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
-from emobench.leaderboard.exchange.result_files import compare_files
+from emobench.leaderboard.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.exchange.results_import import import_results
 from emobench.leaderboard.render.compare_table import report, to_csv, to_json
 from emobench.leaderboard.store.board import Leaderboard
@@ -274,3 +275,35 @@ def test_files_of_something_else_are_no_traceback(kind: str, text: str, tmp_path
         path = write(tmp_path / name, KINDS[kind]())
         (path.parent / name).write_text(text)
         use(path, whole, tmp_path / "out")
+
+
+def sparse(path: Path, size: int) -> Path:
+    """Make a file that takes no room on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+@pytest.mark.parametrize("name", ["results_1.json", "log.json"])
+def test_a_file_of_terabytes_is_refused_unread(name: str, tmp_path: Path) -> None:
+    path = sparse(tmp_path / name, 2**42)
+    with pytest.raises(DataError, match="4,398,046,511,104"):
+        read_evaluation(str(path))
+
+
+@pytest.mark.parametrize(("begin", "number"), [(b"", "1:"), (b"{}\n", "2:"), (b"[", "4,398,046,511,104")])
+def test_samples_in_a_line_without_an_end_are_refused(begin: bytes, number: str, tmp_path: Path) -> None:
+    content = {"results": {"t": {"acc,none": 0.5}}, "model_name": "m"}
+    (tmp_path / "results_1.json").write_text(json.dumps(content))
+    path = sparse(tmp_path / "samples_t_1.jsonl", 2**42)
+    with path.open("r+b") as file:
+        file.write(begin.replace(b"{}", b'{"doc_id": 0, "acc": 0.5, "metrics": ["acc"]}'))
+    with pytest.raises(DataError, match=number):
+        read_evaluation(str(tmp_path))
+
+
+def test_a_corpus_in_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = sparse(tmp_path / "mine.test.jsonl", 2**42)
+    with pytest.raises(DataError, match=r"jsonl:1: .*134,217,728"):
+        next(jsonl_rows(path))
