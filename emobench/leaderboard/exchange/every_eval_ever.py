@@ -11,7 +11,7 @@ import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from emobench.leaderboard.exchange.every_eval_ever_instances import Instances, Shown, instances
@@ -52,9 +52,14 @@ def _identity(entry: Entry) -> str:
     return entry.model.source if entry.untrained else f"{entry.model.name}-{entry.objective.label}"
 
 
+def _when(entry: Entry) -> datetime:
+    """Return when an entry was made; a date without a zone is one of UTC, on every machine."""
+    found = datetime.fromisoformat(entry.provenance.created)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _evaluation(entry: Entry) -> str:
-    when = datetime.fromisoformat(entry.provenance.created)
-    return f"{entry.suite.name}/{_identity(entry)}/{int(when.timestamp())}"
+    return f"{entry.suite.name}/{_identity(entry)}/{int(_when(entry).timestamp())}"
 
 
 def record(entry: Entry, made: Instances | None = None, path: str = "") -> dict[str, Any]:
@@ -62,7 +67,7 @@ def record(entry: Entry, made: Instances | None = None, path: str = "") -> dict[
 
     A metric without a better direction, which a record needs, is missing.
     """
-    when, identity, evaluation = datetime.fromisoformat(entry.provenance.created), _identity(entry), _evaluation(entry)
+    when, identity, evaluation = _when(entry), _identity(entry), _evaluation(entry)
     detailed = (
         {
             "format": "jsonl",

@@ -309,6 +309,83 @@ def test_an_instance_with_texts_and_one_without(entry_of: Callable[..., Any]) ->
     assert [row["evaluation"]["score"] for row in (shown, hidden)] == [1.0, 0.0]
 
 
+def test_each_field_of_a_record(entry_of: Callable[..., Any]) -> None:
+    flat = {"ci95": None, "ci95_of": None, "flags": []}
+    metrics = {
+        "arc/acc": {"mean": 0.75, "std": 0.25, "values": [0.5, 1.0], "n": 40, "higher_is_better": True}
+        | {"unit": "fraction", **flat, "ci95": [0.5, 0.875], "ci95_of": "items"},
+        "lm/ppl": {"mean": 9.0, "std": 0.0, "values": [9.0, 9.0], "n": 1, "higher_is_better": False}
+        | {"unit": "perplexity", **flat},
+        "lm/entropy": {"mean": 3.0, "std": 0.0, "values": [3.0, 3.0], "n": 1, "higher_is_better": None}
+        | {"unit": "nats", **flat},
+        "lm/bleu": {"mean": 3.0, "std": 0.0, "values": [3.0, 3.0], "n": 1, "higher_is_better": True}
+        | {"unit": "score", **flat},
+    }
+    entry = entry_of(
+        "mle",
+        created="2026-01-31T12:00:00",  # without a zone: one of UTC
+        metrics=metrics,
+        missing={"arc/f1": "not at hand"},
+        model={"name": "gpt2", "source": "org/gpt2", "revision": "607a", "parameters": 5},
+        provenance={"commit": None, "packages": {"emobench": "1.2"}, "hardware": None, "data": {}}
+        | {"created": "2026-01-31T12:00:00"},
+    )
+    found = record(entry)
+    assert found["evaluation_id"] == "nlu/gpt2-mle/1769860800"
+    assert found["evaluation_timestamp"] == "2026-01-31T12:00:00+00:00"
+    assert found["retrieved_timestamp"] == "1769860800"
+    assert found["eval_library"] == {
+        "name": "emobench",
+        "version": "1.2",
+        "additional_details": {
+            "suite": "nlu v1",
+            "missing arc/f1": "not at hand",
+            "missing lm/entropy": "no better direction",
+        },
+    }
+    details = found["model_info"].pop("additional_details")
+    assert found["model_info"] == {"name": "gpt2", "id": "gpt2-mle", "developer": "emobench"}
+    assert {name: details[name] for name in ("base_model", "revision", "objective", "seeds", "parameters")} == {
+        "base_model": "org/gpt2",
+        "revision": "607a",
+        "objective": "mle",
+        "seeds": "0 1",
+        "parameters": "5",
+    }
+    assert found["source_metadata"]["source_type"] == "evaluation_run"
+    assert "detailed_evaluation_results" not in found
+    results = {result["evaluation_result_id"].partition("#")[2]: result for result in found["evaluation_results"]}
+    assert results.keys() == {"arc/acc", "lm/ppl", "lm/bleu"}
+    bounds = {
+        name: [result["metric_config"][key] for key in ("metric_unit", "lower_is_better", "min_score", "max_score")]
+        for name, result in results.items()
+    }
+    assert bounds == {
+        "arc/acc": ["fraction", False, 0.0, 1.0],
+        "lm/ppl": ["perplexity", True, 1.0, "Infinity"],
+        "lm/bleu": ["score", False, "-Infinity", "Infinity"],
+    }
+    assert results["arc/acc"]["score_details"] == {
+        "score": 0.75,
+        "details": {
+            "protocol": "paper@1",
+            "values by seed": "0.5 1.0",
+            "standard deviation over seeds": "0.25",
+            "interval covers": "items",
+        },
+        "uncertainty": {
+            "num_samples": 40,
+            "confidence_interval": {"lower": 0.5, "upper": 0.875, "confidence_level": 0.95},
+        },
+    }
+    assert results["lm/ppl"]["score_details"]["uncertainty"] == {"num_samples": 1}
+    untrained = record(entry_of("pretrained", model={"name": "gpt2", "source": "org/gpt2"}))
+    assert untrained["model_info"]["id"] == "org/gpt2"
+    assert "developer" not in untrained["model_info"]
+    assert untrained["eval_library"]["version"] == "unknown"
+    assert not {"base_model", "revision", "seeds"} & untrained["model_info"]["additional_details"].keys()
+
+
 def test_runs_with_other_examples_have_no_instances(entry_of: Callable[..., Any]) -> None:
     summary = {"mean": 0.5, "std": 0.0, "values": [0.5, 0.5], "n": 2, "ci95": None, "ci95_of": None}
     metric = {**summary, "higher_is_better": True, "unit": "fraction", "flags": []}
