@@ -314,7 +314,9 @@ def test_a_local_model_judges(instruct: Callable[..., Any], byte_model: Path, tm
     assert entry["metrics"][f"{TASK}/parse_failures"]["mean"] == 1.0
     assert "gave no verdict to 12 of 12 requests" in entry["missing"][f"{TASK}/win_rate"]
     chat = ("--set", "judge.name=mt-bench-pair", *local[2:])
-    instruct("evaluate", *chat).refused("has no chat template")
+    (folder,) = (tmp_path / "runs" / "score").iterdir()
+    assert json.loads((folder / "judge.json").read_text())["models"] == [str(byte_model)]
+    instruct("evaluate", *chat).refused(f"the tokenizer of {byte_model} has no chat template")
 
 
 def test_a_folder_at_an_endpoint_is_identified_by_its_content(

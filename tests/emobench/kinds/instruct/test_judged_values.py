@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "judging"))
 from endpoints import serving
 
+from emobench.config import content_hash
 from emobench.errors import MetricError, RunError
 from emobench.kinds.cost import Requests
 from emobench.kinds.instruct.judged import (
@@ -22,6 +23,7 @@ from emobench.kinds.instruct.judged import (
     kept_replies,
     pair_scores,
     read_preferences,
+    replies_facts,
     tokens_of,
     unread_pairs,
 )
@@ -30,6 +32,7 @@ from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, Pair
 from emobench.kinds.instruct.judging.judgements import Graded, Judgement
 from emobench.kinds.instruct.rules import JudgeRule
 from emobench.registry import load_judge
+from emobench.tasks.scores import SECONDARY
 
 NO_VERDICT = "the reply has no verdict"
 
@@ -49,9 +52,9 @@ class Words(PairJudge):
 def test_failures_are_a_share_of_the_requests() -> None:
     pairs = {key: Pair("q", "ours", "ours" if key == "equal" else "theirs") for key in ("one", "both", "good", "equal")}
     judged = [
+        Judgement("good", 0.0, 0.0, 0.0),
         Judgement("one", None, 1.0, None, "first reason"),
         Judgement("both", None, None, None, "second reason"),
-        Judgement("good", 0.0, 0.0, 0.0),
         Judgement("equal", 0.5, 0.5, 0.5),
     ]
     counts = {"one": 2, "both": 2, "good": 2, "equal": 0}
@@ -62,9 +65,10 @@ def test_failures_are_a_share_of_the_requests() -> None:
     assert "gave no verdict to 3 of 6 requests (50%; at most 5% may be without): first reason" in str(
         found.missing["win_rate"]
     )
+    assert (failures.flags, failures.higher_is_better) == ((SECONDARY,), None)
     same = pair_scores([judged[-1]], {"equal": 0}, pairs, "A judge")
     assert set(same.scores) == {"win_rate"}
-    assert same.scores["win_rate"].value == 0.5
+    assert (same.scores["win_rate"].value, same.scores["win_rate"].flags) == (0.5, ())
     assert "asked nothing" in str(same.missing["parse_failures"])
 
 
@@ -111,6 +115,11 @@ def test_two_of_forty_requests_may_have_no_reply(
     assert (len(replies), len(problems)) == (38, 2)
 
 
+def test_a_stage_of_replies_is_known_by_its_requests_in_any_order() -> None:
+    digests = [f"{i:02d}" for i in range(20)]
+    assert replies_facts(iter([*digests[::-1], *digests])) == {"requests": content_hash(digests)}
+
+
 def test_the_tokens_of_requests_are_a_third_of_their_bytes() -> None:
     text, messages = "é" * 10, ({"role": "system", "content": "abcd"}, {"role": "user", "content": "efgh"})
     requests = [JudgeRequest(text), JudgeRequest(messages, {"max_tokens": 7})]
@@ -127,6 +136,7 @@ def test_instructions_that_are_not_here_count_as_120_tokens() -> None:
     assert [len(unread_pairs("alpaca_eval", limit)) for limit in (None, 7, 900)] == [805, 7, 805]
     assert unread_pairs("own", 7) == unread_pairs("own", None) == []
     judge = load_judge("pandalm").component
+    assert isinstance(judge, PairJudge)
     (pair,) = unread_pairs("alpaca_eval", 1)
     bare = len(judge.request(Pair("", "?", "!")).prompt)
     found = expected_requests(JudgeRule(name="pandalm"), judge, [pair], unknown=2)

@@ -17,6 +17,7 @@ from emobench.kinds.instruct.instructions import SOURCES, load_instructions
 from emobench.kinds.instruct.responses import RESPONSES, Response, prompt_ids, read_responses
 from emobench.kinds.instruct.score import reference_scores
 from emobench.registry import find_task, load_kind
+from emobench.tasks.scores import SECONDARY
 
 TASK = "instructions"
 NOT_HERE = SimpleNamespace(data_dirs=[], data=lambda what, load, source: None)
@@ -127,6 +128,6 @@ def test_scores_without_a_judge_are_means_over_responses() -> None:
     ])  # fmt: skip
     scores = {name: score.value for name, score in found.scores.items()}
     assert scores == {"rougeL": pytest.approx((1 + 2 / 3) / 3), "ended": 2 / 3, "response_tokens": 4 / 3}
-    assert {name: score.higher_is_better for name, score in found.scores.items()} == {
-        "rougeL": True, "ended": None, "response_tokens": None,
+    assert {name: (score.higher_is_better, score.flags) for name, score in found.scores.items()} == {
+        "rougeL": (True, ()), "ended": (None, (SECONDARY,)), "response_tokens": (None, (SECONDARY,)),
     }  # fmt: skip

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from emobench.data.oracle.language import oracle_tokenizer, oracle_words
 from emobench.errors import ModelError
@@ -20,10 +21,14 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_gene
 GREEDY = {"temperature": 0.0, "max_tokens": 6}
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
+@pytest.fixture(scope="module", params=["rotary positions", "learned positions"])
+def model(request: pytest.FixtureRequest) -> Any:
     torch.manual_seed(1)
     vocabulary = len(oracle_tokenizer())
+    if request.param == "learned positions":
+        sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
+        config = GPT2Config(vocab_size=vocabulary, eos_token_id=vocabulary - 1, bos_token_id=None, **sizes)
+        return GPT2LMHeadModel(config).eval()
     config = LlamaConfig(
         vocab_size=vocabulary, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
         max_position_embeddings=64, eos_token_id=vocabulary - 1, bos_token_id=None,
@@ -126,11 +131,31 @@ def test_a_verdict_of_one_tokens_probabilities_may_ask_for_temperature_one(model
 
 
 def test_a_prompt_that_is_too_long_is_refused_and_the_others_are_answered(model: Any) -> None:
-    kept: dict[str, JudgeReply] = {}
+    kept, told = dict[str, JudgeReply](), []
     requests = {"long": JudgeRequest(words(*[5] * 60), GREEDY), "short": JudgeRequest(words(5), GREEDY)}
-    found = local(model).ask(requests, kept.__setitem__)
-    assert list(kept) == ["short"]
-    assert found.refused == {"long": "a-judge reads at most 64 tokens, and the prompt has 60 with 6 for the reply"}
+    requests |= {"fits": JudgeRequest(words(*[5] * 59), GREEDY), "unlimited": JudgeRequest(words(5))}
+    found = local(model).ask(requests, kept.__setitem__, lambda *done: told.append(done))
+    assert set(kept) == {"fits", "short"}
+    assert found.refused == {
+        "long": "a-judge reads at most 64 tokens, and the prompt has 60 with 6 for the reply",
+        "unlimited": "a-judge reads at most 64 tokens, and the prompt has 1 with 512 for the reply",
+    }
+    assert (found.replies, found.final, found.failed) == (2, True, {})
+    assert told == [(3, 4), (4, 4)]
+
+
+def test_a_reply_ends_where_the_model_ends_it(model: Any) -> None:
+    ending, kept = deepcopy(model), dict[str, JudgeReply]()
+    judge = local(ending)
+    ids = judge.tokenizer(words(5), return_tensors="pt").input_ids
+    with torch.no_grad():
+        hidden = ending.base_model(ids).last_hidden_state[0, -1]
+        ending.set_output_embeddings(torch.nn.Linear(16, len(judge.tokenizer), bias=False))
+        ending.get_output_embeddings().weight.zero_()[judge.tokenizer.eos_token_id] = 1e4 * hidden
+    certain = JudgeRequest(words(5), {"max_tokens": 1, "temperature": 1, "top_logprobs": 3})
+    judge.ask({"a": JudgeRequest(words(5), {"max_tokens": 4}), "certain": certain}, kept.__setitem__)
+    assert kept["certain"].top_logprobs == ({"<eos>": 0.0},)  # the others' probabilities are 0 in float32
+    assert (kept["a"].text, kept["a"].prompt_tokens, kept["a"].reply_tokens) == ("", 1, 0)
 
 
 def test_what_a_local_model_cannot_do_is_one_sentence(model: Any) -> None:
