@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -134,6 +135,35 @@ def test_a_prompt_has_each_response_once_and_in_order(name: str) -> None:
         text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
         assert text.count(pair.first) == text.count(pair.second) == text.count(pair.instruction) == 1
         assert text.index(pair.instruction) < text.index(pair.first) < text.index(pair.second)
+
+
+PUBLISHED = {
+    "auto-j": ("4f8f912bb79a24c1", {"temperature": 0.0, "top_p": 1.0, "max_tokens": 1024}),
+    "auto-j-single": ("3c84266cf7a5b018", {"temperature": 0.0, "top_p": 1.0, "max_tokens": 1024}),
+    "mt-bench": ("0b9e566cce9a9351", {"temperature": 0.0, "max_tokens": 2048}),
+    "mt-bench-pair": ("d565255473f21292", {"temperature": 0.0, "max_tokens": 2048}),
+    "pandalm": ("036f4a0043803ab8", {"temperature": 0.0, "max_tokens": 512}),
+}
+"""The sha256 of the prompts that the authors' own code builds (GAIR-NLP/auto-j without "[INST]", lm-sys/FastChat with
+the system prompt before "\\n\\0", WeOpenML/PandaLM) of "Add.", "Three, I say." and "Four.", and their options."""
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_prompt_is_the_published_one(name: str) -> None:
+    judge = made(name)
+    if isinstance(judge, emobench.PairJudge):
+        asked = judge.request(emobench.Pair("Add.", "Three, I say.", "Four."))
+    else:
+        asked = judge.request("Add.", "Three, I say.")
+    prompt = asked.prompt if isinstance(asked.prompt, str) else "\n\0".join(one["content"] for one in asked.prompt)
+    assert (hashlib.sha256(prompt.encode()).hexdigest()[:16], asked.options) == PUBLISHED[name]
+
+
+def test_an_input_follows_the_instruction() -> None:
+    pair = emobench.Pair("Add.", "3", "4", input="1 and 2")
+    texts = {"auto-j": "[Query]: Add.\n1 and 2\n***", "mt-bench-pair": "[User Question]\nAdd.\n\n1 and 2\n"}
+    for name, text in texts.items():
+        assert text in made(name).request(pair).prompt[-1]["content"]
 
 
 def test_pandalm_has_an_input_and_drops_special_tokens() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from emobench.errors import ConfigError, DataError
+from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.cost import EvaluatedModel, Requests
 from emobench.kinds.instruct.instructions import SOURCES, load_instructions
 from emobench.kinds.instruct.responses import RESPONSES, Response, prompt_ids, read_responses
@@ -107,6 +107,15 @@ def test_a_blank_reference_is_refused_and_output_is_read_only_without_one(tmp_pa
         path.write_text(json.dumps({"instruction": "a", **row}))
         with pytest.raises(DataError, match='expected a response in "reference"'):
             load_instructions("x", data_dirs=[tmp_path], offline=True)
+
+
+@pytest.mark.parametrize("name", ["../x", "..\\x"])
+def test_a_name_that_is_a_path_is_no_set_of_instructions(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / f"{name}.test.json").write_text(json.dumps([{"instruction": "a", "reference": "b"}]))
+    with pytest.raises(UnknownNameError, match="set of instructions"):
+        load_instructions(name, data_dirs=[folder], offline=True)
 
 
 def test_responses_are_read_with_the_line_that_is_none(tmp_path: Path) -> None:
