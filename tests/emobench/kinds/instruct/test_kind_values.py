@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.cost import EvaluatedModel, Requests
+from emobench.kinds.generation.decoding.request import Continuation
 from emobench.kinds.instruct.instructions import SOURCES, load_instructions
-from emobench.kinds.instruct.responses import RESPONSES, Response, prompt_ids, read_responses
+from emobench.kinds.instruct.responses import (
+    RESPONSES,
+    Response,
+    _response,
+    generate_responses,
+    prompt_ids,
+    read_responses,
+    response_end,
+)
+from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.instruct.score import reference_scores
+from emobench.kinds.interface import Subject
+from emobench.kinds.journal import UNFINISHED, Journal
 from emobench.registry import find_task, load_kind
 from emobench.tasks.scores import SECONDARY
 
@@ -127,6 +140,39 @@ def test_responses_are_read_with_the_line_that_is_none(tmp_path: Path) -> None:
         path.write_text(f"{json.dumps(row)}\n{bad}\n")
         with pytest.raises(DataError, match=rf"{RESPONSES}:2"):
             read_responses(path)
+
+
+def test_a_response_keeps_its_spaces_and_no_special_token(model: Any, asked: Path) -> None:
+    model.tokenizer.add_special_tokens({"additional_special_tokens": ["<|S|>"]})
+    (first, *_) = load_instructions(TASK, data_dirs=[asked], offline=True).rows
+    ids = model.tokenizer("  a , b .<|S|> ")["input_ids"]
+    found = _response(first, Continuation(ids, True), model.tokenizer, response_end(model.tokenizer, "alpaca"))
+    assert (found.text, found.ids, found.ended) == ("a , b .", ids, True)
+    assert (found.id, found.instruction, found.reference) == (first.id, "Say 0.", "0")
+
+
+def test_an_interrupted_attempt_answers_the_others_alone(byte_model: Path, asked: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    subject = Subject(
+        AutoModelForCausalLM.from_pretrained(byte_model), AutoTokenizer.from_pretrained(byte_model), other=None,
+        work=lambda title, unit: nullcontext(lambda *done: told.append(done)), sentence_encoder=None, components=None,
+        keep=None, facts={},
+    )  # type: ignore[arg-type]  # fmt: skip
+    data, rules = load_instructions(TASK, data_dirs=[asked], offline=True), InstructProtocol(max_new_tokens=3)
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    for folder in (whole, again):
+        folder.mkdir()
+    generate_responses(subject, TASK, rules, data, whole)
+    assert told[-1] == (6, 6)
+    first, second = (whole / RESPONSES).read_text().splitlines()[:2]
+    Journal(again / UNFINISHED).append([first.replace('"text": "', '"text": "kept '), second])
+    told.clear()
+    generate_responses(subject, TASK, rules, data, again)
+    found = read_responses(again / RESPONSES)
+    assert found[0].text.startswith("kept ")
+    assert found[1:] == read_responses(whole / RESPONSES)[1:]
+    assert told[-1] == (6, 6)
+    assert len(Journal(again / UNFINISHED).read()) == 6
 
 
 def test_scores_without_a_judge_are_means_over_responses() -> None:
