@@ -27,7 +27,10 @@ EXPECTED = "results_*.json of lm-evaluation-harness, JSON logs of inspect, or re
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One number; `n` counts its examples. `interval` is a 95 % one, where the file has it; `covers` says of what."""
+    """One number; `n` counts its examples. `interval` is a 95 % one, where the file has it; `covers` says of what.
+
+    `scale` is what the file says of the range: numbers on other scales are not compared.
+    """
 
     value: float
     unit: str
@@ -35,6 +38,7 @@ class Measured:
     n: int | None = None
     interval: tuple[float, float] | None = None
     covers: str = "items"
+    scale: str = ""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from emobench.tasks.scores import RANGES
 
 FORMAT = "every-eval-ever"
 SUPPORTED = "0.3."
+SCALE = ("metric_unit", "min_score", "max_score")
+"""What a metric's values mean: a share, a percentage, points of a range."""
 COVERED = ("seeds", "items", "seeds and items")
 """What an interval of an entry is of."""
 
@@ -70,7 +72,7 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         numbers=numbers,
         examples=examples,
         prompts=prompts,
-        rules={name.partition("/")[0]: _rules(result) for name, result in results.items()},
+        rules=_rules_of_tasks(results),
     )
 
 
@@ -100,6 +102,7 @@ def _measured(result: Mapping[str, Any]) -> Measured | None:
         n=None if n is None else int(n),
         interval=(low, high) if known and low is not None and high is not None else None,
         covers=covers if covers in COVERED else "items",
+        scale=" ".join(f"{key} {config[key]}" for key in SCALE if config.get(key) is not None),
     )
 
 
@@ -177,6 +180,21 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
+def _rules_of_tasks(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the rules of each task: where those of its metrics differ, all of them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, result in results.items():
+        of_task = found.setdefault(name.partition("/")[0], {})
+        for rule, value in _rules(result).items():
+            values = of_task.setdefault(rule, [])
+            if value is not None and value not in values:
+                values.append(value)
+    return {
+        task: {rule: "; ".join(sorted(values)) or None for rule, values in rules.items()}
+        for task, rules in found.items()
+    }
+
+
 def _rules(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record says of how the model was evaluated."""
     generation = mapping(result.get("generation_config"))
@@ -184,4 +202,5 @@ def _rules(result: Mapping[str, Any]) -> dict[str, Any]:
     arguments.pop("execution_command", None)  # which names the model
     facts = {"data": result.get("source_data"), "generation": arguments}
     protocol = mapping(mapping(result.get("score_details")).get("details")).get("protocol")
-    return {**{name: json.dumps(fact, sort_keys=True) for name, fact in facts.items()}, "protocol": protocol}
+    found = {name: json.dumps(fact, sort_keys=True) for name, fact in facts.items()}
+    return {**found, "protocol": None if protocol is None else str(protocol)}

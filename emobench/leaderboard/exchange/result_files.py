@@ -10,7 +10,7 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError, MetricError
-from emobench.leaderboard.exchange.evaluation import EXPECTED, MOST_NAMED, Evaluation, remarks, unpaired
+from emobench.leaderboard.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, remarks, unpaired
 from emobench.leaderboard.exchange.evaluation_entry import summary
 from emobench.leaderboard.exchange.every_eval_ever_evaluation import is_record, record_evaluation
 from emobench.leaderboard.exchange.inspect_log import inspect_evaluation, is_inspect_log
@@ -26,6 +26,7 @@ from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.stats.models import compare_models
 from emobench.reading import expand_home, is_file, is_folder, path_exists
+from emobench.tasks.lm_eval_numbers import clip
 
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
@@ -159,6 +160,9 @@ def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
     why = {task: "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED]) for task in tasks}
     found = {metric: why[metric.partition("/")[0]] for metric in ours.numbers if metric in theirs.numbers}
     for metric, text in found.items():
+        scales = [clip(one.numbers[metric].scale or "none", LONGEST) for one in (ours, theirs)]
+        if not text and scales[0] != scales[1]:
+            text = found[metric] = f"scale: {scales[0]} and {scales[1]}"
         left, right = (one.examples.get(metric) for one in (ours, theirs))
         if not text and left and right:
             try:

@@ -118,6 +118,41 @@ def test_records_are_compared_example_by_example(tmp_path: Path) -> None:
     assert contrast.verdict == "better"
 
 
+def rewritten(path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(Path(path).read_text())
+    change(content)
+    Path(path).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("scale", [{"metric_unit": "percent"}, {"max_score": 100}, {"min_score": -1}])
+def test_numbers_on_other_scales_are_not_compared(scale: dict[str, Any], tmp_path: Path) -> None:
+    """Of percent and a share, the difference is no difference of models."""
+    files = [written(tmp_path, name, scores) for name, scores in zip("xy", SCORES, strict=True)]
+
+    def change(content: dict[str, Any]) -> None:
+        content["evaluation_results"][0]["metric_config"].update(scale)
+
+    rewritten(files[0], change)
+    with pytest.raises(ConfigError, match=str(next(iter(scale.values())))):
+        compare_files(files)
+    assert [one.verdict for one in compare_files(files, anyway=True)[0].contrasts] == [None]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_rules_of_each_metric_of_a_task_count(place: int, tmp_path: Path) -> None:
+    files = [written(tmp_path, name, scores) for name, scores in zip("xy", SCORES, strict=True)]
+    for temperature, path in enumerate(files):
+        content = json.loads(Path(path).read_text())
+        first = content["evaluation_results"][0]
+        second = {**first, "evaluation_result_id": "arc#f1"}
+        second["metric_config"] = {**first["metric_config"], "metric_name": "f1"}
+        second["generation_config"] = {"generation_args": {"temperature": temperature}}
+        content["evaluation_results"].insert(place, second)
+        Path(path).write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="temperature"):
+        compare_files(files)
+
+
 def test_instances_with_one_input_are_one_unit(tmp_path: Path) -> None:
     draw = random.Random(0)
     scores = [[draw.randint(0, 1) for _ in range(60)] for _ in "xy"]
