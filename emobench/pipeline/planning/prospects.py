@@ -60,6 +60,8 @@ class Prospects:
     seconds: float | None
     """What the runs take that the plan lacks, if it lacks any and their time is known."""
     metrics: tuple[Prospect, ...]
+    absent: str | None = None
+    """The suite's primary metric, if no task of the plan has it."""
 
     def lines(self) -> Iterator[str]:
         """Yield the prospects as text: a line for the metrics and tasks that have the same."""
@@ -78,6 +80,8 @@ class Prospects:
             text = f"{_about(found)}: {WORDS[verdict]}{reasons}."
             names.setdefault(text, []).append(f"{name} (primary)" if any(one.primary for one in found) else name)
         yield from (f"  {', '.join(of)}{text}" for text, of in names.items())
+        if self.absent:
+            yield f"  No task here has the suite's primary metric, {self.absent}: each p is adjusted for other tests."
         if self.needed > self.runs:
             time = "" if self.seconds is None else f", about {duration(self.seconds)}"
             more = self.needed - self.runs
@@ -91,6 +95,7 @@ def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
     planned = plan.rows[0].runs[0].tasks() if plan.rows else []
     common = _missing_of_rows(plan)
     found = [one for task in planned for one in _of_task(task, plan.suite.primary, common)]
+    known = {one.metric.partition("/")[2] for one in found}
     runs, rows = sum(len(row.runs) for row in trained), len(plan.rows)
     needed = max(len(trained), 1 if len(trained) < rows else 2) * max(seeds, MIN_SEEDS)
     return Prospects(
@@ -102,6 +107,7 @@ def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
         needed=needed,
         seconds=None if seconds_of_a_run is None or needed <= runs else seconds_of_a_run * (needed - runs),
         metrics=tuple(_with_means(found, plan.suite.primary)),
+        absent=None if plan.suite.primary in known else plan.suite.primary,
     )
 
 

@@ -88,6 +88,20 @@ def test_seeds_and_a_baseline_make_a_verdict_possible() -> None:
     assert "--objective NAME" in by_metric(alone)["sst2/accuracy"].missing[0]
 
 
+def test_a_primary_metric_that_no_task_has_is_said(tmp_path: Path) -> None:
+    """Of a suite file, it is often misspelt."""
+    for primary, absent in (("accurcy", "accurcy"), ("accuracy", None)):
+        suite = tmp_path / primary / "mine.yaml"
+        suite.parent.mkdir()
+        suite.write_text(
+            f"name: mine\nversion: 1\nprimary: {primary}\nruns:\n  - {{recipe: lm-finetune, tasks: [sst2, trec],"
+            " settings: {corpus: wikitext2}}\n"
+        )
+        found = planned(suite=str(suite), objectives=("emo", "mle"), seeds=(0, 1, 2))
+        assert found.absent == absent
+        assert any("accurcy" in line for line in found.lines()) == (absent is not None)
+
+
 @pytest.mark.parametrize("limit", [MIN_ITEMS - 1, MIN_ITEMS])
 def test_too_few_units_give_no_verdict(limit: int) -> None:
     found = by_metric(planned(objectives=("emo", "mle"), seeds=(0, 1, 2), limit=limit))
