@@ -90,7 +90,7 @@ def check_model(
         parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
         vocabulary_rows=rows,
         tokenizer_size=size,
-        context=getattr(skeleton.config.get_text_config(decoder=True), "max_position_embeddings", None),
+        context=_limit(skeleton.config),
         untrainable=untrainable,
     )
 
@@ -209,15 +209,25 @@ def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> 
 
 
 def _require_causal(name: str, skeleton: Any) -> None:
-    """Raise ModelError for an encoder such as BERT, which transformers also builds as a decoder on request."""
+    """Raise ModelError for an encoder such as BERT, which transformers also builds as a decoder on request.
+
+    So is a decoder whose configuration asks for attention to all tokens.
+    """
     config = skeleton.config
     # XLM calls it `causal`. Other encoders are decoders only if their config.json says so.
     decodes = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
-    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not decodes:
+    sees_all = getattr(config.get_text_config(decoder=True), "use_bidirectional_attention", None) in (True, "all")
+    if sees_all or (config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not decodes):
         raise ModelError(
             f"The model {name} ({config.model_type}) is an encoder, whose tokens see those after them; expected a "
             "causal LM, such as gpt2."
         )
+
+
+def _limit(config: Any) -> int | None:
+    """Return the longest input of a configuration in tokens; None if there is no limit, which XLNet calls -1."""
+    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return None if positions is None or positions < 1 else positions
 
 
 def _check_tokenizer(name: str, table: str, rows: int, size: int) -> None:
@@ -257,7 +267,7 @@ def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: b
             ignore_mismatched_sizes=True,  # the caller reports them
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise ModelError(f"The weights of {name} could not be read: {first_line(error)}") from None
 
 

@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -161,6 +163,38 @@ def test_broken_files_are_refused(gpt2: Path) -> None:
     (gpt2 / "tokenizer.json").write_text("{")
     with pytest.raises(ModelError, match="tokenizer of m could not be read"):
         check_model(found(gpt2))
+
+
+def test_a_quantised_folder_without_its_package_is_a_sentence(gpt2: Path) -> None:
+    file = gpt2 / "config.json"
+    quantised = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | quantised))
+    with pytest.raises(ModelError, match="weights of m could not be read"):
+        load_model(found(gpt2))
+
+
+@pytest.mark.parametrize("seen", [True, False, None])
+def test_a_decoder_whose_tokens_see_those_after_them_is_refused(tmp_path: Path, seen: Any) -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    more = {"num_key_value_heads": 1, "head_dim": 8, "layer_types": ["full_attention"]}
+    config = AutoConfig.for_model("gemma3_text", vocab_size=60, max_position_embeddings=48, **sizes, **more)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, 60)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_bidirectional_attention": seen}))
+    if seen:
+        with pytest.raises(ModelError, match="see those after them"):
+            check_model(found(tmp_path))
+    else:
+        assert check_model(found(tmp_path)).context == 48
+
+
+def test_a_model_without_a_limit_has_no_context(tmp_path: Path) -> None:
+    sizes = {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24}
+    config = AutoConfig.for_model("xlnet", vocab_size=60, **sizes)  # its limit is -1
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, 60)
+    assert check_model(found(tmp_path)).context is None
 
 
 def test_weights_that_do_not_fit_the_configuration_are_refused(gpt2: Path) -> None:
