@@ -17,6 +17,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from emobench.errors import ConfigError, DataError
+from emobench.leaderboard.exchange.evaluation import by_content
 from emobench.leaderboard.exchange.result_files import compare_files, names_results, read_evaluation
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
@@ -263,6 +264,11 @@ def test_examples_that_do_not_pair_are_refused_and_shown_without_a_verdict(
     assert text.partition(": ")[2].replace("shots", "n-shot") in (shown["a/acc"].why or "")
     only_a = "version" in changes or "shots" in changes
     assert (shown["b/acc"].verdict is not None) == only_a
+
+
+def test_equal_contents_are_numbered_in_order() -> None:
+    found = by_content({"1": "x", "2": "y", "3": "x", "4": "x", "5": "y"})
+    assert found == {"1": "x", "2": "y", "3": "x#2", "4": "x#3", "5": "y#2"}
 
 
 def test_equal_documents_are_paired_in_their_order(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -223,6 +224,29 @@ def test_seeds_that_do_not_fit_are_refused(board: Leaderboard, runs: Path, tmp_p
     assert not board.root.exists()
 
 
+def test_seeds_of_one_entry_are_of_one_tool(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    scores = [{"name": "match", "scorer": "match", "metrics": {"accuracy": {"value": 0.5}}}]
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}, "results": {"scores": scores}}
+    result = {"evaluation_name": "t", "metric_config": {"metric_name": "acc"}, "score_details": {"score": 0.5}}
+    record = {"schema_version": "0.3.0", "evaluation_results": [result]}
+    contents = {"lm-eval": json.loads(tiny()), "inspect": log, "every-eval-ever": record}
+    paths = {}
+    for tool, content in contents.items():
+        paths[tool] = [tmp_path / f"{tool}-{i}.json" for i in range(2)]
+        for i, path in enumerate(paths[tool]):
+            path.write_text(json.dumps({**content, "place": i}))
+    for one, other in itertools.permutations(contents, 2):
+        with pytest.raises(DataError, match="several tools"):
+            import_results([paths[one][0], paths[other][0]], board, runs, TWO)
+    for tool, of_tool in paths.items():
+        assert import_results(of_tool, board, runs, TWO).entry.suite.name == tool
+
+
+def test_one_seed_needs_no_name_of_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "results_a.json"
+    assert import_each([path], ImportedModel(None, "emo", (0,))) == [[path]]
+
+
 def test_a_number_that_one_seed_lacks_is_missing(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
     paths = [tmp_path / f"results_{name}.json" for name in "ab"]
     for path, value in zip(paths, (0.25, "N/A"), strict=True):
@@ -261,6 +285,16 @@ def test_files_are_on_a_board_once(board: Leaderboard, runs: Path, tmp_path: Pat
     (values,) = entry_examples(found.entry, runs)
     assert sorted(values["t/acc"].values()) == [(0.0, 1.0)] * 10 + [(1.0, 1.0)] * 10
     assert sorted(entry.id for entry in board.entries()) == sorted([second.entry.id, found.entry.id])
+
+
+def test_samples_of_one_seed_found_later_supersede(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    paths = seed_files(tmp_path, date=[1.8e9, 1.7e9])
+    first = import_results(paths, board, runs, TWO).entry
+    with_samples(paths[1])
+    second = import_results(paths, board, runs, TWO)
+    assert (second.added, second.replaced, second.paired) == (True, first, 0)
+    assert [run.examples is None for run in second.entry.runs] == [True, False]
+    assert not import_results(paths, board, runs, TWO).added
 
 
 def test_a_name_is_changed_only_if_that_is_asked_for(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
