@@ -336,3 +336,35 @@ def test_the_noise_of_one_source(
         rows.append(make_row(name, {metric: values}, metrics={metric: plain}))
     unit = "%" if metric == "lm/ppl" else "points"
     assert noise(compare(rows[0], rows[1:])) == {f"{metric} ({unit})": ["–", shown[0], "–", "–", "5", shown[1]]}
+
+
+def test_the_primary_endpoint_comes_first(make_row: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(9)
+    scores = {f"{task}/{name}": list(rng.random(3)) for task in "ab" for name in ("mauve", "accuracy")}
+    for primary in ("mean/accuracy", "b/mauve"):
+        rows = [make_row(name, scores, primary=primary) for name in ("mle", "emo")]
+        found = compare(rows[0], rows[1:])
+        assert found.contrasts[0].metric == primary
+        others = [*scores, "mean/mauve", "mean/accuracy"]
+        assert [c.metric for c in found.contrasts[1:]] == [name for name in others if name != primary]
+        assert found.missing == {}
+
+
+def test_a_refusal_names_the_entries_that_differ(make_row: Callable[..., Entry]) -> None:
+    mle, alike = (make_row(name, {"a/accuracy": [0.5, 0.6, 0.7]}) for name in ("mle", "alike"))
+    other = make_row("other", {"a/accuracy": [0.5, 0.6, 0.7]}, recipe={"name": "lm", "epochs": 9})
+    with pytest.raises(ConfigError) as refused:
+        compare(mle, [alike, other])
+    assert [name in str(refused.value) for name in ("other", "alike", "mle")] == [True, False, True]
+
+
+def test_of_a_query_what_is_comparable_with_no_baseline_is_left_out(make_row: Callable[..., Entry]) -> None:
+    def of(objective: str, model: str) -> Entry:
+        return make_row(objective, {"a/accuracy": [0.5, 0.6, 0.7]}, model={"name": model, "source": model})
+
+    emos, mle = [of("emo", "large"), of("emo", "small")], of("mle", "small")
+    for query in (emos, emos[::-1]):
+        (found,) = comparisons([query, [mle]], None)
+        assert (found.candidates, found.left_out) == ((emos[1],), (emos[0],))
+    with pytest.raises(ConfigError, match="tailr"):  # chosen by itself, beside one of the query
+        comparisons([[of("tailr", "large")], emos, [mle]], None)
