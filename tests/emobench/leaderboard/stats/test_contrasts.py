@@ -1,0 +1,111 @@
+"""What a contrast says where there is no test, and its words and notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from emobench.config import to_plain
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast, family_of
+
+MakeEntry = Callable[..., Entry]
+PLAIN = Contrast(
+    candidate="0" * 12,
+    metric="t/kl",
+    tasks=("t",),
+    unit="nats",
+    higher_is_better=False,
+    baseline_mean=2.0,
+    candidate_mean=1.0,
+    effect=-1.0,
+    log_scale=False,
+    verdict=None,
+)
+
+
+def test_a_word_for_each_kind_of_contrast() -> None:
+    assert PLAIN.word is None
+    assert replace(PLAIN, why="it has no direction").word == NO_VERDICT
+    assert replace(PLAIN, why="few seeds", verdict="undetermined").word == "undetermined"
+    assert replace(PLAIN, verdict="better").word == "better"
+    assert [replace(PLAIN, verdict=v).beyond_noise for v in ("better", "worse", "tied", "undetermined", None)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "p_holm", "told"),
+    [
+        ((0.1, 0.9), 0.06, True),
+        ((-0.9, -0.1), 0.06, True),
+        ((-0.1, 0.9), 0.06, False),
+        ((0.1, 0.9), 0.05, False),
+        ((0.1, 0.9), None, False),  # descriptive: no p stands beside it
+        (None, 0.06, False),
+    ],
+)
+def test_an_interval_beside_an_adjusted_p(
+    interval: tuple[float, float] | None, p_holm: float | None, told: bool
+) -> None:
+    notes = replace(PLAIN, ci95=interval, p_holm=p_holm).notes
+    assert bool(notes) == told
+
+
+def test_a_metric_without_a_direction_describes(make_row: MakeEntry) -> None:
+    rows = [make_row(name, {"t/entropy": [v, v + 0.1, v + 0.3]}) for name, v in (("mle", 3.0), ("emo", 5.0))]
+    (found,) = compare(rows[0], rows[1:]).contrasts
+    assert (found.verdict, found.p, found.detectable, found.word) == (None, None, None, NO_VERDICT)
+    assert "no better direction" in (found.why or "")
+    other = make_row("emo", {"t/entropy": [5.0, 5.1, 5.2]}, recipe={"name": "lm", "epochs": 7})
+    (found,) = compare(rows[0], [other], anyway=True).contrasts
+    assert (found.word, found.why, found.ci95) == (None, None, None)
+
+
+def test_entries_that_disagree_on_the_better_direction_have_no_family(make_row: MakeEntry) -> None:
+    mle, emo = (make_row(name, {"t/kl": [1.0, 2.0, 4.0]}, primary="t/kl") for name in ("mle", "emo"))
+    assert family_of(emo, mle, "t/kl", ["t/kl"]) is not None
+    for direction in (True, None):
+        turned = replace(emo, metrics={"t/kl": replace(emo.metrics["t/kl"], higher_is_better=direction)})
+        assert family_of(turned, mle, "t/kl", ["t/kl"]) is None
+        assert family_of(mle, turned, "t/kl", ["t/kl"]) is None
+
+
+def test_an_effect_without_a_test_is_of_geometric_means(make_row: MakeEntry) -> None:
+    """Of two seeds, which are too few; and of a mean whose seeds are not known."""
+    values = {"mle": {"a": [10.0, 90.0], "b": [4.0, 4.0]}, "emo": {"a": [50.0, 60.0], "b": [2.0, 8.0]}}
+    rows = [make_row(n, {f"{task}/ppl": v for task, v in of.items()}) for n, of in values.items()]
+    found = {c.metric: c for c in compare(rows[0], rows[1:]).contrasts}
+    means = {n: {task: np.log(v).mean() for task, v in of.items()} for n, of in values.items()}
+    differences = {task: means["emo"][task] - means["mle"][task] for task in "ab"}
+    assert found["a/ppl"].effect == pytest.approx(differences["a"])
+    assert found["mean/ppl"].effect == pytest.approx(sum(differences.values()) / 2)
+    assert {c.verdict for c in found.values()} == {"undetermined"}
+    # The means that are shown are those of the entries: of two perplexities the arithmetic one.
+    assert (found["a/ppl"].baseline_mean, found["a/ppl"].candidate_mean) == pytest.approx((50.0, 55.0))
+    assert found["mean/ppl"].baseline_mean == pytest.approx(math.sqrt(50 * 4))
+
+    unknown = to_plain(rows[1].metrics["a/ppl"]) | {"values": [], "std": None, "mean": 40.0}
+    taken = make_row("emo", {}, metrics={"a/ppl": unknown}, seeds=[], kind="imported", source={"cite": "a paper"},
+                     protocols=rows[0].protocols)  # fmt: skip
+    (contrast,) = compare(rows[0], [taken]).contrasts
+    assert contrast.effect == pytest.approx(math.log(40) - means["mle"]["a"])
+
+
+def test_an_effect_without_a_test_is_the_difference_of_means(make_row: MakeEntry) -> None:
+    scores = {"mle": {"a": [0.1, 0.2], "b": [0.5, 0.5]}, "emo": {"a": [0.4, 0.6], "b": [0.2, 0.8]}}
+    rows = [make_row(n, {f"{task}/accuracy": v for task, v in of.items()}) for n, of in scores.items()]
+    found = {
+        c.metric: (c.verdict, c.baseline_mean, c.candidate_mean, c.effect) for c in compare(rows[0], rows[1:]).contrasts
+    }
+    assert found["a/accuracy"] == ("undetermined", *map(pytest.approx, (0.15, 0.5, 0.35)))
+    assert found["mean/accuracy"] == ("undetermined", *map(pytest.approx, (0.325, 0.5, 0.175)))
