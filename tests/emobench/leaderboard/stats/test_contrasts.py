@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from emobench.config import to_plain
 from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast, family_of
+from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast, family_of, plain_contrast
+from emobench.tasks.scores import SECONDARY
 
 MakeEntry = Callable[..., Entry]
 PLAIN = Contrast(
@@ -109,3 +113,60 @@ def test_an_effect_without_a_test_is_the_difference_of_means(make_row: MakeEntry
     }
     assert found["a/accuracy"] == ("undetermined", *map(pytest.approx, (0.15, 0.5, 0.35)))
     assert found["mean/accuracy"] == ("undetermined", *map(pytest.approx, (0.325, 0.5, 0.175)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "tested"),
+    [((0, 1), (1, 2), [1]), ((5,), (5,), [5]), ((0, 1), (2, 3), []), ((), (3, 4), [3, 4]), ((3, 4), (), [3, 4])],
+)
+def test_the_tests_within_seeds_are_of_common_ones(
+    make_entry: MakeEntry, runs: Path, ours: tuple[int, ...], theirs: tuple[int, ...], tested: list[int]
+) -> None:
+    """A model without seeds stands beside each of its rival's."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for name, seeds in (("emo", ours), ("mle", theirs)):
+        answers_SI = (rng.random((max(len(seeds), 1), 60)) < 0.6).astype(float)
+        rows.append(make_entry(name if seeds else "pretrained", {"t": answers_SI}, seeds=seeds))
+    (found,) = compare(rows[1], rows[:1], ExamplesReader(runs)).contrasts
+    assert found.verdict == "undetermined"
+    assert [test.seed for test in found.within] == tested
+
+
+def test_a_seed_that_cannot_be_tested_is_left_out(make_entry: MakeEntry, runs: Path) -> None:
+    rng = np.random.default_rng(1)
+    kept, rows = rng.random((2, 60)), []
+    for name in ("emo", "mle"):
+        rows.append(make_entry(name, {"t": kept + rng.normal(0, 0.1, (2, 60))}, seeds=(0, 1), unit="nats"))
+    read = ExamplesReader(runs)
+
+    def without_most(entry: Entry) -> Any:
+        found = read(entry)
+        if found is None or entry is rows[1]:
+            return found
+        examples = found[0]["t/accuracy"]
+        return [{"t/accuracy": dict(list(examples.items())[:9])}, found[1]]
+
+    (found,) = compare(rows[1], rows[:1], without_most).contrasts
+    assert [test.seed for test in found.within] == [1]
+
+
+def test_a_metric_that_repeats_another_says_which(make_row: MakeEntry) -> None:
+    both = {"t/mauve": [0.1, 0.2, 0.4], "t/mauve_star": [0.2, 0.3, 0.5]}
+    rows = [make_row(name, both) for name in ("mle", "emo")]
+    found = {c.metric: c for c in compare(rows[0], rows[1:]).contrasts}
+    assert (found["t/mauve_star"].verdict, found["t/mauve_star"].word) == (None, NO_VERDICT)
+    assert "it repeats mauve" in (found["t/mauve_star"].why or "")
+    assert found["t/mauve"].word != NO_VERDICT
+    one = make_row("emo", both, families={"t/mauve": "another"})
+    found = {c.metric: c for c in compare(rows[0], [one]).contrasts}
+    assert "no common family" in (found["t/mauve"].why or "")
+
+
+def test_a_metric_that_one_side_calls_secondary_or_small_is_so(make_row: MakeEntry) -> None:
+    mle, emo = (make_row(name, {"t/kl": [1.0, 2.0, 4.0]}) for name in ("mle", "emo"))
+    for flag in (SECONDARY, "small_n"):
+        changed = replace(emo, metrics={"t/kl": replace(emo.metrics["t/kl"], flags=(flag,))})
+        for sides in ((changed, mle), (mle, changed)):
+            found = plain_contrast(*sides, "t/kl", ["t/kl"])
+            assert (found.secondary, found.small_n) == (flag == SECONDARY, flag == "small_n")

@@ -48,4 +48,6 @@ def test_few_sizes_have_no_band_or_no_line() -> None:
         None,
         pytest.approx(0.2),
     )
+    assert fit_log_line({10.0: [0.1], 100.0: [], 1000.0: [0.3]}) == two
     assert fit_log_line({10.0: [0.1, 0.2]}) is None
+    assert fit_log_line({10.0: [0.1, 0.2], 100.0: []}) is None
