@@ -35,6 +35,8 @@ from emobench.leaderboard.stats.random_effects import Array
 from emobench.leaderboard.stats.replicates import no_replicates
 from emobench.tasks.scores import Examples, only
 
+UNKNOWN_SEEDS = "one value of a trained model, whose seeds are not known: import a file for each, with --seed"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
@@ -135,13 +137,16 @@ class Series:
         summary = entry.metrics.get(metric)
         if summary is None:
             return None
-        # What was not measured here has one value, whatever it is the mean of.
-        seeds = () if len(summary.values) == 1 and (entry.untrained or entry.kind != "measured") else entry.seeds
+        # A paper has one value, whatever it is the mean of.
+        mean_alone = entry.kind == "published" or (entry.kind == "imported" and len(entry.seeds) != 1)
+        single = len(summary.values) == 1 and (entry.untrained or mean_alone)
+        seeds = () if single else entry.seeds
         if len(summary.values) != max(len(seeds), 1):
             return None
         examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
         found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
-        return replace(found, no_replicates=no_replicates(entry, metric))
+        unknown = single and entry.kind == "imported" and not entry.untrained
+        return replace(found, no_replicates=UNKNOWN_SEEDS if unknown else no_replicates(entry, metric))
 
 
 def _reach(summary: MetricSummary, examples: Sequence[Examples]) -> float:

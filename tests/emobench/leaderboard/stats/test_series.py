@@ -13,6 +13,7 @@ from emobench.config import to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.common_examples import Common
+from emobench.leaderboard.stats.difference import compare_rows
 from emobench.leaderboard.stats.series import Series, effective, is_log, linearise, mean, weighted_mean
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Examples, Score
@@ -124,11 +125,33 @@ def test_a_number_taken_from_elsewhere_has_one_value_or_its_seeds(entry_of: Call
         return None if row is None else row.values
 
     assert values([0, 1, 2], [5.0]) == {None: 5.0}  # the mean of three seeds, of which each is not known
-    assert values([4], [5.0]) == {None: 5.0}
+    assert values([4], [5.0]) == {4: 5.0}
     assert values([], [5.0]) == {None: 5.0}
     assert values([0, 1], [5.0, 6.0]) == {0: 5.0, 1: 6.0}
     assert values([0, 1, 2], [5.0, 6.0]) is None
     assert values([], [5.0, 6.0]) is None
+
+
+@pytest.mark.parametrize("seeds", [[], [5], [1, 2]])
+def test_one_imported_training_is_no_base_for_a_verdict(seeds: list[int], entry_of: Callable[..., Entry]) -> None:
+    """Three seeds against one number of a trained model: its own seed is one of many, too."""
+    draw = np.random.default_rng(0)
+    of_seeds = [examples_of(list(draw.normal(mean, 1, 40))) for mean in (2, 2, 2, 0)]
+    metrics = [{"t/x": to_plain(summarise([score(one) for one in of]))} for of in (of_seeds[:3], of_seeds[3:])]
+    taken = {"kind": "imported", "source": {"cite": "a file"}}
+    rows = {
+        "emo": (metrics[0], [0, 1, 2], of_seeds[:3]),
+        "mle": (metrics[1], seeds, of_seeds[3:]),
+        "pretrained": (metrics[1], [], of_seeds[3:]),
+    }
+    made = []
+    for name, (of, own, examples) in rows.items():
+        entry = entry_of(name, metrics=of, seeds=own, **taken)
+        made.append(Series.of_entry(entry, "t/x", [{"t/x": one} for one in examples]))
+    emo, mle, pretrained = (row for row in made if row is not None)
+    for sides in (([emo], [mle]), ([mle], [emo])):
+        assert isinstance(compare_rows(*sides), str)
+    assert not isinstance(compare_rows([emo], [pretrained]), str)
 
 
 def test_examples_are_taken_if_every_run_has_them(entry_of: Callable[..., Entry]) -> None:
