@@ -48,8 +48,17 @@ def canonical_json(value: Any) -> str:
 
 
 def content_hash(value: Any) -> str:
-    """Return the sha256 of the canonical JSON of a value, as 64 hex digits."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    """Return the sha256 of the canonical JSON of a value, as 64 hex digits. Raises as `utf8`."""
+    return hashlib.sha256(utf8(canonical_json(value))).hexdigest()
+
+
+def utf8(text: str) -> bytes:
+    """Return text as UTF-8. Raises ConfigError for half a surrogate pair, which stands for a byte or for nothing."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        near = text[max(error.start - 20, 0) : error.end + 20]
+        raise ConfigError(f"{near!a} has half a surrogate pair; expected text that is valid UTF-8.") from None
 
 
 def file_sha256(path: Path) -> str:

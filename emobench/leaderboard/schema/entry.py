@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from emobench.config import OPTIONAL, PRETRAINED, build, to_plain
+from emobench.config import OPTIONAL, PRETRAINED, build, to_plain, utf8
 from emobench.errors import ConfigError
 from emobench.leaderboard.schema.metric import MetricSummary, refuse
 from emobench.leaderboard.schema.migrations import families_of, migrate
@@ -311,12 +311,13 @@ class Entry:
 def entry_id(plain: Mapping[str, Any]) -> str:
     """Return the first 12 hex digits of the sha256 of the canonical JSON of a plain entry without its `id`.
 
-    Plain: made of dicts, lists and scalars, as JSON or `to_plain` gives it. Raises ValueError for NaN and infinity.
+    Plain: made of dicts, lists and scalars, as JSON or `to_plain` gives it. Raises ValueError for NaN and infinity, and
+    ConfigError for text that is not valid UTF-8.
     """
     content = {key: value for key, value in plain.items() if key != "id"}
     # `config.canonical_json` without its walk through the value, which takes as long as all of this.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(utf8(text)).hexdigest()[:12]
 
 
 def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from emobench.config import OPTIONAL
+from emobench.config import OPTIONAL, to_plain, utf8
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
@@ -75,6 +76,10 @@ class Request:
     """What an entry says, where one is repeated."""
 
     def __post_init__(self) -> None:
+        # Names and settings become part of keys and entries. The other folders may have any name.
+        names = [self.suite, self.recipe, self.objectives, self.model, self.settings, self.stand_ins]
+        utf8(json.dumps(to_plain(names), ensure_ascii=False, default=str))
+        utf8(str(self.runs))  # safetensors takes no other path
         for key in self.settings:
             if key not in _EXAMPLES and key not in (known := setting_names()):
                 raise UnknownNameError("setting", key, known, where="--set: ", hint=_deeper(key))

@@ -144,7 +144,7 @@ def test_unknown_and_missing_keys_stop() -> None:
         new_entry({key: value for key, value in fields().items() if key != "recipe"})
 
 
-@pytest.mark.parametrize("bad", ["a\0b", "n" * 5000])
+@pytest.mark.parametrize("bad", ["a\0b", "n" * 5000, "a\ud800b"])
 @pytest.mark.parametrize("place", ["objective", "model", "metric", "protocol", "key"])
 def test_names_that_no_reader_can_use_are_refused(bad: str, place: str, entry_of: Callable[..., Entry]) -> None:
     metric = {"mean": 0.5, "std": None, "values": [0.5], "n": 2, "higher_is_better": True, "ci95": None}
@@ -160,17 +160,20 @@ def test_names_that_no_reader_can_use_are_refused(bad: str, place: str, entry_of
         entry_of("emo", **changes)
 
 
+@pytest.mark.parametrize(("character", "named"), [("\0", "NUL"), ("\ud800", "ud800"), ("\udcff", "udcff")])
 @pytest.mark.parametrize("field", ["recipe", "missing", "source", "provenance", "changes", "params"])
-def test_no_text_has_the_character_nul(field: str, entry_of: Callable[..., Entry], fields: dict[str, Any]) -> None:
+def test_no_text_has_a_character_that_no_file_may_have(
+    character: str, named: str, field: str, entry_of: Callable[..., Entry], fields: dict[str, Any]
+) -> None:
     changes: dict[str, Any] = {
-        "recipe": {"recipe": {"name": "lm", "mask_until": "\0"}},
-        "missing": {"missing": {"sst2/accuracy": "\0"}},
-        "source": {"source": {"command": "emobench \0"}},
-        "provenance": {"provenance": {**fields["provenance"], "packages": {"torch\0": "2"}}},
-        "changes": {"changes": {"sst2": {"template": ["\0"]}}},
-        "params": {"objective": {"name": "emo", "version": "1", "params": {"cost": "\0"}}},
+        "recipe": {"recipe": {"name": "lm", "mask_until": character}},
+        "missing": {"missing": {"sst2/accuracy": character}},
+        "source": {"source": {"command": f"emobench {character}"}},
+        "provenance": {"provenance": {**fields["provenance"], "packages": {f"torch{character}": "2"}}},
+        "changes": {"changes": {"sst2": {"template": [character]}}},
+        "params": {"objective": {"name": "emo", "version": "1", "params": {"cost": character}}},
     }[field]
-    with pytest.raises(ConfigError, match="NUL"):
+    with pytest.raises(ConfigError, match=named):
         entry_of("emo", **changes)
 
 

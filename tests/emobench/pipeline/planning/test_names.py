@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emobench.config import parse_overrides
-from emobench.errors import UserError
+from emobench.config import content_hash, parse_overrides
+from emobench.errors import ConfigError, UserError
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.resolve import check_sections, parts_of, suite_of
 from emobench.tasks.spec import Task
@@ -17,6 +17,40 @@ from emobench.tasks.spec import Task
 def tasks_of(*settings: str, suite: str = "nlu") -> dict[str, Task]:
     request = Request(suite=suite, settings=parse_overrides(settings))
     return {task.name: task for _, tasks in parts_of(request, suite_of(request)) for task in tasks}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"suite": "x\udcff"},
+        {"recipe": "x\udcff", "suite": None},
+        {"objectives": ("mle", "emo(cost='\ud800')")},
+        {"model": "x\udcff"},
+        {"stand_ins": {"llama-7b": "x\udcff"}},
+        {"settings": {"recipe": {"corpus": "\ud800"}}},
+        {"settings": {"icl": {"answers": {"\ud800": ["\ud800"]}}}},
+        {"runs": Path("x\udcff")},
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"\\udcff|\\ud800"):
+        Request(**{"suite": "nlu", **given})
+
+
+def test_other_folders_may_have_any_name() -> None:
+    request = Request(suite="nlu", data_dirs=(Path("x\udcff"),), leaderboard=Path("x\udcff"), runs=Path("\U0001f600"))
+    assert request.suite == "nlu"
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"a": ["x\udcff"]}, {"\ud800": 1}])
+def test_half_a_surrogate_pair_is_in_no_key(value: Any) -> None:
+    with pytest.raises(ConfigError, match="surrogate"):
+        content_hash(value)
+
+
+def test_a_command_says_so(command: Any, tmp_path: Path) -> None:
+    for given in (("--model", "x\udcff"), ("--set", 'recipe.corpus="\\ud800"'), ("--runs", tmp_path / "x\udcff")):
+        command("run", "--objective", "mle", "--dry-run", *given).refused("surrogate")
 
 
 @pytest.mark.parametrize("given", ["tasks=sst2,trec", "tasks=[trec, sst2]"])
