@@ -43,6 +43,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "evidence"
 REAL = RESULTS / "wikitext2_blocks.json"
 Array = np.ndarray
 Draw = Callable[[np.random.Generator], "Null"]
+DrawOfTasks = Callable[[np.random.Generator], "list[Null]"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,21 @@ def of_files(draw: Draw) -> Draw:
         return replace(made, a_SI=made.a_SI[:1], b_SI=made.b_SI[:1])
 
     return first
+
+
+def mean_of(*draws: Draw) -> DrawOfTasks:
+    """Several tasks, which are compared by their mean."""
+    return lambda rng: [draw(rng) for draw in draws]
+
+
+def turned(draw: Draw) -> Draw:
+    """The same with the long side to the left."""
+
+    def draw_turned(rng: np.random.Generator) -> Null:
+        made = draw(rng)
+        return replace(made, a_SI=-made.a_SI, b_SI=-made.b_SI)
+
+    return draw_turned
 
 
 def other_seeds(a_seeds: int, b_seeds: int, a_sd: float, b_sd: float) -> Draw:
@@ -244,9 +260,21 @@ def conditions() -> dict[str, Draw]:
     return found
 
 
-def differences() -> dict[str, tuple[Draw, float]]:
+def means() -> dict[str, DrawOfTasks]:
+    """Return means over tasks, by name."""
+    few, many, more = (one_sided(items, 1.5, 0.05) for items in (10, 60, 200))
+    return {
+        "mean of tasks, one-sided to opposite sides, 10 and 60 items": mean_of(few, turned(many)),
+        "mean of tasks, one-sided to the same side, 10 and 60 items": mean_of(few, many),
+        "mean of tasks, one-sided to opposite sides, 60 and 60 items": mean_of(many, turned(many)),
+        "mean of tasks, one-sided and symmetric, 10 and 200 items": mean_of(few, normal(200, 1.0, 0.0)),
+        "mean of tasks, one-sided to opposite sides, 10 and 200 items": mean_of(few, turned(more)),
+    }
+
+
+def differences() -> dict[str, tuple[Draw | DrawOfTasks, float]]:
     """Return what is drawn where there is a difference, and that difference."""
-    found: dict[str, tuple[Draw, float]] = {}
+    found: dict[str, tuple[Draw | DrawOfTasks, float]] = {}
     for items in (20, 100, 400):
         error = math.sqrt(0.1**2 / 3 + 0.5**2 / items + 1 / (3 * items))
         found[f"normal both, 3 seeds, {items} items"] = normal(items, 0.5, 0.1), 3.2 * error
@@ -257,6 +285,11 @@ def differences() -> dict[str, tuple[Draw, float]]:
             found[name] = one_sided(items, 1.0), sign * 3.2 / math.sqrt(items)
     for items in (10, 30, 200):
         found[f"result files, symmetric, {items} items"] = of_files(normal(items, 1.0, 0.0)), 4.5 / math.sqrt(items)
+    for items in (10, 30):
+        task = normal(items, 1.0, 0.0)
+        found[f"mean of 2 tasks, symmetric, {items} items"] = mean_of(task, task), 3.2 * math.sqrt(4 / 3 / items / 2)
+    pair = one_sided(300, 1.5, 0.05), turned(one_sided(300, 1.5, 0.05))
+    found["mean of tasks, one-sided to opposite sides, 300 items"] = mean_of(*pair), 3.2 / math.sqrt(600)
     return found
 
 
@@ -279,19 +312,21 @@ def series(values_SI: Array, made: Null, first: int = 0) -> Series:
     )
 
 
-def compared(a: Series, b: Series) -> dict[str, bool]:
-    found = compare_rows([a], [b])
+def compared(a: Sequence[Series], b: Sequence[Series]) -> dict[str, bool]:
+    found = compare_rows(a, b)
     if isinstance(found, str):
         return {"rejected": False, "undetermined": True}
     return {"rejected": found.p < 0.05, "undetermined": False}
 
 
-def judged(made: Null) -> dict[str, bool]:
+def judged(*tasks: Null) -> dict[str, bool]:
     """Return what each test says of a draw."""
+    made = tasks[0]
     if len(made.a_SI) == 1:
         return judged_files(made.a_SI[0] - made.b_SI[0])
-    a, b = series(made.a_SI, made), series(made.b_SI, made, 0 if made.paired else 100)
-    return {"before": rejected_before(made), **compared(a, b), "t_test": rejected_by_t(made)}
+    a = [series(one.a_SI, one) for one in tasks]
+    b = [series(one.b_SI, one, 0 if one.paired else 100) for one in tasks]
+    return {"before": rejected_before(*tasks), **compared(a, b), "t_test": rejected_by_t(*tasks)}
 
 
 def judged_files(delta_I: Array) -> dict[str, bool]:
@@ -303,19 +338,21 @@ def judged_files(delta_I: Array) -> dict[str, bool]:
     return {"rejected": noise.p_value(effect) < 0.05, "undetermined": False, "t_test": plain}
 
 
-def rejected_before(made: Null) -> bool:
+def rejected_before(*tasks: Null) -> bool:
     """Return what the crossed model says of examples as units of their own, of equal worth, without their skewness."""
-    a_SI, b_SI = (_linearised(values_SI, made.weights) for values_SI in (made.a_SI, made.b_SI))
-    found = crossed(a_SI - b_SI) if made.paired else unpaired((a_SI, b_SI))
+    pairs = [(_linearised(one.a_SI, one.weights), _linearised(one.b_SI, one.weights)) for one in tasks]
+    found = crossed(*(a_SI - b_SI for a_SI, b_SI in pairs)) if tasks[0].paired else unpaired(*pairs)
     plain = None if found is None else Uncertainty(found.parts, found.of)
-    return plain is not None and bool(abs(a_SI.mean() - b_SI.mean()) > plain.critical() * plain.standard_error)
+    effect = np.mean([a_SI.mean() - b_SI.mean() for a_SI, b_SI in pairs])
+    return plain is not None and bool(abs(effect) > plain.critical() * plain.standard_error)
 
 
-def rejected_by_t(made: Null) -> bool:
+def rejected_by_t(*tasks: Null) -> bool:
     """Return what a t test over the seeds' scores says."""
-    a_S, b_S = (values_SI @ made.weights / made.weights.sum() for values_SI in (made.a_SI, made.b_SI))
+    a_S = np.mean([one.a_SI @ one.weights / one.weights.sum() for one in tasks], axis=0)
+    b_S = np.mean([one.b_SI @ one.weights / one.weights.sum() for one in tasks], axis=0)
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # of scores that are all but equal
-        found = stats.ttest_1samp(a_S - b_S, 0) if made.paired else stats.ttest_ind(a_S, b_S, equal_var=False)
+        found = stats.ttest_1samp(a_S - b_S, 0) if tasks[0].paired else stats.ttest_ind(a_S, b_S, equal_var=False)
     return bool(found.pvalue < 0.05)
 
 
@@ -324,17 +361,26 @@ def _linearised(values_SI: Array, weight_I: Array) -> Array:
     return mean_S1 + weight_I / weight_I.mean() * (values_SI - mean_S1)
 
 
+def nulls() -> dict[str, Callable[[np.random.Generator], Null | list[Null] | dict[str, bool]]]:
+    """Return all that is drawn without a difference, by name; scores of a corpus are compared as they are drawn."""
+    return {**conditions(), **corpora(), **means()}
+
+
+def _tasks(made: Null | list[Null]) -> list[Null]:
+    return [made] if isinstance(made, Null) else made
+
+
 def rates(draws: int, names: Sequence[str] = ()) -> dict[str, dict[str, float]]:
     """Return the shares of null comparisons that are called different, by each test."""
     found = {}
-    for place, (name, draw) in enumerate({**conditions(), **corpora()}.items()):
+    for place, (name, draw) in enumerate(nulls().items()):
         if names and name not in names:
             continue
         rng = np.random.default_rng([90, place])
         counts: Counter[str] = Counter()
         for _ in range(draws):
             made = draw(rng)
-            counts.update(judged(made) if isinstance(made, Null) else made)
+            counts.update(made if isinstance(made, dict) else judged(*_tasks(made)))
         found[name] = {test: count / draws for test, count in counts.items()}
     return found
 
@@ -346,9 +392,9 @@ def powers(draws: int) -> dict[str, dict[str, float]]:
         rng = np.random.default_rng([91, place])
         counts: Counter[str] = Counter()
         for _ in range(draws):
-            made = draw(rng)
-            tests = judged(replace(made, a_SI=made.a_SI + effect))
-            side = float(made.a_SI.mean() - made.b_SI.mean()) + effect
+            tasks = [replace(made, a_SI=made.a_SI + effect) for made in _tasks(draw(rng))]
+            tests = judged(*tasks)
+            side = float(np.mean([made.a_SI.mean() - made.b_SI.mean() for made in tasks]))
             counts["right"] += tests["rejected"] and side * effect > 0
             counts["undetermined"] += tests["undetermined"]
         found[name] = {test: count / draws for test, count in counts.items()}

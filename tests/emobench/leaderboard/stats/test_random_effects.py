@@ -108,7 +108,7 @@ def least_corrected(t: float, limit: float) -> float:
 @pytest.mark.parametrize("skewness", [0.0, 0.05, 0.2, 0.45, 0.8, 3.0])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_effect_away_from_the_long_side_counts_by_the_smallest_corrected_t(skewness: float, sign: int) -> None:
-    found = Uncertainty(((4.0, 12),), "items", skewness_limit=sign * skewness)
+    found = Uncertainty(((4.0, 12),), "items", skewness_limits=(-skewness, 0.0) if sign < 0 else (0.0, skewness))
     for t in (0.3, 1.0, 2.5, 5.0, 12.0):
         away = least_corrected(t, skewness)
         assert found.p_value(-sign * 2 * t) == pytest.approx(2 * stats.t.sf(away, 12), rel=1e-3)
@@ -144,10 +144,10 @@ def test_the_skewness_of_a_mean() -> None:
     found = over_items(values_I)
     assert found is not None
     assert found.skewness == pytest.approx(skewness(values_I))
-    assert found.skewness_limit == pytest.approx((1.4 + 150 / 25**2) * skewness(values_I))
+    assert found.skewness_limits == pytest.approx((0, (1.4 + 150 / 25**2) * skewness(values_I)))
     symmetric = over_items(values_I, skewed=False)
     assert symmetric is not None
-    assert (symmetric.skewness, symmetric.skewness_limit) == (0, 0)
+    assert (symmetric.skewness, *symmetric.skewness_limits) == (0, 0, 0)
     # Seeds add variance, and no skewness.
     values_SI = values_I + np.array([[-1.0], [0.0], [1.0]])
     seeded = crossed(values_SI)
@@ -169,7 +169,7 @@ def test_the_skewness_of_a_mean_over_tasks() -> None:
     thirds = [stats.kstat(t[0], 3) / t.shape[1] ** 2 / 27 for t in tasks]
     assert found.skewness == pytest.approx(sum(thirds) / found.standard_error**3)
     limits = [(1.4 + 150 / t.shape[1] ** 2) * third for t, third in zip(tasks, thirds, strict=True)]
-    assert found.skewness_limit == pytest.approx(sum(limits) / found.standard_error**3)
+    assert found.skewness_limits == pytest.approx((0, sum(limits) / found.standard_error**3))
 
 
 def test_seeds_that_are_close_by_chance_make_no_skewness() -> None:
@@ -213,3 +213,62 @@ def test_the_parts_are_those_of_a_two_way_analysis_of_variance() -> None:
         (pytest.approx(seeds / 48), 3),
         (pytest.approx(max(items - residual, 0) / 48), 11),
     )
+
+
+def one_sided(rng: np.random.Generator, items: int, sign: int) -> np.ndarray:
+    """Return (3, I) lognormal(1.5) values less their true mean, in their standard deviation, with small residuals."""
+    item_I = (rng.lognormal(0, 1.5, items) - np.exp(1.125)) / np.sqrt((np.exp(2.25) - 1) * np.exp(2.25))
+    return sign * item_I + rng.normal(0, 0.05, (3, items))
+
+
+@pytest.mark.parametrize("sizes", [(10, 60), (60, 10), (12, 40, 200)])
+def test_opposite_skewnesses_of_tasks_do_not_cancel(sizes: tuple[int, ...]) -> None:
+    """p is the largest of Hall's corrected t over a grid of skewnesses between the limits, and the interval inverts it.
+
+    To each side, the limit is that of the tasks' sum, or of one task alone, if that is more.
+    """
+    rng = np.random.default_rng(3)
+    tasks = [one_sided(rng, items, sign) for items, sign in zip(sizes, (1, -1, 1), strict=False)]
+    found = crossed(*tasks)
+    assert found is not None
+    variances = [float(stats.sem(task.mean(0))) ** 2 / len(tasks) ** 2 for task in tasks]
+    limits, alone = [], []
+    for task, items, variance in zip(tasks, sizes, variances, strict=True):
+        third = stats.kstat(task.mean(0), 3) / items**2 / len(tasks) ** 3
+        limits.append((1.4 + 150 / items**2) * third)
+        even = sum(variances) * (1 / items) / sum(1 / other for other in sizes)
+        alone.append(limits[-1] * (max(variance, even) / variance) ** 1.5)
+    cubed = max(found.standard_error**2, sum(variances)) ** 1.5
+    r = np.linspace(min(0.0, sum(limits), *alone) / cubed, max(0.0, sum(limits), *alone) / cubed, 40_001)
+    assert r[0] < 0 < r[-1]
+    plain = Uncertainty(found.parts, found.of)
+    for t in (-4.0, -2.5, 2.5, 4.0):
+        corrected = t + r * t**2 / 3 + r**2 * t**3 / 27 + r / 6
+        least = max(np.sign(t) * corrected[np.sign(r) != np.sign(t)].min() if t > 0 else -corrected.max(), 0.0)
+        want = plain.p_value(least * plain.standard_error)
+        assert found.p_value(t * found.standard_error) == pytest.approx(want, rel=1e-3), t
+    low, high = found.interval(0.7)
+    assert [found.p_value(0.7 - end) for end in (low, high)] == pytest.approx([0.05, 0.05], rel=1e-6)
+
+
+@pytest.mark.parametrize("signs", [(1, -1), (-1, 1), (1, 1)])
+def test_few_items_beside_many_in_a_mean_over_tasks(signs: tuple[int, int]) -> None:
+    rng = np.random.default_rng(90)
+    rejected = 0
+    for _ in range(600):
+        tasks = [one_sided(rng, items, sign) for items, sign in zip((10, 60), signs, strict=True)]
+        effect, found = float(np.mean([task.mean() for task in tasks])), crossed(*tasks)
+        assert found is not None
+        low, high = found.interval(effect)
+        rejected += not low <= 0 <= high and not found.hidden(effect)
+    assert rejected <= 0.07 * 600
+
+
+def test_a_task_without_items_that_differ_has_no_skewness() -> None:
+    rng = np.random.default_rng(4)
+    level, symmetric = np.full((3, 10), 0.3), np.tile([-1.0, 1.0], 20) + rng.normal(0, 0.1, (3, 1))
+    found, alone = crossed(level, symmetric), crossed(symmetric)
+    assert found is not None
+    assert alone is not None
+    assert found.skewness_limits == pytest.approx((0, 0), abs=1e-9)
+    assert found.p_value(0.2) == pytest.approx(alone.p_value(0.4), rel=1e-6)
