@@ -87,8 +87,8 @@ def _items(scores: Sequence[Score]) -> _Items | str | None:
     if len(sampled) < len(scores):
         return None
     runs = [scored(examples) for examples in sampled]
-    ids = [run.ids for run in runs]
-    if len(scores) > 1 and len(frozenset().union(*ids)) == sum(map(len, ids)):
+    drawn = [run.ids | run.sampled.keys() for run in runs]  # examples and sampling units
+    if len(scores) > 1 and len(frozenset().union(*drawn)) == sum(map(len, drawn)):
         return None  # independent draws: the seeds' spread has all of the noise
     try:
         common = common_examples(runs)

@@ -262,3 +262,21 @@ def test_the_interval_of_wild_perplexities_ends_at_the_largest_number() -> None:
     common = {"n": 9, "higher_is_better": False, "unit": "perplexity", "aggregate": "exp_mean"}
     low, high = summarise([Score(value=value, **common) for value in (2.0, 1e150)]).ci95 or (0.0, 0.0)
     assert (low, high) == (0.0, pytest.approx(math.exp(709)))
+
+
+def test_seeds_that_ask_other_questions_on_the_same_passages_are_no_independent_draws() -> None:
+    """The spread of seeds has nothing of the passages' noise, which all seeds share."""
+    rng = np.random.default_rng(8)
+    passage_I = rng.normal(0, 1, 20)
+    made = []
+    for seed in range(3):
+        value_I = np.repeat(passage_I, 2) + rng.normal(0, 0.1, 40)
+        examples = {f"{seed}-{i}": (float(value), 1.0) for i, value in enumerate(value_I)}
+        units = {f"{seed}-{i}": f"passage {i // 2}" for i in range(40)}
+        score = Score(value=float(value_I.mean()), n=40, higher_is_better=True, unit="nats", examples=examples)
+        made.append((score, dataclasses.replace(score, units=units)))
+    alone = summarise([score for score, _ in made])
+    assert (alone.ci95_of, alone.ci95_missing) == ("seeds", None)
+    shared = summarise([score for _, score in made])
+    assert (shared.ci95, shared.ci95_of) == (None, None)
+    assert "not available for the same examples" in (shared.ci95_missing or "")
