@@ -23,7 +23,9 @@ from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.common_examples import Common, common_examples
 from emobench.leaderboard.stats.compare import Comparison, compare, title
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader
-from emobench.leaderboard.stats.series import Series, mean
+from emobench.leaderboard.stats.random_effects import Array
+from emobench.leaderboard.stats.series import Series, effective, mean
+from emobench.tasks.scores import Examples
 
 Bases = Mapping[str, Entry]
 """The revision of a base -> the newest entry of one objective that starts from it."""
@@ -105,11 +107,10 @@ class _BaseSeries:
         if metric not in self._common:
             self._common[metric] = self._common_examples(metric)
         common = self._common[metric]
-        if common is None:
-            return _over_bases(found)
-        if isinstance(common, str):
-            return replace(_over_bases(found), no_replicates=common)
-        return _over_bases([one.only(common, list(one.values)) for one in found])
+        if isinstance(common, Common):
+            return _over_bases([one.only(common, list(one.values)) for one in found])
+        without = _over_bases([replace(one, examples=None) for one in found])
+        return without if common is None else replace(without, no_replicates=common)
 
     def counted(self, contrast: Contrast) -> Contrast:
         """Return a contrast with the number of its examples, where a run lacks one."""
@@ -186,12 +187,22 @@ def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
 
 
 def _over_bases(rows: Sequence[Series]) -> Series:
-    """Return the means over the seeds of each base, as one series by the place of the base."""
-    examples = [_examples(row) for row in rows]
-    known = [one for one in examples if one is not None]
+    """Return the means over the seeds of each base, as one series by the place of the base.
+
+    Rows that have examples have the same ones. A base's items are worth as many of equal weight as those of its seed
+    with the fewest.
+    """
+    examples: dict[int | None, Examples] = {}
+    averaged: dict[int | None, Array] = {}
+    for place, row in enumerate(rows):
+        if row.examples is not None:
+            examples[place] = min(row.examples.values(), key=effective)
+            averaged[place] = np.mean(list(row.linearised.values()), axis=0)
+    complete = len(examples) == len(rows)
     return Series(
         values={place: mean(list(row.values.values()), log=row.log_scale) for place, row in enumerate(rows)},
-        examples=dict(enumerate(known)) if len(known) == len(rows) else None,
+        examples=examples if complete else None,
+        averaged=averaged if complete else None,
         higher_is_better=rows[0].higher_is_better,
         log_scale=rows[0].log_scale,
         flags=tuple(dict.fromkeys(flag for row in rows for flag in row.flags)),
@@ -199,12 +210,3 @@ def _over_bases(rows: Sequence[Series]) -> Series:
         no_replicates=next((f"{IN_ONE_BASE}{row.no_replicates}" for row in rows if row.no_replicates), None),
         reach=min(row.reach for row in rows),
     )
-
-
-def _examples(row: Series) -> dict[str, tuple[float, float]] | None:
-    """Return the mean over the seeds of each item's linearised value; None where seeds have not the same items."""
-    of_seeds = list((row.examples or {}).values())
-    if not of_seeds or any(examples.keys() != of_seeds[0].keys() for examples in of_seeds):
-        return None
-    means_I = np.mean([row.linearised[seed] for seed in row.examples or {}], axis=0)
-    return {name: (float(value), 1.0) for name, value in zip(sorted(of_seeds[0]), means_I, strict=True)}

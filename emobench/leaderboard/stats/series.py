@@ -58,10 +58,14 @@ class Series:
     no_replicates: str | None = None
     """Why no verdict may rest on these values: the seeds are no replicates, or many examples are missing."""
     reach: float = math.inf
+    averaged: Mapping[int | None, Array] | None = None
+    """Linearised values that are means over the seeds of a base; `examples` then have the names and the weights."""
 
     @functools.cached_property
     def linearised(self) -> Mapping[int | None, Array]:
         """Seed -> (I,) linearised values in the order of the sorted ids, computed once for all comparisons."""
+        if self.averaged is not None:
+            return self.averaged
         return {
             seed: linearise(examples, sorted(examples), self.centre(seed))
             for seed, examples in (self.examples or {}).items()

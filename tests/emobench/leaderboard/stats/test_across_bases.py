@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,43 @@ def test_items_of_bases_are_paired_whatever_their_order_in_files(entry_of: MakeE
     assert (contrast.items, contrast.seeds, contrast.effect) == (30, 3, pytest.approx(effect))
     assert contrast.p == pytest.approx(expected.p_value(effect), rel=1e-6)
     assert contrast.common_examples is None
+
+
+def test_items_of_unequal_weight_have_fewer_degrees_of_freedom(entry_of: MakeEntry) -> None:
+    """Against the jackknife's pseudo-values of each seed, by leaving each item out; one seed has the fewest."""
+    rng = np.random.default_rng(11)
+    sides, rows, examples = drawn_rows(2, {"t": 30})["emo"]["t"], [], {}
+    others = drawn_rows(2, {"t": 30})["mle"]["t"]
+    least, means = math.inf, []
+    for name, of_bases in (("emo", sides), ("mle", others)):
+        rows.append([])
+        means.append([])
+        for base, values_SI in enumerate(of_bases):
+            made, pseudo = [], []
+            for value_I in values_SI:
+                weight_I = rng.lognormal(0, 1.2, 30)
+                mean = float(np.average(value_I, weights=weight_I))
+                without = [np.average(np.delete(value_I, i), weights=np.delete(weight_I, i)) for i in range(30)]
+                pseudo.append(mean - 29 * (np.array(without) - np.mean(without)))
+                least = min(least, float(weight_I.sum() ** 2 / np.square(weight_I).sum()))
+                pairs = {
+                    f"{i:02}": (float(v), float(w)) for i, (v, w) in enumerate(zip(value_I, weight_I, strict=True))
+                }
+                made.append(Score(value=mean, n=30, higher_is_better=True, unit="nats", examples=pairs))
+            rows[-1].append(entry_of(name, metrics={"t/score": to_plain(summarise(made))}, model=model(base)))
+            examples[rows[-1][-1].id] = [{"t/score": one.examples} for one in made]
+            means[-1].append(np.mean(pseudo, axis=0))
+    (contrast,) = across(*rows, lambda entry: examples[entry.id]).contrasts
+    delta_BI = np.stack(means[0]) - np.stack(means[1])
+    expected = crossed(delta_BI, effective=[least])
+    assert expected is not None
+    assert expected.parts[1][1] == pytest.approx(least - 1)
+    assert least < 15
+    effect = float(delta_BI.mean())
+    assert contrast.effect == pytest.approx(effect)
+    assert contrast.p == pytest.approx(expected.p_value(effect), rel=1e-6)
+    assert contrast.ci95 == pytest.approx(expected.interval(effect))
+    assert contrast.detectable == pytest.approx(expected.detectable)
 
 
 def test_examples_of_all_tasks_are_counted_if_one_lacks_some(entry_of: MakeEntry) -> None:
