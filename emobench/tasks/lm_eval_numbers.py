@@ -18,7 +18,9 @@ Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
 
 PASSAGES = ("passage", "paragraph", "article", "story", "context", "premise", "sentence1")
-"""Fields of documents that several examples may have in common: of RACE, MultiRC, DROP, SQuAD, MNLI and others."""
+"""Words in the names of fields that several examples may have in common: of RACE, MultiRC, DROP, SQuAD, Belebele, MNLI
+and others."""
+_WORD = re.compile(r"[A-Z]?[a-z]+\d*|[A-Z]+\d*")
 
 _IDENTIFIER = re.compile(
     r"_*(?i:(.+[_-])?(id|idx|index|uid|uuid|guid|qid|pid|docid)(_level_\d+)?)_*|.*[a-z](Id|ID|Idx)"
@@ -166,8 +168,20 @@ def _without_identifiers(document: Any) -> Any:
 
 
 def _passage(document: Mapping[str, Any]) -> str | None:
-    text = next((document[name] for name in PASSAGES if isinstance(document.get(name), str)), "")
-    return f"passage {text_digest(text)}" if text.strip() else None
+    """Return the unit that the first passage of a document names: by its text, or else by its number in the data."""
+    texts = {name: value for name, value in document.items() if isinstance(value, str) and value.strip()}
+    numbers = {name: str(value) for name, value in document.items() if type(value) in (str, int) and value != ""}
+    for word in PASSAGES:
+        named = [value for name, value in texts.items() if word in _words(name) and not _IDENTIFIER.fullmatch(name)]
+        named += [value for name, value in numbers.items() if word in _words(name) and _IDENTIFIER.fullmatch(name)]
+        if named:
+            return f"passage {text_digest(named[0])}"
+    return None
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a field's name in lower case: of "flores_passage", "passageText" and "Passage"."""
+    return [word.lower() for word in _WORD.findall(name)]
 
 
 def task_name(task: str) -> str:

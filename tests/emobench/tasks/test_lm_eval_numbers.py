@@ -23,6 +23,28 @@ def test_questions_of_several_subjects_are_of_their_subject() -> None:
     assert sampling_units({key: one for key, one in documents.items() if one["subject"] == "anatomy"}, {}) == {}
 
 
+@pytest.mark.parametrize(
+    "name", ["flores_passage", "Passage", "passage_text", "passageText", "story_id", "articleId", "CONTEXT"]
+)
+def test_a_passage_is_known_by_a_word_of_its_fields_name(name: str) -> None:
+    documents = {str(i): {name: value, "question": f"q{i}"} for i, value in enumerate(("A.", "B.", "A."))}
+    units = sampling_units(documents, {})
+    assert units.keys() == {"0", "2"}
+    assert len(set(units.values())) == 1
+
+
+def test_a_number_of_a_passage_is_its_name_where_there_is_no_text() -> None:
+    documents = {str(i): {"passage_id": i // 2, "question": f"q{i}"} for i in range(4)}
+    assert len(set(sampling_units(documents, {}).values())) == 2
+    texts = {key: {**document, "passage": "A."} for key, document in documents.items()}
+    assert len(set(sampling_units(texts, {}).values())) == 1
+
+
+@pytest.mark.parametrize("name", ["contextual", "history", "passages_read", "question"])
+def test_other_fields_are_no_passages(name: str) -> None:
+    assert sampling_units({str(i): {name: "A."} for i in range(3)}, {}) == {}
+
+
 @pytest.mark.parametrize("document", [None, "text", {}, {"passage": " "}, {"passage": 3}, {"premise": ["a"]}])
 def test_documents_that_name_nothing_shared_are_units_of_their_own(document: Any) -> None:
     assert sampling_units({"0": document, "1": document}, {}) == {}
