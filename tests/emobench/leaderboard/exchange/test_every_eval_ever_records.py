@@ -318,3 +318,49 @@ def test_records_without_a_model_may_be_of_different_ones(tmp_path: Path) -> Non
     entries = [imported(tmp_path / str(i), path) for i, path in enumerate(paths)]
     assert [entry.model.name for entry in entries] == ["unnamed", "unnamed"]
     assert entries[0].model.source != entries[1].model.source
+
+
+def test_instances_without_a_reference_differ_by_their_input(tmp_path: Path) -> None:
+    def asks(text: str) -> Change:
+        return lambda row: row["input"].update(raw=f"{text} {row['sample_id']}", reference=[])
+
+    files = [
+        written(tmp_path / f"{name}.json", of_row=asks(text)) for name, text in (("x", "a"), ("y", "a"), ("z", "b"))
+    ]
+    assert [one.items for one in compare_files(files[:2])[0].contrasts] == [20]
+    with pytest.raises(ConfigError, match="the same examples"):
+        compare_files(files[1:])
+
+
+def test_messages_are_alike_whatever_the_order_of_their_keys(tmp_path: Path) -> None:
+    found = []
+    for name, keys in (("x", ("role", "content")), ("y", ("content", "role"))):
+        change: Change = lambda row, keys=keys: row["input"].update(raw=[dict.fromkeys(keys, row["sample_id"])])  # noqa: E731
+        found.append(read_evaluation(written(tmp_path / f"{name}.json", of_row=change)).prompts)
+    assert found[0] == found[1]
+
+
+def test_instances_without_ids_of_results_are_of_their_evaluation(tmp_path: Path) -> None:
+    path = Path(written(tmp_path / "x.json", of_row=lambda row: row.pop("evaluation_result_id")))
+    content = json.loads(path.read_text())
+    (result,) = content["evaluation_results"]
+    del result["evaluation_result_id"]
+    others = [{**result, "evaluation_name": name} for name in ("first", "last")]
+    path.write_text(json.dumps({**content, "evaluation_results": [others[0], result, others[1]]}))
+    assert read_evaluation(str(path)).examples.keys() == {"arc/accuracy"}
+
+
+def test_the_revision_of_a_base_is_that_of_its_entry(tmp_path: Path) -> None:
+    details = {"base_model": "org/base", "revision": "607a"}
+    info = {"id": "base-emo", "name": "base", "additional_details": details}
+    path = written(tmp_path / "x.json", model_info=info)
+    assert read_evaluation(path).variant == ""
+    model = imported(tmp_path, path).model
+    assert (model.name, model.source, model.revision) == ("base", "org/base", "607a")
+
+
+def test_a_schema_without_results_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"schema_version": "0.3.0"}))
+    with pytest.raises(DataError, match="no `results`"):
+        read_evaluation(str(path))
