@@ -295,6 +295,31 @@ def test_seeds_of_one_entry_have_a_spread_and_the_latest_date(tmp_path: Path) ->
     assert (entry.source.cite or "").count("record of Every Eval Ever") == 2
 
 
+def test_instances_that_stand_twice_make_no_interval_narrower(tmp_path: Path) -> None:
+    """The order of the instances makes no difference, either."""
+    found = []
+    for copies in (1, 2):
+        root = tmp_path / str(copies)
+        root.mkdir()
+        paths = [Path(written(root / f"{name}.json")) for name in "xy"]
+        for i, path in enumerate(paths):
+            samples = path.with_name(f"{path.stem}_samples.jsonl")
+            rows = [json.loads(line) for line in samples.read_text().splitlines()][:: 1 - 2 * i]
+            for row in rows:
+                row["evaluation"]["score"] = float((int(row["sample_id"]) + i) % 2)
+            again = [{**row, "sample_id": f"{row['sample_id']} {copy}"} for copy in range(copies) for row in rows]
+            samples.write_text("".join(json.dumps(row) + "\n" for row in again))
+        entry = imported(root, *map(str, paths), given=ImportedModel("base", "emo", (0, 1)))
+        found.append(entry.metrics["arc/accuracy"].ci95)
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_a_record_without_instances_has_no_digest_of_its_data(tmp_path: Path) -> None:
+    path = Path(written(tmp_path / "x.json"))
+    path.with_name("x_samples.jsonl").unlink()
+    assert imported(tmp_path, str(path)).provenance.data == {}
+
+
 def test_a_number_that_one_seed_lacks_is_missing(tmp_path: Path) -> None:
     paths = [Path(written(tmp_path / f"{name}.json")) for name in "xy"]
     content = json.loads(paths[0].read_text())

@@ -449,6 +449,7 @@ def test_percent_is_no_fraction_and_an_old_file_has_no_filters(imported: Callabl
         ('{"results": {"t": {"acc,no', "it may be truncated"),
         ("[]", "has no `results`"),
         ('{"results": {"t": [1]}}', "has no `results`"),
+        ('{"results": {"t": {"acc,none": 0.5}, "u": [1]}}', "has no `results`"),
         ('{"results": {"t": {"acc,none": "N/A"}}}', "has no number under `results`"),
         ('{"results": {"a b": {"acc": 1}, "a_b": {"acc": 1}}}', "two numbers are called 'a_b/acc'"),
         ('{"results": ' + '{"a": ' * 200_000 + "1" + "}" * 200_001, "no JSON that can be read"),
