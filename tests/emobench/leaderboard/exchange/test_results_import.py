@@ -416,6 +416,33 @@ def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(i
     assert len(set(changed)) == len(changed)
 
 
+def test_a_protocol_names_version_and_shots(imported: Callable[..., Entry]) -> None:
+    found = imported(configs={"t": {"a": 1, "b": 2}}, versions={"t": 1}, **{"n-shot": {"t": 2}}).protocols["t"]
+    assert re.fullmatch("lm-eval-v1-2-shot@[0-9a-f]{6}", found)
+    turned = imported(configs={"t": {"b": 2, "a": 1}}, versions={"t": 1}, **{"n-shot": {"t": 2}}).protocols["t"]
+    assert turned == found
+    assert re.fullmatch("lm-eval@[0-9a-f]{6}", imported().protocols["t"])
+    zero = imported(versions={"t": 0}, **{"n-shot": {"t": 0}}).protocols["t"]
+    assert zero.partition("@")[0] == "lm-eval-v0-0-shot"
+
+
+def test_the_protocol_of_a_group_follows_from_its_tasks(imported: Callable[..., Entry]) -> None:
+    def protocol(task: dict[str, Any]) -> str:
+        held = {"g": ["t", "absent"]}
+        results = {"g": {"acc,none": 0.5}, "t": {"acc,none": 0.5}}
+        return imported(results=results, configs={"t": task}, group_subtasks=held).protocols["g"]
+
+    assert protocol({"doc_to_text": "a"}) == protocol({"doc_to_text": "a"}) != protocol({"doc_to_text": "b"})
+
+
+def test_a_chat_template_and_its_turns_are_part_of_a_protocol(imported: Callable[..., Entry]) -> None:
+    def protocol(chat: str | None, turns: bool | None) -> str:
+        return imported(chat_template_sha=chat, fewshot_as_multiturn=turns).protocols["t"]
+
+    assert len({protocol(chat, turns) for chat in ("a", "b") for turns in (True, False)}) == 4
+    assert len({protocol(None, turns) for turns in (True, False, None)}) == 1
+
+
 def test_what_is_no_number_is_missing_and_never_zero(imported: Callable[..., Entry]) -> None:
     values = {"a": math.nan, "b": math.inf, "c": "N/A", "d": None, "e": True, "f": [0.5], "g": 10**400}
     entry = imported(results={"t": {"acc,none": 0.5, **{f"{name},none": value for name, value in values.items()}}})
