@@ -16,6 +16,7 @@ from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.cost import EvaluatedModel, Requests
 from emobench.kinds.generation.decoding.request import Continuation
 from emobench.kinds.instruct.instructions import SOURCES, load_instructions
+from emobench.kinds.instruct.judged import GRADE
 from emobench.kinds.instruct.responses import (
     RESPONSES,
     Response,
@@ -29,6 +30,8 @@ from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.instruct.score import reference_scores
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.metrics.by_prompt import FRACTION
+from emobench.metrics.rouge import ROUGE
 from emobench.registry import find_task, load_kind
 from emobench.tasks.scores import SECONDARY
 
@@ -59,11 +62,49 @@ def test_a_prompt_and_all_but_the_last_token_of_its_response_fit_the_context(mod
         runtime().check(task_of(max_new_tokens=room + 1), data, model)
     model.context = longest  # the first token of a response is not read
     runtime().check(task_of(max_new_tokens=1), data, model)
+    with pytest.raises(ConfigError, match=r"set instruct\.max_new_tokens=1 or less"):
+        runtime().check(task_of(max_new_tokens=2), data, model)
     model.context = longest - 1
     with pytest.raises(ConfigError, match="take a model with a longer context"):
         runtime().check(task_of(max_new_tokens=1), data, model)
     model.context = None
     runtime().check(task_of(max_new_tokens=10_000), data, model)
+
+
+def test_vllm_needs_a_position_for_the_last_token(model: Any, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emobench.kinds.instruct.evaluate.check_backend", lambda *given: None)  # it is not installed
+    data = load_instructions(TASK, data_dirs=[asked], offline=True)
+    longest = max(len(ids) for ids in prompt_ids(data.rows, model.tokenizer, "alpaca"))
+    runtime().check(task_of(backend="vllm", max_new_tokens=1024 - longest), data, model)
+    with pytest.raises(ConfigError, match=f"set instruct.max_new_tokens={1024 - longest} or less"):
+        runtime().check(task_of(backend="vllm", max_new_tokens=1025 - longest), data, model)
+
+
+def test_the_metrics_follow_from_the_judge() -> None:
+    rouge = {"rougeL": ROUGE["rougeL"]}
+    for name, metric in (("pandalm", {"win_rate": FRACTION}), ("mt-bench", {"grade": GRADE})):
+        assert runtime().measures(task_of(judge={"name": name})) == metric | rouge
+    found = runtime().measures(task_of())
+    assert (list(found), found["rougeL"]) == (["win_rate", "rougeL"], ROUGE["rougeL"])
+    assert "No judge was chosen" in found["win_rate"]
+
+
+def test_instructions_are_looked_for_here_and_then_among_the_downloads(tmp_path: Path) -> None:
+    published, offline = find_task("alpaca_eval/open-platypus"), []
+
+    def read(what: str, load: Any, source: str) -> str:
+        with pytest.raises(DataError, match="offline"):
+            load()
+        offline.append(source)
+        return "planned"
+
+    resources = SimpleNamespace(data_dirs=[tmp_path], data=read)
+    assert runtime().find(published, resources) == "planned"
+    assert offline == ["tatsu-lab/alpaca_eval"]
+    (tmp_path / "alpaca_eval.test.json").write_text(json.dumps([{"instruction": "a", "output": "b"}]))
+    assert len(runtime().find(published, resources)) == 1
+    with pytest.raises(UnknownNameError, match="set of instructions"):
+        runtime().find(task_of(), resources)
 
 
 def test_only_the_first_instructions_are_asked(model: Any, asked: Path) -> None:
