@@ -115,6 +115,16 @@ def test_a_request_that_is_refused_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "refused"), [(400, True), (413, True), (422, True), (402, False), (414, False), (421, False)]
+)
+def test_a_request_is_refused_for_what_it_asks(status: int, refused: bool) -> None:
+    with serving(faults=lambda prompt, attempt: "echo") as server:
+        server.status, server.message = status, "no"
+        asked = endpoint(server, retries=0).ask({"a": chat("a")}, lambda key, reply: None)
+    assert (asked.refused, asked.failed) == (({"a": f"{status}, no"}, {}) if refused else ({}, {"a": f"{status}, no"}))
+
+
+@pytest.mark.parametrize(
     ("fault", "sentence"),
     [
         ("wrong_key", r"http://127\.0\.0\.1:\d+/v1 refuses the key \(401\)\. Set OPENAI_API_KEY\."),
