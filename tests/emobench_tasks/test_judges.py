@@ -37,7 +37,8 @@ VERDICTS = {
         ("1.\n", 1.0),
         ("**2**\n\n### Reason: 1 is long", 0.0),
         ('"TIE."', 0.5),
-        ("1 (2 is long)", None),
+        ("(1), 2 is long", None),
+        ("(1),", 1.0),
         ("12", None),
         ("1.5", None),
     ],
@@ -89,6 +90,7 @@ GRADES = {
         ("Rating: [[7-8]]", None),
         ("Rating: [[8]]/[[10]]", None),
         ("As source [1] says, it is right.", None),
+        ("As source [1] says, it is right. [6]", None),
         ("As [1] and [2] say, it is right. Rating: [6]", 6.0),
     ],
 }
@@ -117,6 +119,15 @@ def test_grades_are_read(name: str, text: str, grade: float | None) -> None:
     judge = made(name)
     assert isinstance(judge, emobench.GradeJudge)
     assert judge.grade(emobench.JudgeReply(text)) == grade
+
+
+@pytest.mark.parametrize("name", sorted(VERDICTS.keys() | GRADES.keys()))
+def test_its_examples_are_read(name: str) -> None:
+    judge = made(name)
+    for text, value in judge.examples.items():
+        reply = emobench.JudgeReply(text)
+        found = judge.preference(reply) if isinstance(judge, emobench.PairJudge) else judge.grade(reply)
+        assert found == value
 
 
 @pytest.mark.parametrize("name", sorted(VERDICTS.keys() | GRADES.keys()))
@@ -232,6 +243,7 @@ UNDECIDED = [
     "{0} & {1}", "{0} vs. {1}", "{0} and/or {1}", "**{0}** / **{1}**", "'{0}' or '{1}'", "{0} and {1} are equal",
     "{0}, {1} are tied", "{0} and {1} both miss it", "{0} = {1}", "{0} or {1} is better", "{0} and {1} failed",
     "not {0}", "unclear: {0}, {1} misses it", "either {0}, or {1}", "{0}, tie", "{0} or a tie", "{0} or a draw",
+    "{0} or perhaps {1}", "{0}, or maybe neither",
 ]  # fmt: skip
 """What follows and names none, or several."""
 RESPONSES = [("Response 1", "Response 2", 1.0), ("Response 2", "Response 1", 0.0), ("response 2", "RESPONSE 1", 0.0)]
@@ -256,6 +268,8 @@ def test_auto_j_decides_for_the_response_that_follows(first: str, other: str, ve
         ("Tie between Response 1 and Response 2", 0.5),
         ("Tie, Response 1, Response 2.", None),
         ("Tie or Response 1", None),
+        ("a tie.", 0.5),
+        ("a tie, or rather Response 1", None),
         ("Tie-breaker: Response 1", None),
         ("Response 1 and 2 are tied", None),
         ("Response 1/2", None),

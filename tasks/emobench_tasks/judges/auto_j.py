@@ -47,11 +47,11 @@ Write critiques for this response. After that, you should give a final rating fo
 by strictly following this format: "[[rating]]", for example: "Rating: [[5]]"."""
 RATING = re.compile(r"rating[\W_]{0,8}\[\[([^\[\]]*)\]\]", re.IGNORECASE)
 VALUES = {"1": 1.0, "2": 0.0, None: 0.5}
-DECISION = re.compile(r"[\W_]*(?:response\s+([12])|tied?)\b(?!-\w)")
+DECISION = re.compile(r"[\W_]*(?:response\s+([12])|(?:a\s+)?tied?)\b(?!-\w)")
 MARKS, OTHER = r"[ \t*_'\"]*", r"(?:(?:response\s+)?[12]\b|(?:tied?|draw)\b)"
 """Spaces, quotes and Markdown, within a line; and another name."""
 LINK = r"(?:[ \t*_'\",/|&=]|\b(?:and|or|vs|versus|a)\b\.?)+"
-LIST = re.compile(LINK + OTHER)
+LIST = re.compile(rf"{LINK}{OTHER}|{MARKS}(?:,{MARKS})?or\b")
 """Several names after the decision, "Response 1 / Response 2 / Tie" or "Response 1 and Response 2 are equal"."""
 PLURAL = r"(?:are|were|have|do|both|tied?|equal|equally|perform|and|or)"
 AFTER_RESPONSE = re.compile(

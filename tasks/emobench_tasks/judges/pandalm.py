@@ -19,7 +19,7 @@ TASK = "Below are two responses for a given task. The task is defined by the Ins
 responses and generate a reference answer for the task.\n\n"
 CONTEXT = " with an Input that provides further context"
 VERDICTS = {"1": 1.0, "2": 0.0, "tie": 0.5}
-MARKS = " \t\r*_'\"`.:!"
+MARKS = " \t\r*_'\"`.,:;!()"
 """Around a verdict: spaces, Markdown, quotes and punctuation."""
 
 
