@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -347,6 +348,37 @@ def test_only_judges_that_give_probabilities_are_graded(config: str, graded: boo
     found = judge.preference(likelier)
     share = math.exp(-0.2) / (math.exp(-0.2) + math.exp(-1.8))
     assert found == pytest.approx(share if graded else 1.0)
+
+
+def test_every_configuration_of_a_chat_model_about_one_pair_is_taken() -> None:
+    made("alpaca-eval")
+    import yaml
+    from alpaca_eval import completion_parsers
+    from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
+    from alpaca_eval.decoders.openai import _openai_completion_helper
+
+    binarized = signature(completion_parsers.logprob_parser).parameters["is_binarize"].default
+    defaults = signature(_openai_completion_helper).parameters
+    taken = 0
+    for file in sorted(Path(EVALUATORS_CONFIG_DIR).glob("*/configs.yaml")):
+        text, name = file.read_text(), file.parent.name
+        if "openai_completions" not in text:
+            continue
+        theirs, *more = yaml.safe_load(text).values()
+        completes = theirs["completions_kwargs"]["model_name"] in ("gpt-3.5-turbo-instruct", "text-davinci-003")
+        if more or completes or theirs.get("batch_size", 1) != 1:
+            with pytest.raises(ValueError, match=name):
+                judge_class("alpaca-eval")(config=name)
+            continue
+        judge = judge_class("alpaca-eval")(config=name)
+        assert isinstance(judge, emobench.PairJudge)
+        given = theirs.get("completion_parser_kwargs", {})
+        of_probabilities = theirs.get("fn_completion_parser") == "logprob_parser"
+        assert judge.graded == (of_probabilities and not given.get("is_binarize", binarized))
+        options = {key: defaults[key].default for key in ("temperature", "top_p")} | theirs["completions_kwargs"]
+        assert {"model_name": judge.model, **judge.request(PAIR).options} == options
+        taken += 1
+    assert taken > 5
 
 
 def test_a_configuration_of_several_annotators_is_refused() -> None:

@@ -29,8 +29,8 @@ class AlpacaEval(emobench.PairJudge):
     """The annotator: a folder of the package's `evaluators_configs`, whose prompt is about one pair."""
 
     def __post_init__(self) -> None:
-        asks = self._annotator["fn_completions"]
-        if asks != "openai_completions" or self._annotator.get("batch_size", 1) != 1:
+        asks, batch = self._annotator["fn_completions"], self._annotator.get("batch_size", 1)
+        if asks != "openai_completions" or batch != 1 or not self._prompt.lstrip().startswith("<|im_start|>"):
             raise ValueError(f"`config` is {self.config}, which does not ask a chat model about one pair at a time.")
 
     @property
@@ -64,12 +64,16 @@ class AlpacaEval(emobench.PairJudge):
         return next(iter(annotators.values()))
 
     @cached_property
-    def _template(self) -> tuple[Mapping[str, str], ...]:
+    def _prompt(self) -> str:
         from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
+
+        return (Path(EVALUATORS_CONFIG_DIR) / self._annotator["prompt_template"]).read_text(encoding="utf-8")
+
+    @cached_property
+    def _template(self) -> tuple[Mapping[str, str], ...]:
         from alpaca_eval.utils import prompt_to_chatml
 
-        text = (Path(EVALUATORS_CONFIG_DIR) / self._annotator["prompt_template"]).read_text(encoding="utf-8")
-        return tuple(prompt_to_chatml(text))
+        return tuple(prompt_to_chatml(self._prompt))
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
         """The package's prompt. Fields are filled in once: braces and chat markers in a response stay text."""

@@ -118,9 +118,8 @@ def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, 
         long = length_controlled(in_order(rows), gamed_file(data_dirs, offline=offline))
     except DataError as problem:
         missing = str(problem)
-    names = {str(row.get("generator_2", "")) for row in rows}
     return AnnotatedRates(
-        model=", ".join(sorted(names)),
+        model=str(rows[0].get("generator_2", "")),
         count=len(judged),
         win_rate=rate,
         standard_error=error,
