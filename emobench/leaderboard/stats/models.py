@@ -9,24 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from emobench.config import to_plain
 from emobench.errors import MetricError
-from emobench.leaderboard.schema.entry import ROUNDING, Entry
+from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader, adjusted, describing, plain_contrast
 from emobench.leaderboard.stats.paired_tests import mcnemar
-from emobench.leaderboard.stats.random_effects import SKEWED, over_items
+from emobench.leaderboard.stats.random_effects import over_items
 from emobench.leaderboard.stats.series import Series, effective, linearise
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS
-from emobench.leaderboard.stats.within_seed import is_right_or_wrong
+from emobench.leaderboard.stats.within_seed import PAIRED_T, is_right_or_wrong, noise_of
 from emobench.tasks.families import families
 
-PAIRED_T = "paired t test"
-"""Over items, corrected for skewness; of symmetric items of equal weight it is `scipy.stats.ttest_rel`."""
 NO_EXAMPLES = "no per-example results whose mean is this number"
 UNLIKE_WEIGHTS = "the examples have other numbers of tokens: two tokenizers are not on one scale"
 
@@ -101,19 +97,17 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
         plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
     effect = float(delta_I.mean())
     units = min(effective(left), effective(right))
-    noise = over_items(delta_I, units, skewed=not binary)
     if binary:
+        noise = over_items(delta_I, units, skewed=False)
         only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
         test, p = mcnemar.EXACT, mcnemar.mcnemar_exact(only_a, only_b)
         interval = mcnemar.interval(only_a, only_b, len(ids))
     else:
-        rounding = ROUNDING * max(abs(ours.centre(None)), abs(theirs.centre(None)))
-        if noise is None or float(np.ptp(delta_I)) <= rounding:
-            if abs(effect) > rounding:
-                return "every example differs by the same amount, so that no noise is seen"
+        noise = noise_of(delta_I, units, max(abs(ours.centre(None)), abs(theirs.centre(None))))
+        if isinstance(noise, str):
+            return noise
+        if noise is None:
             return replace(plain, effect=0.0, verdict="tied", why="all values are equal", items=len(ids))
-        if noise.hidden(effect):
-            return SKEWED
         test, p, interval = PAIRED_T, noise.p_value(effect), noise.interval(effect)
     return replace(
         plain,

@@ -77,7 +77,7 @@ def series(given: list[Score]) -> Series:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_mauve_like_scores(noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mauve_like_scores(noise: str) -> None:
     """250 null comparisons of 3 seeds, at a mean score of .76 to .80. Of 500, 2.8 % (items), 4.6 % (seeds) and 4.0 %
     (both) had p < .05; of a t test over seeds 5.6, 4.8 and 7.0 %. Within a seed, a null comparison where seeds have no
     noise, it was 2.0 %. The intervals held the mean score in 97.4, 96.0 and 95.6 %.
@@ -86,7 +86,6 @@ def test_mauve_like_scores(noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quadratic in their difference, and a jackknife, of any kind, finds up to twice the variance of a difference. At a
     mean of .98 with 100 prompts, .6 % (items) had p < .05, and the intervals held the mean score in 91 %.
     """
-    monkeypatch.setattr("emobench.leaderboard.stats.paired_tests.permutation.RESAMPLES", 199)
     rng = np.random.default_rng([31, list(NOISES).index(noise)])
     rejected, within, skewed, means, intervals, shifts = 0, 0, 0, [], [], []
     for _ in range(250):
@@ -98,11 +97,10 @@ def test_mauve_like_scores(noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert found == SKEWED
             skewed += 1
             continue
-        assert inside is not None
         assert summary.ci95 is not None
         assert (found.test, summary.ci95_of) == ("random effects of seeds and items", "seeds and items")
         rejected += found.p < 0.05
-        within += inside.p < 0.05
+        within += inside is not None and inside.p < 0.05
         means.append(summary.mean)
         intervals.append(summary.ci95)
         shifts.append(np.mean([value for value, _ in (first[0].examples or {}).values()]) - first[0].value)
