@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from emobench.leaderboard.render import compare_table
 from emobench.leaderboard.schema.entry import Entry
@@ -48,6 +48,37 @@ def test_an_interval_of_accuracies_melds_two_confidence_distributions(only_a: in
         share = np.where(q > 0.5, *((near, far) if side == 0 else (far, near)))
         found.append(np.quantile((2 * q - 1) * share, probability))
     assert mcnemar.interval(only_a, only_b, questions) == pytest.approx(found, abs=3e-3)
+
+
+@pytest.mark.parametrize(("only_a", "only_b", "questions"), [(12, 2, 60), (10, 3, 60), (9, 2, 200), (3, 11, 40)])
+@pytest.mark.parametrize("mid_p", [False, True])
+def test_a_limit_is_where_a_melded_distribution_has_2_5_percent(
+    only_a: int, only_b: int, questions: int, mid_p: bool
+) -> None:
+    """By numerical integration over the share of the questions that a alone answers rightly."""
+    discordant = only_a + only_b
+    few, more = (stats.beta(discordant + side, questions - discordant + 1 - side) for side in (0, 1))
+
+    def below(limit: float, side: int) -> float:
+        share = stats.beta(only_a + side, only_b + 1 - side)
+        toward_1, toward_0 = (few, more) if side == 0 else (more, few)
+
+        def density(q: float) -> float:
+            if q == 0.5:
+                return 0.0
+            ratio = limit / (2 * q - 1)
+            return share.pdf(q) * (toward_1.cdf(ratio) if q > 0.5 else toward_0.sf(ratio))
+
+        turns = sorted({0.5, min(max((1 + limit) / 2, 0.01), 0.99)})
+        return integrate.quad(density, 0, 1, points=turns, limit=200)[0]
+
+    def surplus(limit: float) -> float:
+        sides = (0, 1) if mid_p else (0,)
+        return sum(below(limit, side) for side in sides) / len(sides) - 0.025
+
+    found = mcnemar.interval(only_a, only_b, questions, mid_p=mid_p)
+    assert abs(surplus(found[0])) < 1e-5
+    assert abs(surplus(found[0] - 1e-3)) > 1e-4
 
 
 def beta(rng: np.random.Generator, a: int, b: int, draws: int) -> np.ndarray:
