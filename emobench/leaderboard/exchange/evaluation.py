@@ -179,6 +179,9 @@ def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
     if unlike:
         shown = "; ".join(f"{name} {_shown(a)} and {_shown(b)}" for name, (a, b) in unlike.items())
         found.append(f"The models were not run alike: {shown}.")
+    versions = [one.version for one in (ours, theirs)]
+    if all(versions) and versions[0] != versions[1]:
+        found.append(f"The files are of {ours.harness} {versions[0]} and {versions[1]}, which may score differently.")
     return found
 
 

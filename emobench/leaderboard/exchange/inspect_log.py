@@ -31,6 +31,8 @@ LIMITS = (
     *("time_limit", "working_limit", "cost_limit"),
 )
 """Settings of an evaluation that decide its numbers. The reducers of epochs are part of the metrics' names."""
+GRADED, GRADER = "model_graded", "grader"
+"""The beginning of the names of inspect's scorers that ask a model, and the role of that model."""
 WITHOUT_EFFECT = {
     *("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout", "batch"),
     *("cache", "cache_prompt", "logprobs", "top_logprobs", "extra_headers"),
@@ -82,7 +84,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         version=clip(version) if isinstance(version, str) else None,
         model=clip(str(spec.get("model") or UNNAMED)),
         variant=variant(model),
-        precision=precision(model) | deciding_arguments(model),
+        precision=precision(model) | deciding_arguments(model) | _own_grader(data, spec),
         numbers=numbers,
         examples=examples,
         without=without,
@@ -256,6 +258,7 @@ def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
         "arguments": json.dumps(spec.get("task_args") or {}, sort_keys=True),
         "solvers": json.dumps(steps, sort_keys=True),
         "generation": json.dumps(_generation(data, spec), sort_keys=True),
+        "model roles": json.dumps(_roles(spec), sort_keys=True),
         **scorers,
         **{name: str(config[name]) for name in LIMITS if config.get(name) is not None},
     }
@@ -265,3 +268,17 @@ def _generation(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, A
     """Return how answers were generated: the settings of the model, and before them those of the task."""
     found = {**mapping(spec.get("model_generate_config")), **mapping(mapping(data.get("plan")).get("config"))}
     return {name: value for name, value in found.items() if name not in WITHOUT_EFFECT}
+
+
+def _roles(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model of each role, such as that of the grader."""
+    roles = mapping(spec.get("model_roles"))
+    return {name: mapping(role).get("model", role) for name, role in roles.items()}
+
+
+def _own_grader(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the evaluated model as the grader, which it is if a scorer of that kind names no other."""
+    scores = listed(mapping(data.get("results")).get("scores"))
+    graded = [one for one in scores if str(one.get("scorer")).rpartition("/")[2].startswith(GRADED)]
+    own = [one for one in graded if not mapping(one.get("params")).get("model")]
+    return {"grader": clip(str(spec.get("model")))} if own and GRADER not in _roles(spec) else {}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.errors import DataError
+from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.evaluation import Evaluation
 from emobench.leaderboard.exchange.inspect_scores import reducer_of, to_float
 from emobench.leaderboard.exchange.result_files import compare_files, read_evaluation
@@ -236,6 +236,37 @@ def test_a_log_without_samples_is_advised_in_inspects_words(tmp_path: Path) -> N
     assert all("--no-log-samples" in problem and "--log_samples" not in problem for problem in problems)
     assert not any("log_samples" in (one.why or "") for one in found.contrasts)
     assert [one.n for one in read_evaluation(files[0]).numbers.values()] == [40]
+
+
+def graded(path: Path, model: str, seed: int, roles: Any, params: Any = None) -> str:
+    """Write a log whose answers a model graded."""
+    name = log(path, model, drawn(seed, 1))
+    content = json.loads(path.read_text())
+    content["eval"]["model_roles"] = roles
+    content["results"]["scores"][0] |= {"scorer": "inspect_ai/model_graded_qa", "params": params}
+    for sample in content["samples"]:
+        sample["scores"] = {"inspect_ai/model_graded_qa": sample["scores"]["match"]}
+    path.write_text(json.dumps(content))
+    return name
+
+
+def test_answers_that_other_models_graded_are_not_compared(tmp_path: Path) -> None:
+    roles = [{"grader": {"model": "org/strict", "args": {"x": 1}}}, {"grader": {"model": "org/lenient"}}]
+    files = [graded(tmp_path / f"{i}.json", f"m{i}", i, role) for i, role in enumerate(roles)]
+    with pytest.raises(ConfigError, match="org/strict"):
+        compare_files(files)
+    same = [graded(tmp_path / f"{i}.json", f"m{i}", i, roles[0]) for i in range(2)]
+    found, _ = compare_files(same)
+    assert [one.verdict for one in found.contrasts] == ["better" if found.contrasts[0].effect > 0 else "worse"]
+    assert found.remarks == ()
+
+
+@pytest.mark.parametrize(("params", "told"), [(None, True), ({"model": "org/judge"}, False)])
+def test_models_that_graded_themselves_are_told(params: Any, told: bool, tmp_path: Path) -> None:
+    """A scorer without a model of its own asks the model that is evaluated."""
+    files = [graded(tmp_path / f"{i}.json", f"m{i}", i, None, params) for i in range(2)]
+    remarks = compare_files(files)[0].remarks
+    assert [all(text in remark for text in ("grader", "org/m0", "org/m1")) for remark in remarks] == [True] * told
 
 
 @pytest.mark.parametrize(

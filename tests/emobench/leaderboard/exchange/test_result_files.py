@@ -194,6 +194,14 @@ def rewritten(folder: str, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def test_files_of_two_versions_are_told(pair: list[str]) -> None:
+    for versions in (("0.4.5", "0.4.13"), ("0.4.5", "0.4.5"), ("0.4.5", None)):
+        for folder, version in zip(pair, versions, strict=True):
+            rewritten(folder, lm_eval_version=version)
+        remarks = compare_files(pair)[0].remarks
+        assert any("0.4.5 and 0.4.13" in remark for remark in remarks) == (versions[1] == "0.4.13")
+
+
 def test_files_that_disagree_on_a_direction_get_no_verdict_in_either_order(pair: list[str]) -> None:
     rewritten(pair[0], higher_is_better={"a": {"acc": True, "score": False}, "b": {"acc": True, "score": True}})
     for files in (pair, pair[::-1]):
