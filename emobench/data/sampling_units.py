@@ -7,6 +7,7 @@ both. Units are therefore the connected components of a graph whose nodes are ex
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Collection, Mapping
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 
+@functools.lru_cache(maxsize=16)  # the requests of one question begin with the same long prompt
 def plain_text(text: str) -> str:
     """Return a text in lower case with single spaces: copies of a text often differ by more spaces or by capitals."""
     return " ".join(text.split()).casefold()
@@ -21,12 +23,16 @@ def plain_text(text: str) -> str:
 
 def text_digest(*texts: str) -> str:
     """Return the first 12 hex digits of the sha256 of texts as `plain_text`, joined by the unit separator, U+001F."""
-    return hashlib.sha256("\x1f".join(map(plain_text, texts)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return _digest("\x1f".join(map(plain_text, texts)))
 
 
 def content_digest(value: Any) -> str:
-    """Return the `text_digest` of a value of JSON."""
-    return text_digest(json.dumps(_plain(value), sort_keys=True, default=str))
+    """Return the digest of a value of JSON, whose texts count as `plain_text`."""
+    return _digest(json.dumps(_plain(value), sort_keys=True, default=str))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _plain(value: Any) -> Any:

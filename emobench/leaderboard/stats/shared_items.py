@@ -42,6 +42,8 @@ class TaskItems:
 
 def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
     """Return the tasks, with those that share items as one; the mean over them stays that over the tasks."""
+    if len(tasks) == 1:
+        return list(tasks)
     groups = _groups([task.contents for task in tasks])
     if len(groups) == len(tasks):
         return list(tasks)
