@@ -84,9 +84,8 @@ def compare_files(
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
     read = {text: read_evaluation(text) for text in named}
     base = read[baseline or texts[-1]]
-    others = [evaluation for evaluation in read.values() if evaluation is not base]
-    for other in others:
-        _require_common(other, base)
+    for evaluation in read.values():
+        _require_common(evaluation, base)
     models = [_short(evaluation.model) + evaluation.variant for evaluation in read.values()]
     names = [model if models.count(model) == 1 else text for model, text in zip(models, read, strict=True)]
     entries = {text: _entry(read[text], name) for text, name in zip(read, names, strict=True)}

@@ -209,6 +209,14 @@ def test_a_record_without_a_number_is_refused(score: Any, tmp_path: Path) -> Non
         read_evaluation(written(tmp_path / "x.json", lambda result: result["score_details"].update(score=score)))
 
 
+def test_records_without_instances_get_no_verdict(tmp_path: Path) -> None:
+    files = [written(tmp_path / f"{name}.json") for name in "xy"]
+    (tmp_path / "x_samples.jsonl").unlink()
+    found, problems = compare_files(files)
+    assert [(one.verdict, one.p) for one in found.contrasts] == [("undetermined", None)]
+    assert [str(tmp_path / "x.json") in problem for problem in problems] == [True]
+
+
 def test_two_results_of_one_name_are_refused(tmp_path: Path) -> None:
     path = Path(written(tmp_path / "x.json"))
     content = json.loads(path.read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -272,6 +273,43 @@ def test_examples_that_do_not_pair_are_refused_and_shown_without_a_verdict(
     assert text.partition(": ")[2].replace("shots", "n-shot") in (shown["a/acc"].why or "")
     only_a = "version" in changes or "shots" in changes
     assert (shown["b/acc"].verdict is not None) == only_a
+
+
+def test_one_of_three_files_that_does_not_pair_is_named(tmp_path: Path) -> None:
+    changes = {"second": {"of_rows": other_prompt}}
+    names = ("first", "second", "third")
+    files = [str(evaluated(tmp_path, name, i, **changes.get(name, {}))) for i, name in enumerate(names)]
+    with pytest.raises(ConfigError) as refused:
+        compare_files(files)
+    assert [f"{name}/results" in str(refused.value) for name in names] == [False, True, True]
+    found, _ = compare_files(files, anyway=True)
+    names_of = {entry.id: entry.model.name for entry in found.candidates}
+    verdicts = {names_of[one.candidate]: one.verdict for one in found.contrasts if one.metric == "a/acc"}
+    assert verdicts["second"] is None
+    assert verdicts["first"] is not None
+    assert found.baseline.model.name == "third"
+
+
+@pytest.mark.parametrize(("count", "more"), [(4, []), (5, ["and 1 more tasks"]), (7, ["and 3 more tasks"])])
+def test_a_refusal_names_four_tasks_and_counts_the_rest(count: int, more: list[str], tmp_path: Path) -> None:
+    paths = [tmp_path / f"results_{version}.json" for version in (1, 2)]
+    tasks = [f"task{i}" for i in range(count)]
+    for version, path in enumerate(paths):
+        numbers = {task: {"acc,none": 0.5} for task in tasks}
+        path.write_text(json.dumps({"results": numbers, "versions": dict.fromkeys(tasks, version)}))
+    with pytest.raises(ConfigError) as refused:
+        compare_files(list(map(str, paths)))
+    assert re.findall(r"and -?\d+ more tasks", str(refused.value)) == more
+    assert str(refused.value).count(": version: 1 and 0") + str(refused.value).count(": version: 0 and 1") == 4
+
+
+def test_files_without_a_common_metric_are_refused(tmp_path: Path) -> None:
+    paths = []
+    for task in ("a", "b"):
+        paths.append(tmp_path / f"results_{task}.json")
+        paths[-1].write_text(json.dumps({"results": {task: {"acc,none": 0.5}}}))
+    with pytest.raises(ConfigError, match="no metric in common"):
+        compare_files(list(map(str, paths)))
 
 
 def test_equal_contents_are_numbered_in_order() -> None:
