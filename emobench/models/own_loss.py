@@ -5,6 +5,7 @@ Legend: B sequences, T positions, V vocabulary.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -51,16 +52,22 @@ def refuse_auxiliary_loss(model: nn.Module, asked: Any = None) -> None:
 def require_next_token_loss(model: nn.Module) -> None:
     """Measure a model's own loss on random tokens. Raise ModelError unless it is the cross-entropy of the next token.
 
-    It is not where a class adds a part that no setting names, has a loss function of its own, or takes labels that are
-    shifted already. The weights must be loaded and not sharded. Modes and random states do not change.
+    It is another one where a class adds a part that no setting names, has a loss function of its own, or takes labels
+    that are shifted already. A class without a loss has none to lose. The weights must be loaded and not sharded. Modes
+    and random states do not change.
     """
     bare = unwrapped(model)
+    parameters = inspect.signature(bare.forward).parameters
+    if "labels" not in parameters and not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return
     head = bare.get_output_embeddings()
     rows = min(head.weight.shape[0], bare.get_input_embeddings().weight.shape[0])
     ids_1T = torch.randint(rows, (1, LENGTH), generator=torch.Generator().manual_seed(0)).to(head.weight.device)
     devices = [head.weight.device] if head.weight.device.type == "cuda" else []
     with torch.random.fork_rng(devices), eval_mode(bare), silent_libraries():
         output = bare(input_ids=ids_1T, labels=ids_1T, use_cache=False)
+    if output.loss is None:
+        return
     logits_TV = output.logits[0, :-1]
     expected = F.cross_entropy(logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32)), ids_1T[0, 1:])
     own, right = float(output.loss), float(expected)

@@ -92,6 +92,26 @@ def test_a_plain_loss_is_not_refused_and_leaves_the_model_as_it_was(kind: str, k
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+class NoLabels(LlamaForCausalLM):
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, use_cache: Any = None) -> Any:  # type: ignore[override]
+        return super().forward(input_ids=input_ids, attention_mask=attention_mask, use_cache=use_cache)
+
+
+class NoLoss(LlamaForCausalLM):
+    def forward(self, *args: Any, labels: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        return super().forward(*args, **kwargs)
+
+
+@pytest.mark.parametrize("cls", [NoLabels, NoLoss])
+def test_a_model_without_a_loss_of_its_own_has_none_to_lose(cls: Any, kit: SimpleNamespace) -> None:
+    model = cls(kit.tiny("llama").config)
+    batch_ = batch()
+    logits_BTV = model.eval()(input_ids=batch_["input_ids"]).logits
+    expected = F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), batch_["labels"][:, 1:].flatten())
+    loss = emobench.objective("mle", model=model)
+    assert loss(logits_BTV, batch_["labels"]).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_labels_that_are_not_shifted_are_refused() -> None:
     """The decoder of BART takes labels that are shifted already."""
     refused_by_every_door(tiny("bart", **BART), "BartForCausalLM.* own loss")
