@@ -44,7 +44,8 @@ def test_an_exponential_mean_is_of_the_examples_nats() -> None:
     assert found.examples == {"a": (2.0, 2.0), "b": (3.0, 4.0)}
     assert [run for (run,) in found.repeats] == pytest.approx([np.exp(7 / 4), np.exp(9 / 2)])
     assert (found.n, found.aggregate, found.unit, found.higher_is_better) == (2, "exp_mean", "tokens", False)
-    assert mean_by_prompt([[1.0]], ["a"]).aggregate == "mean"
+    share = mean_by_prompt([[1.0]], ["a"])
+    assert (share.aggregate, share.unit, share.higher_is_better) == ("mean", "fraction", True)
 
 
 def test_pseudo_values_of_a_mean_are_its_values() -> None:
