@@ -65,11 +65,11 @@ def test_a_limit_is_where_a_melded_distribution_has_2_5_percent(
 ) -> None:
     """By numerical integration over the share of the questions that a alone answers rightly."""
     discordant = only_a + only_b
-    level_Q = (np.arange(5_003) + 0.5) / 5_003
+    level_Q = (np.arange(20_011) + 0.5) / 20_011
 
     def below(limit: float, side: int) -> float:
         a, b = only_a + side, only_b + 1 - side
-        share_Q = np.full(5_003, float(b == 0)) if a == 0 or b == 0 else stats.beta.ppf(level_Q, a, b)
+        share_Q = np.full(20_011, float(b == 0)) if a == 0 or b == 0 else stats.beta.ppf(level_Q, a, b)
         near, far = ((discordant + more, questions - discordant + 1 - more) for more in (side, 1 - side))
         ratio_Q = limit / np.where(share_Q == 0.5, 1e-12, 2 * share_Q - 1)
         return float(np.where(share_Q > 0.5, below_of_beta(*near, ratio_Q), 1 - below_of_beta(*far, ratio_Q)).mean())
