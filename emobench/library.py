@@ -40,7 +40,14 @@ from emobench.objectives.statistics import statistics_from_logits
 from emobench.registry.objectives import load_objective
 from emobench.training.attach import next_labels
 from emobench.training.context import TrainingContext
-from emobench.training.other_trainers import Attached, LossFunction, count_targets_of, divisor, refuse_attached
+from emobench.training.other_trainers import (
+    Attached,
+    LossFunction,
+    count_targets_of,
+    divisor,
+    refuse_attached,
+    require_ids,
+)
 
 ROWS = 256
 """Rows of logits whose loss is computed together, and again in the backward pass: few copies of the logits."""
@@ -299,6 +306,7 @@ def _linear(weight_VD: Tensor) -> nn.Linear:
 
 def _targets(values: Tensor, labels: Tensor) -> Tensor:
     """Return the target of each row of logits or hidden states, (N,). Raises ConfigError for another shape."""
+    require_ids(labels)
     if labels.shape != values.shape[:-1] or labels.dim() not in (1, 2):
         raise ConfigError(
             f"The labels have the shape {tuple(labels.shape)}, for {tuple(values.shape)}; expected (B, T) for "

@@ -218,6 +218,14 @@ class Attached(TrainerCallback):
                 f"{self.objective} has a schedule; add what emobench.attach returned to the trainer's callbacks, or "
                 "call its begin_step(step, total_steps) before each step."
             )
+        labels_BT = given["labels"]
+        require_ids(labels_BT)
+        inputs = given.get("input_ids")
+        expected = given["inputs_embeds"].shape[:2] if inputs is None else inputs.shape
+        if labels_BT.shape != expected:
+            raise ConfigError(
+                f"The labels have the shape {tuple(labels_BT.shape)}; expected {tuple(expected)}, (B, T)."
+            )
         ignored = given.pop("ignore_index", IGNORED)
         if ignored != IGNORED:
             raise ModelError(f"`ignore_index` is {ignored}; give labels of {IGNORED} to tokens that are no targets.")
@@ -266,6 +274,12 @@ def divisor(num_items_in_batch: Tensor | float | None, count: int) -> Tensor | f
     if isinstance(num_items_in_batch, Tensor):
         return torch.where(num_items_in_batch == 0, 1, num_items_in_batch)
     return num_items_in_batch or 1
+
+
+def require_ids(labels: Tensor) -> None:
+    """Raise ConfigError for labels that are no integers."""
+    if labels.is_floating_point():
+        raise ConfigError(f"The labels are {labels.dtype}; expected integers, the ids of tokens.")
 
 
 def _refuse_backward(loss: Any, chosen: Objective) -> None:

@@ -163,6 +163,20 @@ def test_labels_that_are_left_out_by_another_number_are_refused(model: Any) -> N
         model(**batch(), ignore_index=0)
 
 
+@pytest.mark.parametrize("change", [Tensor.float, Tensor.flatten, lambda labels_BT: labels_BT[:, 1:]])
+def test_labels_of_another_type_or_shape_are_a_sentence(change: Callable[[Tensor], Tensor], model: Any) -> None:
+    given = batch()
+    labels = change(given["labels"])
+    loss = emobench.objective("mle", model=model)
+    with pytest.raises(ConfigError, match="labels"):
+        loss(model(given["input_ids"]).logits, labels)
+    with pytest.raises(ConfigError, match="labels"):
+        loss.linear(model.model(given["input_ids"])[0], model.lm_head.weight, labels)
+    emobench.attach(model, "mle")
+    with pytest.raises(ConfigError, match="labels"):
+        model(input_ids=given["input_ids"], labels=labels)
+
+
 @pytest.mark.parametrize("items", [0, 0.0, torch.tensor(0), torch.tensor(0.0)])
 def test_a_step_without_targets_has_a_loss_of_0(items: Any, model: Any) -> None:
     ids_BT = batch()["input_ids"]
