@@ -209,4 +209,5 @@ def _over_bases(rows: Sequence[Series]) -> Series:
         of_examples=any(row.of_examples for row in rows),
         no_replicates=next((f"{IN_ONE_BASE}{row.no_replicates}" for row in rows if row.no_replicates), None),
         reach=min(row.reach for row in rows),
+        data=rows[0].data,
     )

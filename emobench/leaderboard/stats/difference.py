@@ -188,7 +188,7 @@ def _items(
             raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")
         values = row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)
         weight, examples = min(effective(e) for e in (*left, *right)), frozenset(single_examples(left[0]))
-        found.append(TaskItems(tuple(sorted(left[0])), values, weight, examples))
+        found.append(TaskItems(tuple(sorted(left[0])), values, weight, examples, row_a.data))
     joined = joined_tasks(found)
     return [one.values for one in joined], [one.effective for one in joined]
 

@@ -58,6 +58,8 @@ class Series:
     no_replicates: str | None = None
     """Why no verdict may rest on these values: the seeds are no replicates, or many examples are missing."""
     reach: float = math.inf
+    data: str = ""
+    """The digest of the texts that the task is named after, if it is known: WikiText-2 and 103 have one test text."""
     averaged: Mapping[int | None, Array] | None = None
     """Linearised values that are means over the seeds of a base; `examples` then have the names and the weights."""
 
@@ -150,7 +152,8 @@ class Series:
         examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
         found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
         unknown = single and entry.kind == "imported" and not entry.untrained
-        return replace(found, no_replicates=UNKNOWN_SEEDS if unknown else no_replicates(entry, metric))
+        data = entry.provenance.data.get(f"{metric.partition('/')[0]}.test", "").partition(" ")[0]
+        return replace(found, data=data, no_replicates=UNKNOWN_SEEDS if unknown else no_replicates(entry, metric))
 
 
 def _reach(summary: MetricSummary, examples: Sequence[Examples]) -> float:

@@ -27,17 +27,19 @@ class TaskItems:
     """The names of a task's items, both sides' (S, I) values, and how many items of equal weight these are worth.
 
     `examples` are the names of the examples that the items consist of: a document has a row for a name, and its prompts
-    have digests.
+    have digests. `data` is a digest of the task's texts, if it is known.
     """
 
     names: tuple[str, ...]
     values: tuple[Array, Array]
     effective: float
     examples: frozenset[str] = frozenset()
+    data: str = ""
 
     @property
     def contents(self) -> set[str]:
-        return {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
+        found = {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
+        return found | {self.data} if self.data else found
 
 
 def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from emobench.config import to_plain
+from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.shared_items import TaskItems, joined_tasks
-from emobench.tasks.scores import by_unit
+from emobench.leaderboard.stats.summary import summarise
+from emobench.tasks.scores import Score, by_unit
 
 ITEMS, SEEDS = 40, 3
 
@@ -74,6 +78,30 @@ def test_two_corpora_with_one_test_text_share_its_documents(sides: tuple[np.ndar
     alone, together = found([task]), found([task] * 2)
     assert together.items == alone.items == ITEMS / 2
     assert together.p == pytest.approx(alone.p)
+
+
+@pytest.mark.parametrize(("data", "items"), [(("sha256:1", "sha256:1"), ITEMS), (("sha256:1", "sha256:2"), 2 * ITEMS)])
+def test_rows_of_one_text_are_the_same_under_two_names(
+    data: tuple[str, str], items: int, entry_of: Callable[..., Entry], sides: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """As perplexities on WikiText-2 and WikiText-103, whose documents are known by their rows alone."""
+    rows = []
+    for name, values_SI in zip(("emo", "mle"), sides, strict=True):
+        of_seeds = [{f"row {i}": (float(v), 1.0) for i, v in enumerate(of)} for of in values_SI]
+        scores = [
+            Score(value=float(of.mean()), n=ITEMS, higher_is_better=True, unit="nats", examples=examples)
+            for of, examples in zip(values_SI, of_seeds, strict=True)
+        ]
+        metrics = {f"{task}/x": to_plain(summarise(scores)) for task in ("a", "b")}
+        named = {f"{task}.test": f"{digest} (hub: {task})" for task, digest in zip("ab", data, strict=True)}
+        given = to_plain(entry_of(name).provenance) | {"data": named}
+        entry = entry_of(name, metrics=metrics, seeds=[0, 1, 2], provenance=given)
+        runs = [dict.fromkeys(metrics, examples) for examples in of_seeds]
+        rows.append([Series.of_entry(entry, metric, runs) for metric in metrics])
+    tasks = [(left, right) for left, right in zip(*rows, strict=True) if left is not None and right is not None]
+    assert found(tasks).items == items
+    if items == ITEMS:
+        assert found(tasks).p == pytest.approx(found(tasks[:1]).p)
 
 
 def test_the_mean_and_its_variance_are_those_of_all_items_of_the_tasks() -> None:
