@@ -90,8 +90,6 @@ def _of_groups(file: ResultsFile, samples: Samples, names: Names) -> Iterator[tu
     for name, one in file.numbers().items():
         tasks = [task for task in tasks_below(members, one.task) if not members.get(task)]
         found = {task_name(task): samples.examples.get(f"{task_name(task)}/{one.shown}") for task in tasks}
-        if not found or one.value is None:
-            continue
         pooled = Recorded()
         for task, of in found.items():
             for example, value in (of.examples if of else {}).items():

@@ -487,6 +487,20 @@ def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tm
     assert found.p == pytest.approx(expected.p_value(found.effect))
 
 
+def test_a_group_with_a_task_without_samples_has_no_examples(tmp_path: Path) -> None:
+    rows = [{"doc_id": i, "doc": f"d{i}", "acc": float(i % 2), "metrics": ["acc"]} for i in range(20)]
+    (tmp_path / "samples_s_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    content = {"results": {name: {"acc,none": 0.5} for name in "gst"}, "group_subtasks": {"g": ["s", "t"]}}
+    (tmp_path / "results_1.json").write_text(json.dumps(content))
+    assert read_evaluation(str(tmp_path)).examples.keys() == {"s/acc"}
+
+
+def test_a_rule_that_is_none_is_absent(tmp_path: Path) -> None:
+    quiz, text = {"output_type": "multiple_choice"}, {"output_type": "loglikelihood_rolling"}
+    files = both(tmp_path, {"top": {"configs": {"quiz": {**quiz, "limit": None}, "text": text}}}, {})
+    assert None not in verdicts(compare_files(files)[0]).values()
+
+
 def test_groups_that_hold_each_other_many_times_end(tmp_path: Path) -> None:
     names = [f"t{i}" for i in range(60)]
     held = {name: [names[i + 1 - 60]] * 2 for i, name in enumerate(names)}
