@@ -356,6 +356,7 @@ def test_27_checkpoints_have_27_names(tmp_path: Path, command: Callable[..., Any
         ("a=1,b=x=y, c = 'q' ", {"a": "1", "b": "x=y", "c": "q"}),
         ('a={"x": 1, "y": [1, 2]},b=[1, 2]', {"a": '{"x": 1, "y": [1, 2]}', "b": "[1, 2]"}),
         ({"a": True, "b": None, "c": "none", "d": "true"}, {"a": "True", "d": "True"}),
+        ({"a": {"y": 1, "x": 2}, "b": '{"y": 1, "x": 2}'}, {"a": '{"x": 2, "y": 1}', "b": '{"x": 2, "y": 1}'}),
         (",,=,a", {}),
         ("", {}),
         (None, {}),

@@ -248,7 +248,7 @@ def imported(root: Path, *paths: str, given: ImportedModel | None = None) -> Ent
         ({}, "2001-09-09T01:46:40+00:00"),
     ],
 )
-def test_the_date_of_an_entry(told: dict[str, str], expected: str, tmp_path: Path) -> None:
+def test_the_date_of_an_entry(told: dict[str, Any], expected: str, tmp_path: Path) -> None:
     path = written(tmp_path / "x.json", **told)
     os.utime(path, (10**9, 10**9))
     assert imported(tmp_path, path).provenance.created == expected

@@ -256,7 +256,7 @@ def test_a_number_that_one_seed_lacks_is_missing(board: Leaderboard, runs: Path,
     assert (entry.metrics["t/acc"].values, entry.metrics["t/acc"].n) == ((0.5, 0.5), None)
 
 
-def seed_files(root: Path, **of_seeds: list[dict[str, Any]]) -> list[Path]:
+def seed_files(root: Path, **of_seeds: list[Any]) -> list[Path]:
     """Write a results file for each of two seeds, which take their values in turn."""
     paths = [root / f"results_{name}.json" for name in "ab"]
     for i, path in enumerate(paths):
