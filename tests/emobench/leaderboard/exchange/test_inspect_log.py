@@ -397,6 +397,7 @@ def test_checkpoints_have_names_of_their_own(tmp_path: Path, command: Callable[.
         ("accuracy", 0.0, 0.1, "fraction", (0.0, 1.959964 * 0.1)),
         ("accuracy", 1.0, 0.1, "fraction", (1 - 1.959964 * 0.1, 1.0)),
         ("accuracy", 7.5, 0.5, "score", (7.5 - 1.959964 * 0.5, 7.5 + 1.959964 * 0.5)),
+        ("accuracy", 1.5, 0.5, "score", (1.5 - 1.959964 * 0.5, 1.5 + 1.959964 * 0.5)),
         ("accuracy", -1.0, 0.5, "score", (-1 - 1.959964 * 0.5, -1 + 1.959964 * 0.5)),
         ("mean", 0.5, 2.0, "score", (0.5 - 1.959964 * 2, 0.5 + 1.959964 * 2)),
         ("mean", 0.5, 0.0, "score", None),
