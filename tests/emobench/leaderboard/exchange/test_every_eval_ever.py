@@ -414,6 +414,7 @@ def test_each_field_of_a_record(entry_of: Callable[..., Any]) -> None:
         },
     }
     assert results["lm/ppl"]["score_details"]["uncertainty"] == {"num_samples": 1}
+    assert "interval covers" not in results["lm/ppl"]["score_details"]["details"]
     untrained = record(entry_of("pretrained", model={"name": "gpt2", "source": "org/gpt2"}))
     assert untrained["model_info"]["id"] == "org/gpt2"
     assert "developer" not in untrained["model_info"]
