@@ -30,7 +30,7 @@ from evidence import figure_1, oracle_objectives  # noqa: E402
 from measuring import ratio_table  # noqa: E402
 from speed import generation, growth, linear_loss  # noqa: E402
 
-README, CHANGES = "README.md", "CHANGELOG.md"
+README = "README.md"
 GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
 STATISTICS, RESUME = "docs/guides/statistics.md", "docs/guides/resume.md"
 EVIDENCE = "docs/evidence.md"
@@ -132,11 +132,6 @@ def known_language() -> list[float]:
     return [language, mean_of("mle", "entropy"), mean_of("emo", "entropy")]
 
 
-def board() -> list[float]:
-    found = result("board")
-    return [found["entries"], next(one["warm"]["seconds"] for one in found["measured"] if one["name"] == "show")]
-
-
 class Claim(NamedTuple):
     where: str
     text: str
@@ -204,7 +199,6 @@ CLAIMS = (
         rf"the language has an entropy of {N} nats, MLE's model {N} and EMO's {N}, so that EMO",
         known_language,
     ),
-    Claim(CHANGES, rf"`show` of {N} entries takes {N} s", board),
 )
 
 
