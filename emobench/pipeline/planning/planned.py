@@ -115,7 +115,8 @@ class PlannedTask:
             "generation": self.generation.key,
             # 2: with their sampling units. 3: none of texts whose script a metric of words cannot read.
             # 4: examples with equal contents are one unit. 5: scores of a corpus have pseudo-values.
-            "examples": 5,
+            # 6: contents that differ by case or white space are equal.
+            "examples": 6,
             **self.kind.score_facts(self.task),
         }
         packages = minor_versions(*self.kind.packages(self.task).scores)
