@@ -196,10 +196,13 @@ def bounds(one: Contrast | None) -> tuple[float, float, float] | None:
 
 
 def difference(one: Contrast | None) -> str:
+    if one is None:
+        return "–"
     found = bounds(one)
-    if one is not None and found is None and one.effect == 0:
-        return "no example differs"
-    return "–" if found is None else f"{found[0]:+.1f} [{found[1]:+.1f}, {found[2]:+.1f}]"
+    if found is not None:
+        return f"{found[0]:+.1f} [{found[1]:+.1f}, {found[2]:+.1f}]"
+    factor = 100 if one.unit == "fraction" else 1
+    return f"{factor * one.effect:+.1f}" if one.effect else "no example differs"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -263,8 +266,8 @@ def _judged(one: Contrast) -> list[str]:
     """Return the difference, p, what is detectable and the verdict; perplexities in percent, others in points."""
     verdict = one.verdict or "–"
     if one.p_holm is None or one.ci95 is None:
-        seeds = [f"{100 * math.expm1(test.effect):+.1f} %" for test in one.within]
-        return [f"{', '.join(seeds)} (each seed)", "–", "–", verdict]
+        effect = f"{100 * math.expm1(one.effect):+.1f} %" if one.log_scale else f"{100 * one.effect:+.2f}"
+        return [effect, "–", "–", verdict]
     if one.log_scale:
         effect, low, high, detectable = (100 * math.expm1(x) for x in (one.effect, *one.ci95, one.detectable or 0.0))
         return [f"{effect:+.1f} % [{low:+.1f}, {high:+.1f}]", _p(one.p_holm), f"{detectable:.1f} %", verdict]
