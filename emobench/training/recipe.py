@@ -33,7 +33,7 @@ class Lora:
 class Recipe:
     """Every value that determines a training, except model, objective and seed.
 
-    The defaults are section 4.1.1 of the EMO paper with the settings of its code (PAPER.md, "Language modelling").
+    The defaults are section 4.1.1 of the EMO paper with the settings of its code.
     """
 
     name: str
