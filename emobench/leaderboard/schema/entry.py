@@ -341,7 +341,10 @@ def read_entry(plain: Any, where: str) -> Entry:
         raise ConfigError(f"{where}: holds no mapping, and so no entry. Restore or remove it.")
     entry = build(Entry, migrate(plain, SCHEMA_VERSION, where), where)
     _refuse_text(plain, where)
-    actual = entry_id(plain)
+    try:
+        actual = entry_id(plain)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if actual != entry.id:
         raise ConfigError(
             f"{where}: `id` is {entry.id}, but the content's is {actual}: the file was altered. Restore it."

@@ -179,7 +179,7 @@ def test_equal_texts_are_one_unit_whatever_their_labels_and_join_named_ones(tmp_
     ]
     examples = local(tmp_path, *rows, source=replace(LOCAL, group="topic"), train={**FIRST, "topic": "t"}).test
     units = sampling_units(examples)
-    assert [units.get(one.id) for one in examples] == ["topic p"] * 3 + ["topic r"] * 2 + [None] * 2
+    assert [units.get(one.id) for one in examples] == ["topic p"] * 3 + ["topic r"] * 2 + ["topic s"] * 2
 
 
 def test_a_local_file_takes_the_place_of_the_source_split_by_split(tmp_path: Path, cache: Path) -> None:
