@@ -20,12 +20,17 @@ Values = dict[str, tuple[float, float]]
 PASSAGES = ("passage", "paragraph", "article", "story", "context", "premise", "sentence1")
 """Words in the names of fields that several examples may have in common: of RACE, MultiRC, DROP, SQuAD, Belebele, MNLI
 and others."""
+NUMBERED = "passage number "
+"""The beginning of the name of a passage that only a number stands for, which says nothing outside of its data set."""
 _WORD = re.compile(r"[A-Z]?[a-z]+\d*|[A-Z]+\d*")
 
 _IDENTIFIER = re.compile(
     r"_*(?i:(.+[_-])?(id|idx|index|uid|uuid|guid|qid|pid|docid)(_level_\d+)?)_*|.*[a-z](Id|ID|Idx)"
 )
 """Fields that number a document: two documents that differ in these alone are copies."""
+
+LEAST_WORDS = 3
+"""Words of a text that may be all of a document's content: a label has fewer, and so has the place of a picture."""
 
 LONGEST = 500
 """Characters of a text that is taken over."""
@@ -153,8 +158,8 @@ def named_units(documents: Mapping[str, Any]) -> dict[str, str]:
 def sample_contents(sample: Mapping[str, Any]) -> list[str]:
     """Return digests of a sample's document and of all that the model read, as far as the sample has them.
 
-    A document counts as a whole, by its hash, and without the fields that number it: in a prompt with other shots, or
-    under another id, a copy is still a copy.
+    A document counts as a whole, by its hash, and without the fields that number it, if these are not all that tells
+    what it asks: in a prompt with other shots, or under another id, a copy is still a copy.
     """
     document = sample.get("doc")
     found = [sample.get("doc_hash") or document, _without_identifiers(document), sample.get("arguments")]
@@ -162,21 +167,38 @@ def sample_contents(sample: Mapping[str, Any]) -> list[str]:
 
 
 def _without_identifiers(document: Any) -> Any:
+    """Return a document without the fields that number it; None if no text of three words is left."""
     if not isinstance(document, Mapping):
         return document
-    return {name: value for name, value in document.items() if not _IDENTIFIER.fullmatch(str(name))}
+    rest = {name: value for name, value in document.items() if not _IDENTIFIER.fullmatch(str(name))}
+    has_text = any(isinstance(value, str) and len(value.split()) >= LEAST_WORDS for value in rest.values())
+    return rest if has_text else None
 
 
 def _passage(document: Mapping[str, Any]) -> str | None:
-    """Return the unit that the first passage of a document names: by its text, or else by its number in the data."""
-    texts = {name: value for name, value in document.items() if isinstance(value, str) and value.strip()}
-    numbers = {name: str(value) for name, value in document.items() if type(value) in (str, int) and value != ""}
+    """Return the unit that the first passage of a document names: by its text, or else by its id in the data."""
     for word in PASSAGES:
-        named = [value for name, value in texts.items() if word in _words(name) and not _IDENTIFIER.fullmatch(name)]
-        named += [value for name, value in numbers.items() if word in _words(name) and _IDENTIFIER.fullmatch(name)]
-        if named:
-            return f"passage {text_digest(named[0])}"
+        text = next((value for name, value in document.items() if _is_text_of(word, name, value)), None)
+        if text is not None:
+            return f"passage {text_digest(text)}"
+        number = next((value for name, value in document.items() if _is_id_of(word, name, value)), None)
+        if number is not None:
+            return f"{NUMBERED}{number}" if str(number).isdecimal() else f"passage {text_digest(str(number))}"
     return None
+
+
+def _is_text_of(word: str, name: str, value: Any) -> bool:
+    """Return whether a field is a passage: "flores_passage" and "passage_text", and not "context_condition"."""
+    words = _words(name)
+    if words[-1:] == ["text"]:
+        words = words[:-1]
+    return words[-1:] == [word] and isinstance(value, str) and bool(value.strip())
+
+
+def _is_id_of(word: str, name: str, value: Any) -> bool:
+    """Return whether a field is the number or the name of a passage, such as "story_id"."""
+    named = word in _words(name) and _IDENTIFIER.fullmatch(name) is not None
+    return named and type(value) in (str, int) and value != ""
 
 
 def _words(name: str) -> list[str]:

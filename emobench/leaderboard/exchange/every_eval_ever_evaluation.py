@@ -102,8 +102,13 @@ def _measured(result: Mapping[str, Any]) -> Measured | None:
         n=None if n is None else int(n),
         interval=(low, high) if known and low is not None and high is not None else None,
         covers=covers if covers in COVERED else "items",
-        scale=" ".join(f"{key} {config[key]}" for key in SCALE if config.get(key) is not None),
+        scale=" ".join(f"{key} {_scale(config[key])}" for key in SCALE if config.get(key) is not None),
     )
+
+
+def _scale(value: Any) -> Any:
+    """Return a bound as a float: 1 and 1.0 are the same."""
+    return float(value) if isinstance(value, int) else value
 
 
 def _instances(

@@ -14,7 +14,7 @@ from emobench.leaderboard.exchange.lm_eval_model import model_name, precision, v
 from emobench.leaderboard.exchange.lm_eval_results import ROLLING, ResultsFile
 from emobench.leaderboard.exchange.lm_eval_samples import Samples, read_samples
 from emobench.leaderboard.schema.examples import Recorded
-from emobench.tasks.lm_eval_numbers import gives, task_name
+from emobench.tasks.lm_eval_numbers import NUMBERED, gives, task_name
 
 T = TypeVar("T")
 Names: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -95,8 +95,14 @@ def _of_groups(file: ResultsFile, samples: Samples, names: Names) -> Iterator[tu
             for example, value in (of.examples if of else {}).items():
                 pooled.examples[f"{task}:{names[task][example]}"] = value
         if all(found.values()) and gives(one, pooled.examples):
-            contents, named = _pooled(samples.inputs, names, found), _pooled(samples.named, names, found)
+            own = {task: _numbered_of(task, samples.named[task]) for task in found}
+            contents, named = _pooled(samples.inputs, names, found), _pooled(own, names, found)
             yield name, Recorded(pooled.examples, joined_units(contents, named))
+
+
+def _numbered_of(task: str, units: Mapping[str, str]) -> dict[str, str]:
+    """Return the units of a task, with the task in the names of passages that have only a number."""
+    return {example: f"{task}:{unit}" if unit.startswith(NUMBERED) else unit for example, unit in units.items()}
 
 
 def _pooled(by_task: Mapping[str, Mapping[str, T]], names: Names, tasks: Iterable[str]) -> dict[str, T]:

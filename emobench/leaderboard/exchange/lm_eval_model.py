@@ -78,7 +78,7 @@ def model_arguments(data: Mapping[str, Any]) -> dict[str, str]:
     elif isinstance(given, str):
         pairs = _pairs(given)
     found = {clip(key.strip(), 60): _plain(value) for key, value in pairs}
-    names = {distinct_name(found[key]) for key in NAMES if key in found}
+    names = {distinct_name(found[key]) for key in (*NAMES, *ADAPTERS) if key in found}
     return {key: value for key, value in found.items() if key and not _is_default(key, value, names)}
 
 

@@ -40,6 +40,23 @@ def test_a_number_of_a_passage_is_its_name_where_there_is_no_text() -> None:
     assert len(set(sampling_units(texts, {}).values())) == 1
 
 
+def test_a_kind_of_passage_is_none() -> None:
+    """BBQ's documents have the kind of a context before the context itself."""
+    documents = {}
+    for i in range(8):
+        kind = "ambig" if i % 2 else "disambig"
+        documents[str(i)] = {"context_condition": kind, "context": f"It is {i // 2}.", "question": f"q{i}"}
+    assert len(set(sampling_units(documents, {}).values())) == 4
+
+
+def test_documents_of_a_picture_and_a_label_differ_by_their_number() -> None:
+    samples = {str(i): {"doc": {"id": i, "image": "<image>", "answer": "ABCD"[i % 4]}} for i in range(8)}
+    contents = {key: sample_contents(sample) for key, sample in samples.items()}
+    assert len({digest for digests in contents.values() for digest in digests}) == 8
+    copies = {str(i): {"doc": {"id": i, "question": "What is the same?"}} for i in range(8)}
+    assert len({digest for sample in copies.values() for digest in sample_contents(sample)}) == 9
+
+
 @pytest.mark.parametrize("name", ["contextual", "history", "passages_read", "question"])
 def test_other_fields_are_no_passages(name: str) -> None:
     assert sampling_units({str(i): {name: "A."} for i in range(3)}, {}) == {}

@@ -488,6 +488,20 @@ def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tm
     assert found.p == pytest.approx(expected.p_value(found.effect))
 
 
+def test_passages_with_one_number_in_two_tasks_are_two_units(tmp_path: Path) -> None:
+    tasks = ("one", "other")
+    for task in tasks:
+        rows = []
+        for i in range(20):
+            doc = {"passage_id": i // 2, "question": f"What is {i} of {task}?"}
+            rows.append({"doc_id": i, "doc": doc, "acc": float(i % 3 == 0), "metrics": ["acc"]})
+        (tmp_path / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbers = {name: {"acc,none": 0.35} for name in (*tasks, "all")}
+    content = {"results": numbers, "group_subtasks": {"all": list(tasks)}}
+    (tmp_path / "results_1.json").write_text(json.dumps(content))
+    assert len(set(read_evaluation(str(tmp_path)).examples["all/acc"].units.values())) == 20
+
+
 def test_a_group_with_a_task_without_samples_has_no_examples(tmp_path: Path) -> None:
     rows = [{"doc_id": i, "doc": f"d{i}", "acc": float(i % 2), "metrics": ["acc"]} for i in range(20)]
     (tmp_path / "samples_s_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
