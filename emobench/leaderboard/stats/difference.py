@@ -81,10 +81,10 @@ def _difference(
     log = all(row.log_scale for row in (*a, *b))
     left_S, right_S = _task_mean(a, seeds_a, log), _task_mean(b, seeds_b, log)
     effect = float(left_S.mean() - right_S.mean())
-    items, units = _items(a, b, seeds_a, seeds_b, log)
+    items, units, members = _items(a, b, seeds_a, seeds_b, log)
     if not items:
         _check_seeds_suffice(a, b)
-    test, found = _tested(left_S, right_S, items, units, paired=seeds_a == seeds_b)
+    test, found = _tested(left_S, right_S, items, units, members, paired=seeds_a == seeds_b)
     count = sum(left.shape[1] for left, _ in items) or None
     if found is not None and (
         why := random_effects.without_spread(left_S, right_S, items, paired=seeds_a == seeds_b, log=log)
@@ -138,15 +138,23 @@ def _check_seeds_suffice(a: Sequence[Series], b: Sequence[Series]) -> None:
 
 
 def _tested(
-    left_S: Array, right_S: Array, items: Sequence[tuple[Array, Array]], units: Sequence[float], *, paired: bool
+    left_S: Array,
+    right_S: Array,
+    items: Sequence[tuple[Array, Array]],
+    units: Sequence[float],
+    members: Sequence[Array],
+    *,
+    paired: bool,
 ) -> tuple[str, Uncertainty | None]:
     """Return the test's name and what it knows of the noise."""
     if items and paired:
         return "random effects of seeds and items", random_effects.crossed(
-            *(left - right for left, right in items), effective=units
+            *(left - right for left, right in items), effective=units, members=members
         )
     if items:
-        return "random effects of seeds and items, unpaired seeds", random_effects.unpaired(*items, effective=units)
+        return "random effects of seeds and items, unpaired seeds", random_effects.unpaired(
+            *items, effective=units, members=members
+        )
     if paired:
         return "paired t over seeds", random_effects.over_seeds(left_S - right_S)
     return "Welch's t over seeds", random_effects.unpaired_seeds(left_S, right_S)
@@ -174,23 +182,25 @@ def _task_mean(rows: Sequence[Series], seeds: Sequence[int | None], log: bool) -
 
 def _items(
     a: Sequence[Series], b: Sequence[Series], seeds_a: Sequence[int | None], seeds_b: Sequence[int | None], log: bool
-) -> tuple[list[tuple[Array, Array]], list[float]]:
+) -> tuple[list[tuple[Array, Array]], list[float], list[Array]]:
     """Return both sides' (S, I) linearised values for each task, and how many items of equal weight they are worth.
 
-    Tasks that share items are one. Nothing where a task lacks them, or has them on another scale.
+    Tasks that share items are one; then the (I,) mean differences of each task alone are returned, too. Nothing where a
+    task lacks them, or has them on another scale.
     """
     found = []
     for row_a, row_b in zip(a, b, strict=True):
         left, right = _examples(row_a, seeds_a), _examples(row_b, seeds_b)
         if not left or not right or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
-            return [], []
+            return [], [], []
         if len(left[0]) < MIN_ITEMS:
             raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")
         values = row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)
         weight, examples = min(effective(e) for e in (*left, *right)), frozenset(single_examples(left[0]))
         found.append(TaskItems(tuple(sorted(left[0])), values, weight, examples, row_a.data))
     joined = joined_tasks(found)
-    return [one.values for one in joined], [one.effective for one in joined]
+    members = [one.values[0].mean(0) - one.values[1].mean(0) for one in found] if len(joined) < len(found) else []
+    return [one.values for one in joined], [one.effective for one in joined], members
 
 
 def _examples(row: Series, seeds: Sequence[int | None]) -> list[Examples]:

@@ -200,12 +200,15 @@ def _limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
     )
 
 
-def crossed(*values_SI_of: Array, effective: Sequence[float] = (), skewed: bool = True) -> Uncertainty | None:
+def crossed(
+    *values_SI_of: Array, effective: Sequence[float] = (), skewed: bool = True, members: Sequence[Array] = ()
+) -> Uncertainty | None:
     """Return the uncertainty of a mean, or of the mean of several tasks' means; None where there is no spread at all.
 
     Each task has S >= 2 seeds, the same for all, by its own I >= 2 items. A seed moves all tasks together, so that its
     part is that of the tasks' mean for each seed; items are drawn for each task apart. `effective` is how many items of
     equal weight would be worth each task's; without it, its own are equal. Without `skewed` items count as symmetric.
+    `members` are the (I,) mean differences of the tasks before those that share items were joined, if any were.
     """
     seed_mean_S = np.mean([values_SI.mean(1) for values_SI in values_SI_of], axis=0)
     parts: list[Part] = [(float(seed_mean_S.var(ddof=1)) / len(seed_mean_S), len(seed_mean_S) - 1)]
@@ -213,14 +216,17 @@ def crossed(*values_SI_of: Array, effective: Sequence[float] = (), skewed: bool 
         variance = max(items_variance(values_SI), 0.0)
         parts.append((variance / len(values_SI_of) ** 2, _freedom(items)))
     means = [values_SI.mean(0) for values_SI in values_SI_of] if skewed else []
-    return _uncertain(tuple(parts), "seeds and items", *values_SI_of, item_means=means)
+    return _uncertain(tuple(parts), "seeds and items", *values_SI_of, item_means=means, members=members)
 
 
-def unpaired(*pairs: tuple[Array, Array], effective: Sequence[float] = ()) -> Uncertainty | None:
+def unpaired(
+    *pairs: tuple[Array, Array], effective: Sequence[float] = (), members: Sequence[Array] = ()
+) -> Uncertainty | None:
     """Return the uncertainty of mean(a) - mean(b) for other seeds of each; of several tasks, of the mean over them.
 
     A task's pair is (S_a, I) and (S_b, I) for the same items. The seeds' part is Welch's, with his degrees of freedom;
-    the items' part is what their mean differences vary by beyond the residuals. `effective` is that of `crossed`.
+    the items' part is what their mean differences vary by beyond the residuals. `effective` and `members`
+    are those of `crossed`.
     """
     a_S, b_S = (np.mean([pair[side].mean(1) for pair in pairs], axis=0) for side in (0, 1))
     parts = [_welch(a_S, b_S)]
@@ -230,7 +236,7 @@ def unpaired(*pairs: tuple[Array, Array], effective: Sequence[float] = ()) -> Un
         variance = max(float(mean_I.var(ddof=1)) - residual, 0.0) / len(mean_I)
         parts.append((variance / len(pairs) ** 2, _freedom(items)))
     values = [values for pair in pairs for values in pair]
-    return _uncertain(tuple(parts), "seeds and items", *values, item_means=means)
+    return _uncertain(tuple(parts), "seeds and items", *values, item_means=means, members=members)
 
 
 def unpaired_seeds(a_S: Array, b_S: Array) -> Uncertainty | None:
@@ -341,14 +347,24 @@ def _third_cumulant(values_I: Array) -> float:
 
 
 def _uncertain(
-    parts: tuple[Part, ...], of: Randomness, *values: Array, item_means: Sequence[Array] = ()
+    parts: tuple[Part, ...],
+    of: Randomness,
+    *values: Array,
+    item_means: Sequence[Array] = (),
+    members: Sequence[Array] = (),
 ) -> Uncertainty | None:
-    """Return None where the spread is nothing but rounding: an interval of no width would claim certainty."""
+    """Return None where the spread is nothing but rounding: an interval of no width would claim certainty.
+
+    Joined tasks have the limits of the skewness of both: together, opposite ones would cancel again.
+    """
     rounding = (1e-12 * max(float(np.abs(array).max()) for array in values)) ** 2
     variance = sum(variance for variance, _ in parts)
     if variance <= rounding:
         return None
     skewness, limits = _skewness(item_means, variance, rounding) if item_means else (0.0, (0.0, 0.0))
+    if members:
+        _, apart = _skewness(members, variance, rounding)
+        limits = min(limits[0], apart[0]), max(limits[1], apart[1])
     return Uncertainty(parts, of, skewness, limits)
 
 
