@@ -193,6 +193,8 @@ def _examined(
     stored = None if from_scratch else stored_shapes(source, folder, offline=offline)
     with silent_libraries():
         skeleton = _skeleton(loader, folder, source.name, trust_remote_code)
+        if not from_scratch:
+            _refuse_quantised(source.name, skeleton.config)
         tokenizer = read_tokenizer(folder, source.name, trust_remote_code)
     return skeleton, max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1)), stored
 
@@ -206,6 +208,17 @@ def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> 
     except Exception as error:  # a wrong configuration can raise anything
         what = "causal model" if loader is AutoModelForCausalLM else "hidden states"
         raise ModelError(f"The config.json of {name} gives no {what}: {first_line(error)}") from None
+
+
+def _refuse_quantised(name: str, config: Any) -> None:
+    """Raise ModelError for stored codes of a quantisation, which a change of the type would take for weights."""
+    quantisation = getattr(config, "quantization_config", None)
+    if quantisation:
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation.quant_method
+        raise ModelError(
+            f"The weights of {name} are quantised ({method}); expected float32, bfloat16 or float16. Give the original "
+            "model, or a GGUF file, which is read as floats."
+        )
 
 
 def _require_causal(name: str, skeleton: Any) -> None:
