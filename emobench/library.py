@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 
 from emobench.errors import ConfigError, PluginError
 from emobench.models.catalog import find_model
-from emobench.models.head import Head, probe_head, require_unchanged, token_count
+from emobench.models.head import Head, probe_head, require_unchanged, token_count, unwrapped
 from emobench.models.load import load_model
 from emobench.models.own_loss import refuse_auxiliary_loss, require_next_token_loss
 from emobench.models.quiet import silent_libraries
@@ -274,8 +274,7 @@ def _bare(model: Any) -> Any:
     if not isinstance(model, nn.Module):
         what = f"'{model}'" if isinstance(model, str) else f"of the type {type(model).__name__}"
         raise ConfigError(f"The model is {what}; expected one that transformers' from_pretrained returns.")
-    wrapped: Any = model
-    return wrapped.get_base_model() if hasattr(model, "peft_config") else model
+    return unwrapped(model)
 
 
 def _measured_head(bare: Any, tokenizer: Any) -> Head:

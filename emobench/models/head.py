@@ -158,7 +158,8 @@ def find_linear(model: Any) -> nn.Linear:
     head: Any = get_head() if callable(get_head) else None
     copies = getattr(head, "modules_to_save", None)  # of peft, which trains one of them
     if copies:
-        head = copies[head.active_adapter]
+        active = head.active_adapters
+        head = copies[active[0]] if active else head.original_module
     if head is None:
         raise _refusal(model, "it has no output embeddings.")
     # Exactly Linear: the forward of an adapter or a quantised layer does not multiply by its `.weight`.

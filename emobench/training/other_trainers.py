@@ -112,7 +112,8 @@ Trainer._get_num_items_in_batch = _count_targets  # type: ignore[method-assign]
 def _has_virtual_tokens(model: Any) -> bool:
     """Return whether peft puts tokens before a row, as in prompt tuning: they predict its first label."""
     config = getattr(model, "active_peft_config", None)
-    return config is not None and config.is_prompt_learning and config.peft_type != "PREFIX_TUNING"
+    cached = ("PREFIX_TUNING", "CARTRIDGE")  # which are keys and values, and no tokens
+    return config is not None and config.is_prompt_learning and config.peft_type not in cached
 
 
 def _without_first_labels(batch: Any) -> Any:

@@ -214,6 +214,44 @@ def test_several_gpus_in_one_process_are_refused(way: str, model: Any, tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_a_copy_of_the_head_that_is_not_active_is_not_the_head(model: Any) -> None:
+    from peft import LoraConfig
+
+    wrapped = adapted(model, LoraConfig(r=2, target_modules=["q_proj"]))
+    wrapped.add_adapter("other", LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]))
+    given = batch()
+    expected = cross_entropy(wrapped(given["input_ids"]).logits, given["labels"])
+    emobench.attach(wrapped, "mle")
+    assert wrapped(**given).loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_adapters_that_transformers_adds_are_trained(model: Any) -> None:
+    from peft import LoraConfig
+
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]))
+    given = batch()
+    expected = cross_entropy(model(given["input_ids"]).logits, given["labels"])
+    emobench.attach(model.train(), "mle")
+    assert model(**given).loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_model_that_gives_no_logits_beside_a_loss_is_attached(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As libraries with a fused loss do."""
+    given, cls = batch(), type(model)
+    expected = cross_entropy(model(given["input_ids"]).logits, given["labels"])
+    forward = cls.forward
+
+    def without_logits(self: Any, *args: Any, **named: Any) -> Any:
+        output = forward(self, *args, **named)
+        if output.loss is not None:
+            output.logits = None
+        return output
+
+    monkeypatch.setattr(cls, "forward", without_logits)
+    emobench.attach(model.train(), "mle")
+    assert model(**given).loss.item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_head_that_peft_trains_already_is_the_head(model: Any) -> None:
     from peft import LoraConfig
 
