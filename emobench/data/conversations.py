@@ -141,6 +141,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+class EndWithinError(DataError):
+    """The text of a response has the token that ends responses. A training leaves such a row out."""
+
+
 @dataclass(frozen=True)
 class Format(ABC):
     """How a tokenizer's model is asked, and how its responses end."""
@@ -349,10 +353,10 @@ def _common(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _refuse_end_within(tokenizer: Any, ends: Sequence[int], response: str, where: str) -> None:
-    """Raise DataError for a response whose text has a token that ends responses."""
+    """Raise EndWithinError for a response whose text has a token that ends responses."""
     found = next((token for token in text_ids(tokenizer, response) if token in ends), None)
     if found is not None:
-        raise DataError(
+        raise EndWithinError(
             f"{where} contains {tokenizer.decode([found])!r}, which ends responses: the model would learn to stop "
             "there. Remove it from the text, or drop the row."
         )

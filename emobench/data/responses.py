@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emobench.data.conversations import Format, Responses, Tokens
+from emobench.data.conversations import Conversation, EndWithinError, Format, Responses, Tokens
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import IGNORE, WEIGHTS, Packed, Progress, weight_columns
 from emobench.errors import DataError
@@ -37,21 +37,31 @@ class Counts:
     """Responses of which nothing was left."""
     blank: int = 0
     """Rows of the data that were left out because their response is blank."""
+    ended: int = 0
+    """Conversations that were left out because a response has the token that ends responses."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name: value + vars(other)[name] for name, value in vars(self).items()})
 
     def __str__(self) -> str:
+        ended = f"; {self.ended:,} with the token that ends responses were left out" if self.ended else ""
         return (
             f"{self.shortened:,} conversations were cut at the end, {self.dropped:,} left out because no response "
-            f"remained; {self.lost:,} responses were cut off whole, and {self.blank:,} rows had a blank one"
+            f"remained; {self.lost:,} responses were cut off whole, and {self.blank:,} rows had a blank one{ended}"
         )
 
 
-def shortened(examples: Sequence[Tokens], length: int) -> tuple[dict[int, Tokens], Counts]:
-    """Return the first `length` tokens of each example by its index, without those in which nothing would count."""
+def shortened(examples: Sequence[Tokens | None], length: int) -> tuple[dict[int, Tokens], Counts]:
+    """Return the first `length` tokens of each example by its index, without those in which nothing would count.
+
+    None stands for an example with the token that ends responses.
+    """
     counts, kept = Counts(), {}
-    for index, (ids_T, counts_T) in enumerate(examples):
+    for index, example in enumerate(examples):
+        if example is None:
+            counts.ended += 1
+            continue
+        ids_T, counts_T = example
         counts.lost += sum(begins >= length for begins in _beginnings(counts_T))
         if len(ids_T) <= length:
             counts.whole += 1
@@ -141,10 +151,11 @@ def response_rows(
     counts, dropped = Counts(blank=conversations.blank), 0
     for begin in range(0, len(conversations), BATCH):
         some = range(begin, min(begin + BATCH, len(conversations)))
-        examples = [layout.tokens(conversations.conversation(i), responses) for i in some]
+        examples = [_tokens(layout, conversations.conversation(i), responses) for i in some]
         kept, found = shortened(examples, length)
         counts += found
-        dropped += sum(len(ids_T) for ids_T, _ in examples) - sum(len(ids_T) for ids_T, _ in kept.values())
+        all_tokens = sum(len(example.ids_T) for example in examples if example)
+        dropped += all_tokens - sum(len(ids_T) for ids_T, _ in kept.values())
         if conversations.weights is not None:
             weights += [conversations.weights[begin + index] for index in kept]
         for ids_T, counts_T in kept.values():
@@ -156,7 +167,8 @@ def response_rows(
     if not tokens:
         raise DataError(
             f"No response fits: each of the {len(conversations):,} conversations of {conversations.corpus} has "
-            f"{length} tokens or more before its response. Set a larger recipe.max_length."
+            f"{length} tokens or more before its response, or in it the token that ends responses ({counts}). Set a "
+            "larger recipe.max_length."
         )
     sizes = [len(row) for row in tokens]
     rows = best_fit(sizes, length) if packed else [[i] for i in range(len(sizes))]
@@ -172,6 +184,13 @@ def response_rows(
         weights=np.repeat(np.array(weights, dtype=np.float32)[order], np.array(sizes)[order]) if weights else None,
         counts=counts,
     )
+
+
+def _tokens(layout: Format, conversation: Conversation, responses: Responses) -> Tokens | None:
+    try:
+        return layout.tokens(conversation, responses)
+    except EndWithinError:
+        return None
 
 
 def best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from emobench.config import PRETRAINED
-from emobench.data.conversations import FORMATS
+from emobench.data.conversations import FORMATS, EndWithinError
 from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
@@ -152,7 +152,8 @@ class _Planner:
             return
         conversations = self.ingredients.conversations(recipe, "train")
         assert conversations is not None
-        FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
+        with suppress(EndWithinError):  # the training leaves such a row out
+            FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
         for objective in (loaded.objective for loaded in objectives):
             if recipe.weights and isinstance(objective, ModelObjective):
                 raise ConfigError(

@@ -57,7 +57,7 @@ class PlannedTraining:
             "recipe": to_plain(recipe),
             "texts": {split: texts[split].fingerprint for split in sorted(texts)},
             "seed": self.seed,
-            **({"chat": CHAT_RULES} if recipe.template == "chat" else {}),
+            **({"chat": CHAT_RULES} if recipe.template != "none" else {}),
             "dtype": recipe.weight_dtype,
             **computed_with(model.options.device, recipe),
             **_machine(model.options, "torch", "transformers", "accelerate", *peft),

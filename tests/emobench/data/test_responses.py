@@ -82,6 +82,17 @@ def test_weights_follow_their_conversations_into_packed_rows_and_batches(tokeniz
     assert lengths[False] == {w: 1 + len(row[1][1].encode()) for w, row in zip(weights, ALPACA, strict=True)}
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_responses_with_the_token_that_ends_them_are_left_out(tokenizer: Any, packed: bool) -> None:
+    texts = ("It is <eos> red.", "It is blue.", "It is <eos>.", "Green.")
+    chats = [[["user", "What?"], ["assistant", text]] for text in texts]
+    rows = rows_of(tokenizer, *chats, packed=packed)
+    assert rows.counts.ended == 2
+    assert rows.tokens.tolist() == rows_of(tokenizer, chats[1], chats[3], packed=packed).tokens.tolist()
+    with pytest.raises(DataError, match="2 with the token"):
+        rows_of(tokenizer, chats[0], chats[2])
+
+
 def test_what_is_cut_off_is_counted(tokenizer: Any) -> None:
     (row,) = rows_of(tokenizer, TURNS, template="chat")
     places = np.flatnonzero(row["labels"] != IGNORE)
