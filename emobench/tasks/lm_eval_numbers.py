@@ -29,8 +29,11 @@ _IDENTIFIER = re.compile(
 )
 """Fields that number a document: two documents that differ in these alone are copies."""
 
-LEAST_WORDS = 3
-"""Words of a text that may be all of a document's content: a label has fewer, and so has the place of a picture."""
+NO_QUESTION = {
+    *("label", "labels", "answer", "answers", "target", "targets", "gold", "choices", "options", "class", "category"),
+    *("image", "images", "audio", "video", "subject", "source", "split", "language"),
+}
+"""Words in the names of fields that do not tell what a document asks: two documents may agree in all of them."""
 
 LONGEST = 500
 """Characters of a text that is taken over."""
@@ -167,12 +170,13 @@ def sample_contents(sample: Mapping[str, Any]) -> list[str]:
 
 
 def _without_identifiers(document: Any) -> Any:
-    """Return a document without the fields that number it; None if no text of three words is left."""
+    """Return a document without the fields that number it; None if nothing is left that tells what it asks."""
     if not isinstance(document, Mapping):
         return document
     rest = {name: value for name, value in document.items() if not _IDENTIFIER.fullmatch(str(name))}
-    has_text = any(isinstance(value, str) and len(value.split()) >= LEAST_WORDS for value in rest.values())
-    return rest if has_text else None
+    full = [str(name) for name, value in rest.items() if value not in (None, "", [], {})]
+    asks = any(NO_QUESTION.isdisjoint(_words(name)) for name in full)
+    return rest if asks else None
 
 
 def _passage(document: Mapping[str, Any]) -> str | None:
