@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from emobench.hooks import hookimpl
+from emobench.core.hooks import hookimpl
 
 if TYPE_CHECKING:
     from emobench.data.texts import load_texts

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoTokenizer
 
-from emobench.errors import ConfigError, PluginError
+from emobench.core.errors import ConfigError, PluginError
 from emobench.models.catalog import find_model
 from emobench.models.head import Head, probe_head, require_unchanged, token_count, unwrapped
 from emobench.models.load import load_model

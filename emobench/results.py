@@ -16,15 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.config import PRETRAINED
-from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.extras import missing_packages_explained
-from emobench.leaderboard.exchange.result_files import compare_files, names_results
-from emobench.leaderboard.exchange.rows import metric_rows
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.extras import missing_packages_explained
+from emobench.core.settings import PRETRAINED
+from emobench.exchange.result_files import compare_files, names_results
+from emobench.exchange.rows import metric_rows
 from emobench.leaderboard.query.references import PUBLISHED, select
 from emobench.leaderboard.query.view import wanted
-from emobench.leaderboard.render import compare_table
-from emobench.leaderboard.render.numbers import decimals, plain, unit_label
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesReader, read_examples
 from emobench.leaderboard.schema.labels import labels
@@ -32,6 +30,8 @@ from emobench.leaderboard.schema.run_files import recorded_file
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.store.board import Leaderboard, published_root
+from emobench.report.render import compare_table
+from emobench.report.render.numbers import decimals, plain, unit_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,8 +157,8 @@ def run(
     What is not given is the suite's. `settings` are those of `--set`, such as {"recipe.epochs": 3}. Finished work is
     kept in `runs`: the same call again continues where it stopped. Raises UserError for what cannot be run.
     """
-    from emobench.pipeline.planning.make_plan import make_plan
-    from emobench.pipeline.run import run_plan
+    from emobench.runs.planning.make_plan import make_plan
+    from emobench.runs.run import run_plan
 
     given = _request(locals())
     return Results(tuple(run_plan(make_plan(given))), given.leaderboard, given.runs)
@@ -180,8 +180,8 @@ def evaluate(
     runs: str | Path = RUNS,
 ) -> Results:
     """Evaluate the model as it is, or models that were trained before, and train nothing: `emobench evaluate`."""
-    from emobench.pipeline.planning.make_plan import make_plan
-    from emobench.pipeline.run import evaluate_plan
+    from emobench.runs.planning.make_plan import make_plan
+    from emobench.runs.run import evaluate_plan
 
     given = _request(locals())
     return Results(tuple(evaluate_plan(make_plan(given))), given.leaderboard, given.runs)
@@ -275,7 +275,7 @@ def _metrics(patterns: Sequence[str], chosen: Sequence[Sequence[Entry]]) -> list
 def _request(given: Mapping[str, Any]) -> Any:
     """Return the request of a call's arguments."""
     from emobench.models.device import resolve_device
-    from emobench.pipeline.planning.request import Request
+    from emobench.runs.planning.request import Request
 
     return Request(
         suite=given["suite"],

@@ -13,8 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from emobench.config import PRETRAINED, build, to_plain
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import PRETRAINED, build, to_plain
 from emobench.leaderboard.schema.entry import new_entry
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.index import remove_index

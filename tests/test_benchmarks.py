@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from emobench.scoring.scorer import PromptScorer
+from emobench.inference.scoring.scorer import PromptScorer
 
 FOLDER = Path(__file__).parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))  # as `python tests/benchmarks NAME` does

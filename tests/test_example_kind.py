@@ -28,7 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an untrained model."""
-    from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+    from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
     place = tmp_path_factory.mktemp("work")
     write_untrained(TINY_MODELS["tiny-oracle"], place / "model")

@@ -53,7 +53,7 @@ def test_its_own_tests_pass(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_trains_a_model(installed: Path, tmp_path: Path) -> None:
-    from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+    from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
     write_untrained(TINY_MODELS["tiny-oracle"], tmp_path / "model")
     small = ("recipe.epochs=1", "recipe.max_tokens=8192", "recipe.learning_rate=1e-2", "mauve.seeds=[0]")

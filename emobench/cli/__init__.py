@@ -12,9 +12,9 @@ import typer
 from emobench.cli.lazy import lazy_group
 from emobench.cli.terminal.interrupts import EXIT_CODE, explain_interrupt
 from emobench.cli.terminal.streams import fail, print_text, standard_streams
-from emobench.errors import ConfigError, EmobenchError
-from emobench.extras import missing_packages_explained
-from emobench.pipeline.signals import signals_interrupt, was_interrupted
+from emobench.core.errors import ConfigError, EmobenchError
+from emobench.core.extras import missing_packages_explained
+from emobench.runs.signals import signals_interrupt, was_interrupted
 
 COMMANDS = {
     "run": ("run:run", "Train with each objective, evaluate, and record."),

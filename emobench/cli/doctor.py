@@ -14,7 +14,7 @@ import typer
 from emobench import registry
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
-from emobench.errors import ConfigError, EmobenchError
+from emobench.core.errors import ConfigError, EmobenchError
 from emobench.kinds.icl.openicl_shims import require_openicl
 
 PACKAGES = {
@@ -62,7 +62,7 @@ def doctor(
 
 
 def _try_sources(*, json: bool, quiet: bool) -> None:
-    from emobench.pipeline.inspect.source_checks import all_sources, try_source
+    from emobench.runs.inspect.source_checks import all_sources, try_source
 
     wanted, states = all_sources(), []
     with reporter(quiet or json).work("trying sources", "source") as progress:

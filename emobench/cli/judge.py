@@ -8,11 +8,11 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter, visible
-from emobench.config import parse_overrides
+from emobench.core.settings import parse_overrides
 from emobench.models.device import resolve_device
-from emobench.pipeline.inspect.judged_entries import ExpectedJudging, JudgedEntries, RoundRobin, judge_rule
-from emobench.pipeline.inspect.recorded_runs import newest_of
-from emobench.pipeline.inspect.samples import Writer, has_texts
+from emobench.runs.inspect.judged_entries import ExpectedJudging, JudgedEntries, RoundRobin, judge_rule
+from emobench.runs.inspect.recorded_runs import newest_of
+from emobench.runs.inspect.samples import Writer, has_texts
 
 
 def judge(

@@ -15,18 +15,18 @@ from emobench.cli import options
 from emobench.cli.options.request import PlanningOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.config import to_plain
-from emobench.errors import ConfigError, EmobenchError
-from emobench.files import write_whole
-from emobench.leaderboard.render.numbers import large
+from emobench.core.errors import ConfigError, EmobenchError
+from emobench.core.files import write_whole
+from emobench.core.settings import to_plain
 from emobench.models.catalog import CATALOG, Alias, find_model
 from emobench.models.convert import convert_bin
 from emobench.models.folder import model_folder
 from emobench.models.gguf import convert_gguf
 from emobench.models.packaged import PACKAGED, installed_pieces
-from emobench.pipeline.inspect.export_task import export_task
-from emobench.pipeline.inspect.settings import meanings_of_settings
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
+from emobench.report.render.numbers import large
+from emobench.runs.inspect.export_task import export_task
+from emobench.runs.inspect.settings import meanings_of_settings
 from emobench.tasks.new_file import task_file
 from emobench.tasks.rules import rule_groups
 

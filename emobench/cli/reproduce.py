@@ -15,19 +15,19 @@ from emobench.cli.scaling import show_scaling
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.reports import Format, print_report
 from emobench.cli.terminal.streams import remark
-from emobench.errors import ConfigError
-from emobench.leaderboard.charts.duel_chart import write_duels
-from emobench.leaderboard.charts.paper_chart import write
-from emobench.leaderboard.render.duels import duel_grid
-from emobench.leaderboard.render.grid import TableReport
-from emobench.leaderboard.render.paper_table import cells, grid
-from emobench.pipeline.dry_run.long_runs import advised, require_short
-from emobench.pipeline.dry_run.outline import Outline
-from emobench.pipeline.inspect.duels import outline_judged, reproduce_judged
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.reproduce import scaling
-from emobench.pipeline.reproduce.run import Reproduction
+from emobench.core.errors import ConfigError
 from emobench.registry import find_table
+from emobench.report.charts.duel_chart import write_duels
+from emobench.report.charts.paper_chart import write
+from emobench.report.render.duels import duel_grid
+from emobench.report.render.grid import TableReport
+from emobench.report.render.paper_table import cells, grid
+from emobench.reproduce import scaling
+from emobench.reproduce.duels import outline_judged, reproduce_judged
+from emobench.reproduce.run import Reproduction
+from emobench.runs.dry_run.long_runs import advised, require_short
+from emobench.runs.dry_run.outline import Outline
+from emobench.runs.planning.request import Request
 from emobench.tasks.table import Table
 
 

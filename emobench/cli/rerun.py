@@ -15,18 +15,13 @@ from emobench.cli.options.request import LoadingOptions
 from emobench.cli.run import short_plan, show_outline
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
-from emobench.config import parse_overrides, to_plain
-from emobench.errors import ConfigError
-from emobench.files import write_whole
+from emobench.core.errors import ConfigError
+from emobench.core.files import write_whole
+from emobench.core.settings import parse_overrides, to_plain
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry
-from emobench.pipeline.dry_run.long_runs import advised
-from emobench.pipeline.dry_run.make_outline import make_outline
-from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.plan import Plan
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.reproduce.agreement import Agreement, agreements
-from emobench.pipeline.reproduce.rerun import (
+from emobench.reproduce.agreement import Agreement, agreements
+from emobench.reproduce.rerun import (
     BOARD,
     COMPARED,
     differences_of,
@@ -35,7 +30,12 @@ from emobench.pipeline.reproduce.rerun import (
     require_recorded,
     run_keys,
 )
-from emobench.pipeline.run import run_plan
+from emobench.runs.dry_run.long_runs import advised
+from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import Plan
+from emobench.runs.planning.request import Request
+from emobench.runs.run import run_plan
 
 DIGITS = 6
 

@@ -18,22 +18,22 @@ from emobench.cli.options.budget import BudgetOptions
 from emobench.cli.options.request import LaunchOptions, ParallelOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
-from emobench.config import PRETRAINED
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import PRETRAINED
 from emobench.leaderboard.schema.entry import Entry
 from emobench.models.catalog import CATALOG
 from emobench.models.device import resolve_device
-from emobench.pipeline.dry_run.grouping import grouped
-from emobench.pipeline.dry_run.long_runs import advised, require_short
-from emobench.pipeline.dry_run.make_outline import make_evaluation_outline, make_outline
-from emobench.pipeline.dry_run.outline import Outline
-from emobench.pipeline.execution.launch import Launch
-from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.plan import Plan
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.probe import time_parts
-from emobench.pipeline.run import evaluate_plan, run_plan, run_stage, train_plan
 from emobench.registry import DEFAULT_RECIPE
+from emobench.runs.dry_run.grouping import grouped
+from emobench.runs.dry_run.long_runs import advised, require_short
+from emobench.runs.dry_run.make_outline import make_evaluation_outline, make_outline
+from emobench.runs.dry_run.outline import Outline
+from emobench.runs.execution.launch import Launch
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import Plan
+from emobench.runs.planning.request import Request
+from emobench.runs.probe import time_parts
+from emobench.runs.run import evaluate_plan, run_plan, run_stage, train_plan
 
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
 

@@ -11,7 +11,7 @@ from emobench.cli import options
 from emobench.cli.options.request import LoadingOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_lines, reporter
 from emobench.models.device import resolve_dtype
-from emobench.pipeline.reproduce import sample_corpus as corpora
+from emobench.reproduce import sample_corpus as corpora
 
 
 @takes_groups

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from emobench.errors import ConfigError, StorageError
+from emobench.core.errors import ConfigError, StorageError
 
 
 def write_package(

@@ -9,8 +9,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out
-from emobench.pipeline.inspect.settings import Setting
-from emobench.pipeline.inspect.settings import settings as all_settings
+from emobench.runs.inspect.settings import Setting
+from emobench.runs.inspect.settings import settings as all_settings
 
 
 def settings(

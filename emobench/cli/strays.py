@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 
 
 def refuse_strays(context: Any, given: Sequence[str]) -> None:

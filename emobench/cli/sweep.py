@@ -14,14 +14,14 @@ from emobench.cli.options.budget import BudgetOptions
 from emobench.cli.options.request import SweepOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
-from emobench.errors import ConfigError, RunError
+from emobench.core.errors import ConfigError, RunError
 from emobench.models.device import AUTO, Place
-from emobench.pipeline.dry_run.make_outline import Read, make_outline
-from emobench.pipeline.dry_run.outline import DONE
-from emobench.pipeline.execution.clusters import cluster_of
-from emobench.pipeline.planning.estimate import duration
-from emobench.pipeline.sweep.plan_file import Sweep, differing_settings, read_sweep
-from emobench.pipeline.sweep.run import RowStatus, SweepResult, run_sweep, status_of
+from emobench.runs.dry_run.make_outline import Read, make_outline
+from emobench.runs.dry_run.outline import DONE
+from emobench.runs.execution.clusters import cluster_of
+from emobench.runs.planning.estimate import duration
+from emobench.runs.sweep.plan_file import Sweep, differing_settings, read_sweep
+from emobench.runs.sweep.run import RowStatus, SweepResult, run_sweep, status_of
 
 app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run, status.", no_args_is_help=True)
 

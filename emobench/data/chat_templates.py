@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from emobench.errors import DataError, ModelError, first_line
+from emobench.core.errors import DataError, ModelError, first_line
 
 RULES = 3
 """Version of the rules by which a response begins and ends, for the keys of trainings and generated responses."""

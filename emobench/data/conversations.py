@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from emobench.core.errors import DataError, ModelError
 from emobench.data.chat_templates import (
     ChatRefusedError,
     End,
@@ -29,7 +30,6 @@ from emobench.data.chat_templates import (
     render_chats,
     text_ids,
 )
-from emobench.errors import DataError, ModelError
 
 Role = Literal["system", "user", "assistant"]
 ROLES = ("system", "user", "assistant")

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.rows import file_rows
 from emobench.data.sources import Split
-from emobench.errors import ConfigError, DataError
 from emobench.models.hub import CONVERTED, MAIN, fetch, list_files, resolve_revision
 
 NAME = re.compile(

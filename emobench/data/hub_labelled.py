@@ -14,10 +14,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.hub_corpus import files_of_splits, find_files, hub_corpus
 from emobench.data.rows import Row, file_rows
 from emobench.data.sources import Split
-from emobench.errors import ConfigError, DataError
 from emobench.models.hub import fetch
 
 FORMATS = (".parquet", ".jsonl")

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from emobench.core.errors import DataError, UnknownNameError
 from emobench.data.conversations import Conversation, Turn, conversation_of
 from emobench.data.hub_corpus import hub_corpus, hub_split_files
 from emobench.data.rows import Row, check_row_count, file_rows, hub_files, only_file
 from emobench.data.sources import CorpusSource, Split, SplitSource
 from emobench.data.texts import Texts, fingerprint
-from emobench.errors import DataError, UnknownNameError
 from emobench.models.hub import CONVERTED
 
 HELD_OUT, MOST_HELD_OUT = 50, 500

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from emobench.config import content_hash, file_sha256
+from emobench.core.errors import ConfigError, DataError
+from emobench.core.settings import content_hash, file_sha256
 from emobench.data.rows import (
     Row,
     check_row_count,
@@ -25,7 +26,6 @@ from emobench.data.rows import (
     refuse_other_suffixes,
 )
 from emobench.data.sampling_units import joined_units, text_digest
-from emobench.errors import ConfigError, DataError
 
 
 def _oracle_sections(split: str) -> Sequence[tuple[str, str]]:

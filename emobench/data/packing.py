@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emobench.errors import DataError
+from emobench.core.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor

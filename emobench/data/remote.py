@@ -10,8 +10,8 @@ from fnmatch import fnmatch
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
+from emobench.core.errors import DataError
 from emobench.data.rows import Row
-from emobench.errors import DataError
 from emobench.models.hub import TIMEOUT
 
 FIRST = 3

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emobench.core.errors import DataError
 from emobench.data.conversations import Conversation, EndWithinError, Format, Responses, Tokens
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import IGNORE, WEIGHTS, Packed, Progress, weight_columns
-from emobench.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,9 +11,8 @@ from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ConfigError, DataError
-from emobench.models.hub import fetch, resolve_revision
-from emobench.reading import (
+from emobench.core.errors import ConfigError, DataError
+from emobench.core.reading import (
     LineError,
     TooDeepError,
     is_file,
@@ -23,6 +22,7 @@ from emobench.reading import (
     parse_json,
     read_text,
 )
+from emobench.models.hub import fetch, resolve_revision
 
 Row = dict[str, Any]
 LONGEST_ROW = 2**27

@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from emobench.config import file_sha256
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.settings import file_sha256
 from emobench.data.documents import HEADING, units_of_rows
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
 from emobench.data.oracle.labels import episode_texts
@@ -33,7 +34,6 @@ from emobench.data.rows import (
     shown,
 )
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource
-from emobench.errors import ConfigError, DataError, UnknownNameError
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from emobench.errors import ConfigError, MetricError
+from emobench.core.errors import ConfigError, MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules, rule_groups

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from emobench.errors import DataError
+from emobench.core.errors import DataError
 
 UNFINISHED = "unfinished.jsonl"
 """In the folder of the results that it becomes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from emobench.config import check_ranges, ranged
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import check_ranges, ranged
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.tasks.rules import RuleGroup, model_rule, seeds
 

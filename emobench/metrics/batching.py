@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 
 
 def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.tasks.scores import Examples, Measure, Score
 
 FRACTION = Measure(True, "fraction")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import mean_by_prompt
 from emobench.tasks.scores import Measure, Score
 

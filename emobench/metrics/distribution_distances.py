@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.batching import by_length, check_context, pad, reading
 from emobench.models.head import Head, final_hidden, probe_head, token_count
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide

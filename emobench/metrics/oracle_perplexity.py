@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from emobench.errors import MetricError, ModelError
+from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.token_pass import Row, TokenSums, evaluate_tokens
 from emobench.models.head import probe_head

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.token_pass import TokenSums, mean_of
 from emobench.tasks.scores import Measure, Score
 

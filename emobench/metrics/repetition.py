@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
 from emobench.metrics.scripts import has_spaces
 from emobench.tasks.scores import Measure, Score

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, get_args
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
 from emobench.metrics.repetition import ngrams
 from emobench.metrics.scripts import MOST, is_latin

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run
 from emobench.metrics.repetition import ngrams, require_spaces, words_of
 from emobench.tasks.scores import Measure, Score

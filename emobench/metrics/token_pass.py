@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.batching import by_length, check_context, pad, reading
 from emobench.models.head import Head, final_hidden
 from emobench.objectives import IGNORED, token_statistics

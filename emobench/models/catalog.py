@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from emobench.config import parse_call
-from emobench.errors import ModelError, UnknownNameError
+from emobench.core.errors import ModelError, UnknownNameError
+from emobench.core.reading import expand_home, is_file, is_folder
+from emobench.core.settings import parse_call
 from emobench.models.hub import MAIN, resolve_revision
 from emobench.models.packaged import gguf_folder, how_to_install, packaged_folder
-from emobench.reading import expand_home, is_file, is_folder
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
 

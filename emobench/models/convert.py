@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ModelError, first_line
-from emobench.files import new_folder
+from emobench.core.errors import ModelError, first_line
+from emobench.core.files import new_folder
 from emobench.models.folder import indexed_files
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"

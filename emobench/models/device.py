@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emobench.errors import ConfigError, ModelError, first_line
+from emobench.core.errors import ConfigError, ModelError, first_line
 
 AUTO = "auto"
 DTYPES = ("float32", "bfloat16", "float16", "float64")

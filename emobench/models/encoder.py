@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
+from emobench.core.reading import expand_home, is_folder, parse_json, read_text
 from emobench.models.catalog import HUB_ID
 from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files
 from emobench.models.hub import MAIN, fetch, resolve_revision
 from emobench.models.packaged import how_to_install, packaged_folder
 from emobench.models.quiet import quiet_libraries
-from emobench.reading import expand_home, is_folder, parse_json, read_text
 
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
 COMMITS = {"sentence-transformers/all-mpnet-base-v2": "e8c3b32edf5434bc2275fc9bab85f82640a19130"}

@@ -7,11 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from emobench.config import file_sha256
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
+from emobench.core.reading import parse_json, read_text
+from emobench.core.settings import file_sha256
 from emobench.models.catalog import ModelSource
 from emobench.models.hub import MAIN, fetch
-from emobench.reading import parse_json, read_text
 
 CONFIG_FILES = ("config.json", "generation_config.json")
 # Each of these contains a vocabulary. The other tokenizer files only add to it.

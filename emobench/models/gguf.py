@@ -12,9 +12,9 @@ import struct
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emobench.errors import ModelError, first_line
-from emobench.extras import require
-from emobench.files import new_folder
+from emobench.core.errors import ModelError, first_line
+from emobench.core.extras import require
+from emobench.core.files import new_folder
 from emobench.models.quiet import silent_libraries
 
 MAGIC = b"GGUF"

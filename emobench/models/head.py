@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 
 # Configuration fields for c in c * tanh(z / c), and for a factor (or divisor) of the head's raw output.
 CAP_FIELDS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")

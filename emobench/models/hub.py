@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import huggingface_hub
 
-from emobench.errors import DataError, ModelError, StorageError, UserError
-from emobench.files import write_whole
+from emobench.core.errors import DataError, ModelError, StorageError, UserError
+from emobench.core.files import write_whole
 
 TIMEOUT = 20
 """Time limit of one request to the hub, in seconds."""

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from emobench.errors import ModelError, UnknownNameError, first_line
+from emobench.core.errors import ModelError, UnknownNameError, first_line
 from emobench.models.catalog import ModelSource
 from emobench.models.device import DTYPES, check_device
 from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.head import eval_mode, unwrapped
 from emobench.models.quiet import silent_libraries
 

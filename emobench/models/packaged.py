@@ -16,9 +16,9 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import NamedTuple
 
-from emobench.errors import ModelError, StorageError
-from emobench.files import new_folder
-from emobench.locks import locked
+from emobench.core.errors import ModelError, StorageError
+from emobench.core.files import new_folder
+from emobench.core.locks import locked
 from emobench.models.gguf import convert_gguf
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from emobench.errors import ModelError, first_line
+from emobench.core.errors import ModelError, first_line
 from emobench.models.head import base_model, find_linear
 from emobench.models.own_loss import refuse_auxiliary_loss
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from emobench.errors import ModelError, first_line
+from emobench.core.errors import ModelError, first_line
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import model_folder, require_config_and_tokenizer
 from emobench.models.quiet import silent_libraries

@@ -9,11 +9,11 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from emobench.errors import ModelError, first_line
+from emobench.core.errors import ModelError, first_line
+from emobench.core.reading import open_file
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import INDEX, SINGLE, how_to_convert, weight_files
 from emobench.models.hub import published_weights
-from emobench.reading import open_file
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each stored tensor, by its name in the files."""

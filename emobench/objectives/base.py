@@ -28,9 +28,9 @@ from typing import Any, ClassVar, Protocol, dataclass_transform
 
 from torch import Tensor
 
-from emobench.config import PRETRAINED
+from emobench.core.errors import PluginError
+from emobench.core.settings import PRETRAINED
 from emobench.data.packing import WEIGHTS
-from emobench.errors import PluginError
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.targets import IGNORED
 from emobench.objectives.parameters import check_parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from emobench.errors import UserError
+from emobench.core.errors import UserError
 from emobench.objectives.engine.products import has_triton, multiply_wide, padded_head, row_buffer, whole_rows
 
 _GPU_MULTIPLE = 128

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from emobench.errors import PluginError
+from emobench.core.errors import PluginError
 from emobench.objectives.base import KnownLanguage, LogitsObjective, SetupContext, Teacher
 from emobench.objectives.parameters import param
 

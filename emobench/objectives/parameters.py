@@ -8,8 +8,8 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from emobench.config import convert
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import convert
 
 
 def param(

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from emobench.errors import PluginError, UnknownNameError
+from emobench.core.errors import PluginError, UnknownNameError
 
 STATISTICS = ("log_prob", "expected_cost", "entropy", "log_partition", "mean_log_prob", "sum_squares")
 GREEDY = "greedy"

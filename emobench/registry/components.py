@@ -8,13 +8,13 @@ from dataclasses import is_dataclass
 from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any
 
-from emobench.config import build, parse_call
-from emobench.errors import ConfigError, PluginError
-from emobench.extras import extra_of
+from emobench.core.errors import ConfigError, PluginError
+from emobench.core.extras import extra_of
+from emobench.core.settings import build, parse_call
+from emobench.core.versions import OWN, minor_versions
 from emobench.kinds.interface import LoadedComponent
-from emobench.plugin_checks import check_arguments
+from emobench.registry.plugin_checks import check_arguments
 from emobench.registry.plugins import JUDGES, METRICS, RETRIEVERS, brought, class_of, files_digest, origin, plugin_names
-from emobench.versions import OWN, minor_versions
 
 if TYPE_CHECKING:
     from emobench.kinds.generation.metric import MetricGroup

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from emobench.errors import PluginError, UnknownNameError
+from emobench.core.errors import PluginError, UnknownNameError
 from emobench.kinds.interface import Kind
 from emobench.registry.components import COMPONENTS
 from emobench.registry.plugins import KINDS, brought, class_of, files_digest, plugin_names

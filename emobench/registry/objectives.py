@@ -12,10 +12,10 @@ from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from emobench.config import PRETRAINED, build, parse_call
-from emobench.errors import ConfigError, UnknownNameError
-from emobench.plugin_checks import check_concrete
-from emobench.reading import is_file, is_folder, names_path, read_bytes
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.reading import is_file, is_folder, names_path, read_bytes
+from emobench.core.settings import PRETRAINED, build, parse_call
+from emobench.registry.plugin_checks import check_concrete
 from emobench.registry.plugins import (
     OBJECTIVES,
     brought,

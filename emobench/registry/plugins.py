@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from emobench import hookspecs
-from emobench.config import code_sha256
-from emobench.errors import EmobenchError, PluginError, UnknownNameError, UserError
-from emobench.hooks import PROJECT
-from emobench.reading import is_file
-from emobench.versions import brought_versions, name_of
+from emobench.core.errors import EmobenchError, PluginError, UnknownNameError, UserError
+from emobench.core.hooks import PROJECT
+from emobench.core.reading import is_file
+from emobench.core.settings import code_sha256
+from emobench.core.versions import brought_versions, name_of
+from emobench.registry import hookspecs
 
 OBJECTIVES, TASKS, KINDS, RETRIEVERS, METRICS, JUDGES = (
     f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components", "metrics", "judges")

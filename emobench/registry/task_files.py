@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from emobench.config import Located, build, convert
-from emobench.errors import ConfigError, PluginError, UnknownNameError
-from emobench.reading import expand_home
+from emobench.core.errors import ConfigError, PluginError, UnknownNameError
+from emobench.core.reading import expand_home
+from emobench.core.settings import Located, build, convert
 from emobench.registry.kinds import kind_names, kind_of_file
 from emobench.registry.plugins import TASKS, call_hook, load_plugin, plugin_names
 from emobench.tasks.rules import override

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from emobench.config import Located, build, to_plain
-from emobench.errors import ConfigError, UnknownNameError
-from emobench.reading import expand_home, is_folder
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.reading import expand_home, is_folder
+from emobench.core.settings import Located, build, to_plain
 
 MOST_SEEDS = 1000
 

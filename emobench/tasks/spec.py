@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from emobench.config import Located, build, content_hash
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.settings import Located, build, content_hash
 from emobench.data.labelled import LabelledSource
-from emobench.errors import ConfigError, UnknownNameError
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override, seeds
 from emobench.tasks.yaml import ENDINGS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

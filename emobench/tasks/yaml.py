@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from emobench.config import Located
-from emobench.errors import ConfigError
-from emobench.reading import LONGEST_YAML, PlainLoader, read_text
+from emobench.core.errors import ConfigError
+from emobench.core.reading import LONGEST_YAML, PlainLoader, read_text
+from emobench.core.settings import Located
 
 YAML = ".yaml"
 ENDINGS = (YAML, ".yml")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from emobench.errors import ConfigError, PluginError, RunError
+from emobench.core.errors import ConfigError, PluginError, RunError
 from emobench.objectives import (
     LogitsObjective,
     Objective,
@@ -32,7 +32,7 @@ from emobench.objectives import (
     objective_loss,
     prepare_for,
 )
-from emobench.pipeline.execution.record import hardware
+from emobench.runs.execution.record import hardware
 from emobench.testing.kit import Broken
 from emobench.testing.subject import CheckedObjective, level
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from emobench.config import PRETRAINED
+from emobench.core.settings import PRETRAINED
 from emobench.objectives import CostEmbedding
 from emobench.objectives.dense import LANGUAGE
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import EmobenchError, PluginError
+from emobench.core.errors import EmobenchError, PluginError
 
 LIBRARY = Path(__file__).parents[1]
 CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from emobench.core.errors import MetricError
 from emobench.data.oracle.language import oracle_tokenizer, oracle_words
-from emobench.errors import MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.objectives import ModelObjective, Objective
 from emobench.testing import model_checks
 from emobench.testing.kit import Broken, Skipped, check

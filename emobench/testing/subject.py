@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from emobench.errors import PluginError
+from emobench.core.errors import PluginError
 from emobench.objectives import IGNORED, LogitsObjective, ModelObjective, Objective, StatisticsObjective, objective_loss
 from emobench.testing.context import ExampleContext
 from emobench.testing.kit import CUT_OFF, Explained

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from emobench.errors import ModelError, first_line
+from emobench.core.errors import ModelError, first_line
 from emobench.training.recipe import Lora
 
 MOST_SHOWN = 12

@@ -17,9 +17,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from emobench.errors import StorageError
+from emobench.core.errors import StorageError
+from emobench.core.seals import SEAL, Damage, find_damage, write_seal
 from emobench.objectives import Objective
-from emobench.seals import SEAL, Damage, find_damage, write_seal
 from emobench.training.curves import LOG
 
 FROZEN, STATE = "objective.json", "objective.safetensors"

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.config import PRETRAINED
+from emobench.core.errors import ConfigError, ModelError
+from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
-from emobench.errors import ConfigError, ModelError
 from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import CostEmbedding
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide

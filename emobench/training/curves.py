@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import DataError
-from emobench.reading import number_of, parse_json
+from emobench.core.errors import DataError
+from emobench.core.reading import number_of, parse_json
 
 LOG = "log.jsonl"
 _VALIDATION = {"eval_mle": "validation mle", "eval_objective": "validation objective"}

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from emobench.core.errors import RunError
 from emobench.data.packing import IGNORE
-from emobench.errors import RunError
 from emobench.models.head import Head
 from emobench.training.attach import detach, next_labels
 from emobench.training.sharded import gather_weights

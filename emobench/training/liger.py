@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 
 
 def require_liger(model: Any, device: str) -> None:

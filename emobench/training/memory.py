@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from emobench.errors import ConfigError, RunError, first_line
+from emobench.core.errors import ConfigError, RunError, first_line
 from emobench.models.device import free_memory
 from emobench.training.recipe import Recipe
 

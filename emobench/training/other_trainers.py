@@ -20,7 +20,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import ModelOutput
 
-from emobench.errors import ConfigError, ModelError
+from emobench.core.errors import ConfigError, ModelError
 from emobench.models.head import Head, base_model, unwrapped
 from emobench.models.own_loss import refuse_auxiliary_loss
 from emobench.objectives import GREEDY, IGNORED, Objective

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.models.head import final_hidden
 
 LENGTH, TOLERANCE = 8, 1e-5

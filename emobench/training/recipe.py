@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from emobench.config import OPTIONAL, check_ranges, ranged
+from emobench.core.errors import ConfigError
+from emobench.core.settings import OPTIONAL, check_ranges, ranged
 from emobench.data.conversations import Responses
-from emobench.errors import ConfigError
 from emobench.models.device import AUTO
 
 

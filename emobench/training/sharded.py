@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.training.checkpoints import verify_checkpoint
 from emobench.training.trainer import ObjectiveTrainer
 

@@ -23,15 +23,15 @@ import torch
 from torch import Tensor
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
-from emobench.config import OPTIONAL, canonical_json
+from emobench.core.errors import ConfigError, StorageError
+from emobench.core.seals import SEAL, find_damage, write_seal
+from emobench.core.settings import OPTIONAL, canonical_json
 from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
-from emobench.errors import ConfigError, StorageError
 from emobench.models.head import Head, probe_head
 from emobench.models.own_loss import require_next_token_loss
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.objectives.engine.linear import rows_for
-from emobench.seals import SEAL, find_damage, write_seal
 from emobench.training.adapters import with_adapters
 from emobench.training.attach import attach
 from emobench.training.checkpoints import last_checkpoint, restore_objective

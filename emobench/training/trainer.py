@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import EvalPrediction
 
+from emobench.core.errors import NonFiniteLossError
 from emobench.data.packing import WEIGHTS
-from emobench.errors import NonFiniteLossError
 from emobench.objectives.engine.job import WEIGHT
 from emobench.training.attach import AttachedObjective
 from emobench.training.checkpoints import seal_checkpoint, verify_checkpoint

@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import emobench
-from emobench.errors import ConfigError, ModelError, PluginError
+from emobench.core.errors import ConfigError, ModelError, PluginError
 from emobench.models.head import final_hidden, probe_head
 from emobench.registry.objectives import load_objective
 from emobench.training.context import TrainingContext

@@ -108,9 +108,9 @@ def modules_after(code: str) -> list[str]:
     "module",
     [
         "emobench",
-        "emobench.config",
-        "emobench.errors",
-        "emobench.hookspecs",
+        "emobench.core.settings",
+        "emobench.core.errors",
+        "emobench.registry.hookspecs",
         "emobench.registry",
         "emobench.tasks.spec",
         "emobench.leaderboard.store.board",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import emobench
-from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
 
 EMO, MLE = "published:emo-table3/llama-7b/emo", "published:emo-table3/llama-7b/mle"
 

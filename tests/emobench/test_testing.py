@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import emobench
-from emobench.errors import PluginError
+from emobench.core.errors import PluginError
 from emobench.registry import load_objective, objective_names
 from emobench.testing import Outcome, check_objective, objective_checks, run_checks
 from emobench.testing.kit import outcomes

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import emobench
-from emobench.errors import ConfigError, PluginError
+from emobench.core.errors import ConfigError, PluginError
 from emobench.objectives import objective_loss
 from emobench_objectives.demd_dense import DemdDense
 from emobench_objectives.distillation import KdForward, KdJs, KdReverse

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.objectives import CostEmbedding, StatisticsObjective, objective_loss
 from emobench_objectives.brier import Brier
 from emobench_objectives.dft import Dft

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.objectives import objective_loss
 from emobench_objectives.gem import Gem
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.objectives import CostEmbedding, StatisticsObjective, TokenStatistics, objective_loss
 from emobench_objectives.brier import Brier
 from emobench_objectives.dft import Dft

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import emobench
-from emobench.errors import PluginError
+from emobench.core.errors import PluginError
 from emobench.objectives import CostEmbedding, objective_loss
 from emobench_objectives.emo import Emo
 from emobench_objectives.emo_official import Emo1Adaptive, Emo2Adaptive, Emo2Fixed, EmoClamped

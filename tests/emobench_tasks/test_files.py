@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.data.instruction_sets import CONVERSATIONS, source_of
 from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import emobench
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.registry import judge_class, judge_names, load_judge
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "judge"

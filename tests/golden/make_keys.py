@@ -267,9 +267,9 @@ def name_of(request: dict[str, Any], folder: Path) -> str:
 
 def keys_of(request: dict[str, Any]) -> dict[str, str]:
     """Return the keys of all stages that a request comes to, and the protocols' ids."""
-    from emobench.config import parse_overrides
-    from emobench.pipeline.planning.make_plan import make_plan
-    from emobench.pipeline.planning.request import Request
+    from emobench.core.settings import parse_overrides
+    from emobench.runs.planning.make_plan import make_plan
+    from emobench.runs.planning.request import Request
 
     settings = parse_overrides(list(request.get("settings", ())))
     plan = make_plan(Request(**{**request, "settings": settings}))
@@ -289,7 +289,7 @@ def make_keys(folder: Path) -> dict[str, dict[str, str]]:
     make_world(folder)
     keys = {}
     with (
-        patch("emobench.versions.version", lambda name: "1.0.0"),
+        patch("emobench.core.versions.version", lambda name: "1.0.0"),
         # A change of an objective's file that changes no number is none here.
         patch("emobench.registry.objectives.source_digest", lambda *_: "0" * 64),
         patch("datasets.config.HF_DATASETS_CACHE", folder / "cache"),

@@ -12,7 +12,7 @@ import typer
 from emobench.cli import options, scaffold
 from emobench.cli.objectives.views import checked
 from emobench.cli.terminal.console import print_json, print_out, print_table
-from emobench.errors import ConfigError, EmobenchError
+from emobench.core.errors import ConfigError, EmobenchError
 from emobench.registry import judge_class, judge_names, judge_origin, load_judge
 
 app = typer.Typer(help="Judges of responses: list, show, check, score, new.", no_args_is_help=True)
@@ -117,8 +117,8 @@ def score(
     the lengths alone, which is another number.
     """
     from emobench.kinds.instruct.judging.annotations import rates, read_annotations
-    from emobench.pipeline.inspect.annotated import annotations_of, has_judgements
-    from emobench.pipeline.inspect.recorded_runs import newest_of
+    from emobench.runs.inspect.annotated import annotations_of, has_judgements
+    from emobench.runs.inspect.recorded_runs import newest_of
 
     pairs: list[tuple[dict[str, str], list[dict[str, Any]]]] = []
     for word in judged:

@@ -10,9 +10,9 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json_text
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.errors import ConfigError, DataError
-from emobench.files import write_whole
-from emobench.leaderboard.exchange import every_eval_ever, model_card, rows
+from emobench.core.errors import ConfigError, DataError
+from emobench.core.files import write_whole
+from emobench.exchange import every_eval_ever, model_card, rows
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
@@ -92,7 +92,7 @@ def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
 
 
 def _with_instances(entry: Entry, board: Path, runs: Path) -> dict[str, str]:
-    from emobench.pipeline.inspect.instances import instance_texts, recorded_instances
+    from emobench.runs.inspect.instances import instance_texts, recorded_instances
 
     if not entry.runs:  # a paper's row
         return every_eval_ever.files(entry)

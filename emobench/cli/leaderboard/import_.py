@@ -10,10 +10,10 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out
 from emobench.cli.terminal.streams import remark
-from emobench.config import PRETRAINED
-from emobench.errors import DataError, UserError
-from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
-from emobench.leaderboard.exchange.results_import import Imported, find_results, import_each, import_results
+from emobench.core.errors import DataError, UserError
+from emobench.core.settings import PRETRAINED
+from emobench.exchange.lm_eval_entry import ImportedModel
+from emobench.exchange.results_import import Imported, find_results, import_each, import_results
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import UserError
+from emobench.core.errors import UserError
 from emobench.leaderboard.schema.entry import Entry
 
 LONGEST = 20_000

@@ -11,8 +11,8 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.leaderboard.sharing import share
-from emobench.leaderboard.sharing.places import find_place
+from emobench.exchange.sharing import share
+from emobench.exchange.sharing.places import find_place
 from emobench.leaderboard.store.board import Leaderboard
 
 Repo = Annotated[

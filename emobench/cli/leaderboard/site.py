@@ -12,13 +12,13 @@ from emobench.cli import options
 from emobench.cli.leaderboard.recorded_objectives import recorded_objective
 from emobench.cli.terminal.reports import remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.extras import require
+from emobench.core.extras import require
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.examples import ExamplesReader
-from emobench.leaderboard.site.build import Board, write_site
-from emobench.leaderboard.site.runs import RunFiles
 from emobench.leaderboard.store.board import Leaderboard, published_root
+from emobench.report.site.build import Board, write_site
+from emobench.report.site.runs import RunFiles
 from emobench.training.curves import mean_curve, read_curves
 
 
@@ -65,7 +65,7 @@ def site(
 
 
 def _texts(entry: Entry, run: Run, runs: Path) -> Mapping[str, Sequence[WrittenText]]:
-    from emobench.pipeline.inspect.recorded_runs import texts_of  # with the kinds of task comes torch
+    from emobench.runs.inspect.recorded_runs import texts_of  # with the kinds of task comes torch
 
     return texts_of(entry, run, runs)
 

@@ -12,7 +12,7 @@ import typer
 from emobench.cli import options, scaffold
 from emobench.cli.objectives.views import checked
 from emobench.cli.terminal.console import print_json, print_out, print_table
-from emobench.errors import ConfigError, EmobenchError
+from emobench.core.errors import ConfigError, EmobenchError
 from emobench.metrics.catalog import CATALOG, describe
 from emobench.registry import load_metric, metric_class, metric_names, metric_origin
 

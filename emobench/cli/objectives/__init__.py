@@ -12,7 +12,7 @@ from emobench.cli.objectives.new import KINDS, write_package
 from emobench.cli.objectives.views import WIDE, checked, listing, measured, shown
 from emobench.cli.scaffold import module_name
 from emobench.cli.terminal.console import print_json, print_out, reporter, stdout_width
-from emobench.errors import ConfigError, EmobenchError
+from emobench.core.errors import ConfigError, EmobenchError
 from emobench.models.device import check_device, resolve_device
 from emobench.registry import load_objective, objective_class, objective_names
 

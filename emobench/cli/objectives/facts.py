@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Any
 
-from emobench.config import parse_call
+from emobench.core.settings import parse_call
 from emobench.objectives import STATISTICS, Objective, StatisticsObjective
 from emobench.objectives.combination.expression import parse_terms
 from emobench.objectives.parameters import describe_range

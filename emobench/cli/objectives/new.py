@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from emobench.cli import scaffold
-from emobench.config import PRETRAINED
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import PRETRAINED
 from emobench.registry import objective_names, objective_origin
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli.terminal.console import stdout_for_json_alone
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.models.device import AUTO
 
 DEFAULT_DEVICE = AUTO

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from emobench.cli.terminal.streams import remark
-from emobench.errors import ConfigError
-from emobench.pipeline.dry_run.make_outline import Read, make_outline
-from emobench.pipeline.planning.request import Request
+from emobench.core.errors import ConfigError
+from emobench.runs.dry_run.make_outline import Read, make_outline
+from emobench.runs.planning.request import Request
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 

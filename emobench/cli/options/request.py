@@ -17,13 +17,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from emobench.cli import options
-from emobench.config import parse_overrides
-from emobench.errors import ConfigError
-from emobench.extras import MissingPackageError
+from emobench.core.errors import ConfigError
+from emobench.core.extras import MissingPackageError
+from emobench.core.settings import parse_overrides
 from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
-from emobench.pipeline.execution.group import LAUNCHERS, ZERO, world_size
-from emobench.pipeline.execution.launch import JoinedLaunch, Launch, LocalLaunch
-from emobench.pipeline.planning.request import Request
+from emobench.runs.execution.group import LAUNCHERS, ZERO, world_size
+from emobench.runs.execution.launch import JoinedLaunch, Launch, LocalLaunch
+from emobench.runs.planning.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from emobench.cli import options
 from emobench.cli.show.prompts import posterior_line
 from emobench.cli.terminal.console import print_json, print_lines, print_table
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.render.numbers import LOSS_PLACES, percent, plain
 from emobench.leaderboard.schema.labels import clean
-from emobench.pipeline.inspect.answers import FoundAnswers, find_answers, pooled, worst
+from emobench.report.render.numbers import LOSS_PLACES, percent, plain
+from emobench.runs.inspect.answers import FoundAnswers, find_answers, pooled, worst
 
 
 def answers(

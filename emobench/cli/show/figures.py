@@ -10,8 +10,8 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines
 from emobench.cli.terminal.streams import remark
-from emobench.pipeline.inspect.figures import can_draw, draw, pictures_folder
-from emobench.pipeline.inspect.recorded_runs import newest_of
+from emobench.runs.inspect.figures import can_draw, draw, pictures_folder
+from emobench.runs.inspect.recorded_runs import newest_of
 
 
 def figures(

@@ -12,8 +12,8 @@ from rich.text import Text
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
 from emobench.leaderboard.store.pack import PROMPTS
-from emobench.pipeline.inspect.recorded_runs import newest_of
-from emobench.pipeline.inspect.samples import SideBySide, Writer, has_texts, side_by_side
+from emobench.runs.inspect.recorded_runs import newest_of
+from emobench.runs.inspect.samples import SideBySide, Writer, has_texts, side_by_side
 
 END = "∎"
 """Stands where a model ended its text before the full length."""

@@ -19,8 +19,8 @@ from rich.table import Column
 
 from emobench.cli.terminal.streams import json_stream, visible, visible_json, visible_lines
 from emobench.cli.terminal.tables import TextTable
-from emobench.config import to_plain
-from emobench.pipeline.execution.reporter import Progress, Silent
+from emobench.core.settings import to_plain
+from emobench.runs.execution.reporter import Progress, Silent
 
 SHOWN = {"loss": "loss {:z.3f}", "weight": "weight {:z.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""

@@ -7,11 +7,11 @@ from typing import Literal
 
 from emobench.cli.terminal.console import print_out
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.leaderboard.render.grid import TableReport
-from emobench.leaderboard.render.latex import latex
-from emobench.leaderboard.render.markdown import markdown
-from emobench.leaderboard.render.terminal import ReportView
 from emobench.leaderboard.schema.labels import clean
+from emobench.report.render.grid import TableReport
+from emobench.report.render.latex import latex
+from emobench.report.render.markdown import markdown
+from emobench.report.render.terminal import ReportView
 
 Format = Literal["text", "markdown", "latex"]
 

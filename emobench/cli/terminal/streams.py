@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from emobench.errors import EmobenchError, RunError
+from emobench.core.errors import EmobenchError, RunError
 
 UNREAD = 141
 """The exit code after the reader of a pipe has gone, as shells have it: 128 and the number of SIGPIPE."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from emobench.core.errors import UnknownNameError
 from emobench.data.oracle.language import (
     CLASSES,
     SECTIONS,
@@ -25,7 +26,6 @@ from emobench.data.oracle.language import (
     oracle_texts,
     oracle_words,
 )
-from emobench.errors import UnknownNameError
 
 SECTION_NAMES = ("first", "second", "third", "fourth")
 SAMPLE_COUNTS = {"train": 800, "test": 500}

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.data.bpe import fast_tokenizer
-from emobench.errors import ConfigError, DataError, UnknownNameError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.kinds.auxiliary import OtherModel
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedTexts

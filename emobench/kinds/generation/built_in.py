@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from emobench.hooks import hookimpl
+from emobench.core.hooks import hookimpl
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts

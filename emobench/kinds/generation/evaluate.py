@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emobench.config import PRETRAINED
+from emobench.core.errors import ConfigError, DataError
+from emobench.core.settings import PRETRAINED
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError, DataError
+from emobench.inference.vllm.package import check_backend
 from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least, split_size
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
@@ -18,7 +19,6 @@ from emobench.kinds.generation.prompts import admits, bos_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.generation.score import TEST_TEXT, score_samples
-from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.interface import Scored, Subject, TestSize
 from emobench.kinds.views import WrittenText
 from emobench.metrics.perplexity import PERPLEXITY

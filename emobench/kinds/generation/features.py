@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from emobench.config import PRETRAINED
+from emobench.core.settings import PRETRAINED
+from emobench.core.versions import minor_versions
 from emobench.kinds.interface import Subject
 from emobench.kinds.shared_rules import MauveRule
 from emobench.metrics.mauve.features import embed
 from emobench.models.encoder import SentenceEncoder
-from emobench.versions import minor_versions
 
 FEATURES = "features.npy"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emobench.data.texts import Texts
-from emobench.kinds.generation.decoding.backends import continuations_of
-from emobench.kinds.generation.decoding.request import Decoding
+from emobench.inference.decoding.backends import continuations_of
+from emobench.inference.decoding.request import Decoding
 from emobench.kinds.generation.prompts import ContinuationPrompt, first_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, make_samples, parse_sample, sample_line, write_samples

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emobench.core.hooks import hookimpl
 from emobench.data.labelled import LabelledSource
-from emobench.hooks import hookimpl
+from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
-from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.interface import Kind, OtherProgram, TestSize
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenText

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel
 from emobench.kinds.generation.features import features_of, sentences_of
 from emobench.kinds.generation.rules import GenerationProtocol

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emobench.errors import DataError, ModelError
+from emobench.core.errors import DataError, ModelError
 from emobench.kinds.generation.rules import PromptRule
 
 TEXTS_A_TIME = 256

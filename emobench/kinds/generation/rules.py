@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emobench.config import check_ranges, ranged
+from emobench.core.settings import check_ranges, ranged
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
 from emobench.tasks.rules import Rules

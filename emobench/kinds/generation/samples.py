@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.config import build
-from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.generation.decoding.request import Continuation
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.reading import parse_mapping
+from emobench.core.settings import build
+from emobench.inference.decoding.request import Continuation
 from emobench.kinds.generation.prompts import ContinuationPrompt, decode
-from emobench.reading import parse_mapping
 
 
 @dataclass(frozen=True, kw_only=True)

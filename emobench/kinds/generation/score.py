@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from emobench.config import content_hash
+from emobench.core.errors import MetricError
+from emobench.core.settings import content_hash
 from emobench.data.packing import pack_blocks
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts
-from emobench.errors import MetricError
 from emobench.kinds.generation.blocks import with_blocks
 from emobench.kinds.generation.built_in import built_in
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES

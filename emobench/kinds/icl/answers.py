@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import DataError, MetricError
+from emobench.core.errors import DataError, MetricError
 from emobench.kinds.icl.losses import ExampleLosses, read_samples
 from emobench.kinds.icl.metrics import (
     accuracy,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import LabelledData, load_labelled, sampling_units
+from emobench.inference.scoring.scorer import PromptScorer, context_of
 from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, Resources
 from emobench.kinds.icl.answers import icl_scores
@@ -19,7 +20,6 @@ from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
-from emobench.scoring.scorer import PromptScorer, context_of
 from emobench.tasks.spec import Task
 
 SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from emobench.core.errors import ConfigError
 from emobench.data.labelled import Example, LabelledData
-from emobench.errors import ConfigError
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.spec import Task
 

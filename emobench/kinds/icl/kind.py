@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.hooks import hookimpl
+from emobench.core.versions import minor_versions
 from emobench.data.labelled import LabelledData, LabelledSource, sampling_units
-from emobench.errors import ConfigError, UnknownNameError
-from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.cost import least
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Kind, TestSize
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
-from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources

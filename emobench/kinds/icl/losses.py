@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from emobench.config import build
-from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.reading import parse_mapping
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.reading import parse_mapping
+from emobench.core.settings import build
 
 
 @dataclass(frozen=True, kw_only=True)

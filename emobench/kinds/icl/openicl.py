@@ -22,9 +22,10 @@ from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from emobench.config import parse_call
+from emobench.core.errors import ConfigError, DataError, ModelError
+from emobench.core.settings import parse_call
 from emobench.data.labelled import Example, LabelledData
-from emobench.errors import ConfigError, DataError, ModelError
+from emobench.inference.scoring.scorer import context_of
 from emobench.kinds.icl.examples import pool_of, query_texts, questions_of
 from emobench.kinds.icl.losses import ExampleLosses, write_samples
 from emobench.kinds.icl.openicl_shims import adapted_openicl, require_openicl
@@ -32,7 +33,6 @@ from emobench.kinds.icl.prompts import Draft, ExamplePrompts, room
 from emobench.kinds.icl.retrieval.shots import find_shots, kept_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol, fill
 from emobench.kinds.interface import Subject
-from emobench.scoring.scorer import context_of
 from emobench.tasks.spec import Task
 
 SAMPLES, OUTPUT = "samples.jsonl", "openicl"

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.models.quiet import quiet_libraries
 
 IMPORTED = {

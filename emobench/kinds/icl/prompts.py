@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
+from emobench.core.errors import ConfigError, ModelError
 from emobench.data.labelled import Example
-from emobench.errors import ConfigError, ModelError
+from emobench.inference.scoring.prompts import LabelPrompts
 from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
-from emobench.scoring.prompts import LabelPrompts
 
 EXAMPLES_A_TIME = 64
 INPUT, TAIL = "input", "tail"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from emobench.config import check_ranges, ranged
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import check_ranges, ranged
 from emobench.tasks.rules import Rules, model_rule, once, seeds
 
 FIELD = re.compile(r"\{(\w+)\}")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from emobench.core.errors import ConfigError
 from emobench.data.labelled import LabelledData
-from emobench.errors import ConfigError
 from emobench.kinds.icl.answers import UNITS, answers, confidence, label_losses
 from emobench.kinds.icl.evaluate import drafts_of, make_scorer, prompts_of, score_prompts
 from emobench.kinds.icl.examples import check_pool

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from emobench.core.errors import ConfigError
 from emobench.data.sampling_units import joined_units, text_digest
-from emobench.errors import ConfigError
+from emobench.inference.vllm.package import check_backend
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
-from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions, local_instructions
 from emobench.kinds.instruct.judged import (
     GRADE,

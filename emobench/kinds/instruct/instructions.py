@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from emobench.core.errors import DataError, UnknownNameError
 from emobench.data.conversations import Conversation, instruction_of
 from emobench.data.rows import Row, check_row_count, digest, hub_files, json_rows, jsonl_rows, local_file, only_file
-from emobench.errors import DataError, UnknownNameError
 
 
 @dataclass(frozen=True)

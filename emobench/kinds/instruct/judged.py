@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emobench.config import content_hash
-from emobench.errors import MetricError, RunError
-from emobench.extras import require
+from emobench.core.errors import MetricError, RunError
+from emobench.core.extras import require
+from emobench.core.settings import content_hash
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Requests, least
 from emobench.kinds.instruct.instructions import SOURCES

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emobench.core.errors import ConfigError
+from emobench.core.hooks import hookimpl
+from emobench.core.reading import expand_home, is_folder
 from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.labelled import LabelledSource
-from emobench.errors import ConfigError
-from emobench.hooks import hookimpl
+from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
-from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Kind, OtherProgram, TestSize
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import WrittenText
-from emobench.reading import expand_home, is_folder
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 

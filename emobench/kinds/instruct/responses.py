@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.config import build
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.settings import build
 from emobench.data.chat_templates import End
 from emobench.data.conversations import FORMATS, Conversation, Turn
-from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.generation.decoding.request import Continuation, Decoding
+from emobench.inference.decoding.request import Continuation, Decoding
 from emobench.kinds.instruct.instructions import Instruction, Instructions
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Subject
@@ -63,7 +63,7 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
 
     Batches are kept in a journal as they end; an interrupted attempt is continued to the same file.
     """
-    from emobench.kinds.generation.decoding.backends import continuations_of
+    from emobench.inference.decoding.backends import continuations_of
 
     asked = asked_instructions(data, rules)
     end = response_end(subject.tokenizer, rules.template)

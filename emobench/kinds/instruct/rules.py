@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from emobench.config import check_ranges, ranged
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import check_ranges, ranged
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.instruct.judging.address import check_address
 from emobench.kinds.shared_rules import Sampling

@@ -22,14 +22,14 @@ import huggingface_hub
 from datasets import config as datasets_config
 from lm_eval.tasks import TaskManager
 
-from emobench.config import content_hash, file_sha256
-from emobench.errors import ConfigError, DataError, EmobenchError
+from emobench.core.errors import ConfigError, DataError, EmobenchError
+from emobench.core.reading import expand_home, is_folder
+from emobench.core.settings import content_hash, file_sha256
 from emobench.kinds.lm_eval.model import quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.lm_eval.task_files import find_manager, reached, sources
 from emobench.models.folder import file_digest
 from emobench.models.hub import fetch, resolve_revision
-from emobench.reading import expand_home, is_folder
 
 FILES = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv"}
 _PLACES = ("dataset_path", "dataset_name", "dataset_kwargs")

@@ -15,17 +15,17 @@ from typing import Any
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.reading import json_rows
+from emobench.inference.vllm.package import check_backend
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources
-from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.lm_eval.vllm_model import check_generation, vllm_model
-from emobench.reading import json_rows
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     Values,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emobench.errors import ConfigError
-from emobench.hooks import hookimpl
+from emobench.core.errors import ConfigError
+from emobench.core.hooks import hookimpl
+from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.auxiliary import Packages
-from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.interface import Kind, OtherProgram
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.tasks.rules import changed_rules, identifying_rules, override

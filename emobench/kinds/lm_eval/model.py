@@ -1,8 +1,9 @@
 """A model in memory as lm-evaluation-harness sees it, with answers that survive an interruption; lm-eval kept quiet.
 
-Log-likelihoods are computed by `emobench.scoring`, which reads what requests begin with once. With the engine `lm-eval`
-they are lm-eval's own, which scores each context once for all continuations of one token, the longest first. Cut at
-multiples of a batch in that order, the requests make the same batches, and so the same numbers to the last bit.
+Log-likelihoods are computed by `emobench.inference.scoring`, which reads shared beginnings of requests once. With the
+engine `lm-eval` they are lm-eval's own, which scores each context once for all continuations of one token, the
+longest first. Cut at multiples of a batch in that order, the requests make the same batches, and so the same numbers
+to the last bit.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
+from emobench.core.errors import ConfigError, ModelError
 from emobench.data.chat_templates import ChatRefusedError, continued_chat, render_chat
-from emobench.errors import ConfigError, ModelError
+from emobench.inference.scoring.prompts import LabelPrompts
+from emobench.inference.scoring.scorer import PromptScorer
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.scoring.prompts import LabelPrompts
-from emobench.scoring.scorer import PromptScorer
 
 _Base: Any = HFLM  # its decorator hides its type
 

@@ -15,8 +15,8 @@ import lm_eval.tasks
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from emobench.errors import ConfigError
-from emobench.reading import expand_home, is_folder
+from emobench.core.errors import ConfigError
+from emobench.core.reading import expand_home, is_folder
 
 TASKS = Path(lm_eval.tasks.__file__).parent
 _INCLUDE = re.compile(r"""^["']?include["']?\s*:\s*["']?([^"'\s#]+)""", re.MULTILINE)

@@ -15,9 +15,9 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from emobench.errors import ConfigError
-from emobench.kinds.generation.vllm.continuations import ROWS, end_ids, engine_settings
-from emobench.kinds.generation.vllm.engine import Engine, running_engine
+from emobench.core.errors import ConfigError
+from emobench.inference.vllm.continuations import ROWS, end_ids, engine_settings
+from emobench.inference.vllm.engine import Engine, running_engine
 from emobench.kinds.interface import ModelFiles, Subject
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel
 from emobench.kinds.lm_eval.rules import LmEvalProtocol

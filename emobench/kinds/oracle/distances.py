@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import HiddenMarkovLanguage
-from emobench.errors import MetricError, ModelError
 from emobench.metrics.batching import reading
 from emobench.metrics.distribution_distances import (
     DISTANCES,

@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from emobench.core.errors import ConfigError, DataError, MetricError
+from emobench.core.reading import parse_mapping, read_text
 from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language, oracle_tokenizer, oracle_words
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError, DataError, MetricError
+from emobench.inference.decoding.continuations import sample_continuations
+from emobench.inference.decoding.request import Continuation, Decoding
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources
-from emobench.kinds.generation.decoding.continuations import sample_continuations
-from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.evaluate import check_featurizer
 from emobench.kinds.generation.features import features_of
 from emobench.kinds.interface import Scored, Subject
@@ -30,7 +31,6 @@ from emobench.metrics.perplexity import PERPLEXITY, perplexity
 from emobench.metrics.rouge import ROUGE, rouge
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head, token_count
-from emobench.reading import parse_mapping, read_text
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 

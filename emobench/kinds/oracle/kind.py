@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emobench.hooks import hookimpl
+from emobench.core.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.cost import least
 from emobench.kinds.interface import Kind, TestSize

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emobench.config import PRETRAINED
+from emobench.core.errors import ConfigError, DataError
+from emobench.core.settings import PRETRAINED
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError, DataError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, SplitSize, least, split_size
 from emobench.kinds.interface import Scored, Subject

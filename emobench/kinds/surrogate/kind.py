@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from emobench.hooks import hookimpl
+from emobench.core.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.cost import least, split_size
 from emobench.kinds.interface import Kind, TestSize

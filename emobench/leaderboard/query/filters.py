@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.view import wanted
 from emobench.leaderboard.schema.labels import clean, is_row
 from emobench.leaderboard.store.index import Row

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from emobench.errors import EmobenchError
+from emobench.core.errors import EmobenchError
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard

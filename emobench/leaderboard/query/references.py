@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.filters import NAMES, matching
 from emobench.leaderboard.schema.comparable import groups, older_code
 from emobench.leaderboard.schema.entry import Entry

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from emobench.errors import UnknownNameError
+from emobench.core.errors import UnknownNameError
 from emobench.leaderboard.query.ranks import Ranking, ranking
 from emobench.leaderboard.query.view import ORDERS, View, named
 from emobench.leaderboard.schema.comparable import groups, older_code

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from emobench.config import content_hash, to_plain
+from emobench.core.settings import content_hash, to_plain
 from emobench.leaderboard.schema.entry import Entry
 
 MOST_NAMED = 4

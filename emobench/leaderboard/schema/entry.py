@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from emobench.config import OPTIONAL, PRETRAINED, build, to_plain, utf8
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import OPTIONAL, PRETRAINED, build, to_plain, utf8
 from emobench.leaderboard.schema.metric import MetricSummary, refuse
 from emobench.leaderboard.schema.migrations import families_of, migrate
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import DataError
-from emobench.files import write_whole
+from emobench.core.errors import DataError
+from emobench.core.files import write_whole
+from emobench.core.reading import LineError, json_rows, number_of
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.run_files import digest, recorded_file
-from emobench.reading import LineError, json_rows, number_of
 from emobench.tasks.scores import Examples, Score, by_unit
 
 EXPECTED = "expected JSON with metric, example, value and weight"

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from emobench.config import parse_arguments, parse_call
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import parse_arguments, parse_call
 from emobench.leaderboard.schema.entry import Entry
 
 MEAN = "mean"

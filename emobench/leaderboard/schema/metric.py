@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.tasks.scores import RANGES, SECONDARY
 
 WIDEST = 0.7072

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.tasks.families import endpoint, families
 
 Plain = Mapping[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from emobench.reading import path_exists
+from emobench.core.reading import path_exists
 
 FOLDERS = ("--data-dir", "--runs", "--leaderboard")
 """Options whose value is where something lies: it decides nothing, and reads DIR where the command is published."""

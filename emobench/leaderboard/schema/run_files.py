@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from emobench.config import file_sha256
-from emobench.errors import DataError
+from emobench.core.errors import DataError
+from emobench.core.reading import parse_mapping
+from emobench.core.settings import file_sha256
 from emobench.leaderboard.schema.entry import Entry, File
-from emobench.reading import parse_mapping
 
 PACKED, SUFFIX = "runs", ".xz"
 """The folder of a board that has the files of runs, and the end of their names."""

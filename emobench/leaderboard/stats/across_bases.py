@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from emobench.config import content_hash, to_plain
-from emobench.errors import ConfigError, MetricError
+from emobench.core.errors import ConfigError, MetricError
+from emobench.core.settings import content_hash, to_plain
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf

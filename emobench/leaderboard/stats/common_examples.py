@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from emobench.core.errors import MetricError
 from emobench.data.sampling_units import joined_units
-from emobench.errors import MetricError
 from emobench.tasks.scores import MOST_MISSING, Examples, single_examples, units_of
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.leaderboard.schema.comparable import changed_rules, differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf

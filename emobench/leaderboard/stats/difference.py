@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.leaderboard.stats import random_effects
 from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.random_effects import Array, Uncertainty

@@ -28,7 +28,7 @@ from statistics import fmean
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.stats.common_examples import Common, Scored, scored
 from emobench.leaderboard.stats.random_effects import Array

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.leaderboard.schema.entry import MetricSummary
 from emobench.leaderboard.stats import random_effects
 from emobench.leaderboard.stats.common_examples import Common, common_examples, scored

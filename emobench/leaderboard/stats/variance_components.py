@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.leaderboard.schema.metric import Component
 from emobench.leaderboard.stats.random_effects import Array, items_variance
 from emobench.tasks.scores import Score

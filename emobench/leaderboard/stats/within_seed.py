@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.leaderboard.schema.entry import ROUNDING
 from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.paired_tests import mcnemar

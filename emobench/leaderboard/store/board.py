@@ -15,17 +15,17 @@ from json import JSONDecoder
 from pathlib import Path
 from typing import NoReturn
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError, DataError, EmobenchError, StorageError, UserError
-from emobench.files import write_whole
+from emobench.core.errors import ConfigError, DataError, EmobenchError, StorageError, UserError
+from emobench.core.files import write_whole
+from emobench.core.locks import remove_abandoned
+from emobench.core.reading import is_folder
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id, read_entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
 from emobench.leaderboard.schema.run_files import PACKED
 from emobench.leaderboard.store.index import NO_ROW, Index, Row, row_of, row_of_plain
 from emobench.leaderboard.store.superseding import containing, holds, superseded_by
-from emobench.locks import remove_abandoned
-from emobench.reading import is_folder
 
 LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""

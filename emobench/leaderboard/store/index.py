@@ -21,8 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emobench.config import PRETRAINED, build
-from emobench.errors import UserError
+from emobench.core.errors import UserError
+from emobench.core.settings import PRETRAINED, build
 from emobench.leaderboard.schema.comparable import comparison_key
 from emobench.leaderboard.schema.entry import (
     SCHEMA_VERSION,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emobench.files import write_whole
+from emobench.core.files import write_whole
+from emobench.core.reading import json_rows, read_text
 from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.run_files import (
     PACKED,
@@ -28,7 +29,6 @@ from emobench.leaderboard.schema.run_files import (
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.index import row_of
 from emobench.leaderboard.store.superseding import superseded_by
-from emobench.reading import json_rows, read_text
 
 PROMPTS = 50
 """Prompts whose generated texts are kept."""

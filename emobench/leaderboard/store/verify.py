@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emobench.errors import DataError, UserError
+from emobench.core.errors import DataError, UserError
 from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.run_files import PACKED, digest, find_file, is_recorded, packed_path

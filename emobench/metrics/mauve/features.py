@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.errors import MetricError, ModelError
+from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.batching import by_length, check_context, pad, reading
 from emobench.models.head import final_hidden
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.mauve.buckets import Buckets, bucket_texts
 from emobench.metrics.mauve.jackknife import SCALING, WEIGHTS_W, without_each
 from emobench.tasks.scores import Measure, Score

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from emobench.config import PRETRAINED
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import PRETRAINED
 from emobench.objectives.base import LogitsObjective, Objective, SetupContext, StatisticsObjective
 from emobench.objectives.combination.schedules import Constant, Schedule
 from emobench.objectives.cost import CostEmbedding

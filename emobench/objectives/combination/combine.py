@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.combination.combination import (
     COST,

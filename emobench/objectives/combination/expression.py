@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from emobench.config import parse_arguments
-from emobench.errors import ConfigError, UserError
+from emobench.core.errors import ConfigError, UserError
+from emobench.core.settings import parse_arguments
 from emobench.objectives.combination.schedules import Schedule, make_schedule
 
 MOST_TERMS = 32

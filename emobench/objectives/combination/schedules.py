@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
 
 HEAVIEST = 10**9
 """The largest weight that is allowed. A weight of 1e38 would overflow a float32."""

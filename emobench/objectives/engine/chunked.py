@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emobench.errors import PluginError
+from emobench.core.errors import PluginError
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.coefficients import coefficients

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from emobench.errors import PluginError, UnknownNameError
+from emobench.core.errors import PluginError, UnknownNameError
 from emobench.models.head import LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from emobench.errors import PluginError, UnknownNameError, UserError
+from emobench.core.errors import PluginError, UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding

@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language
 from emobench.objectives import CostEmbedding
-from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.execution.train import Trainer
-from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.run import train_plan
-from emobench.pipeline.stages.stage import Stages
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.execution.train import Trainer
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.request import Request
+from emobench.runs.run import train_plan
+from emobench.runs.stages.stage import Stages
 
 Floats = NDArray[np.float64]
 

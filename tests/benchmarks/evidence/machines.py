@@ -25,11 +25,11 @@ from emobench.data.oracle.language import oracle_language, oracle_texts
 from emobench.kinds.oracle.distances import oracle_distances
 from emobench.models.catalog import find_model
 from emobench.models.load import load_model
-from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.execution.train import Trainer
-from emobench.pipeline.planning.find_model import made_model
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.stages.stage import Stages
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.execution.train import Trainer
+from emobench.runs.planning.find_model import made_model
+from emobench.runs.planning.request import Request
+from emobench.runs.stages.stage import Stages
 
 VARIANTS: dict[str, tuple[dict[str, str], int]] = {
     "1 thread": ({"OMP_NUM_THREADS": "1"}, 0),

@@ -18,8 +18,6 @@ from typing import Any
 
 from evidence.smollm2 import FEWER, LIMIT, MAIN, MODEL, OTHERS, OWN, SETTINGS, TASKS
 
-from emobench.leaderboard.charts.compare_chart import LIGHT, TEXT, forest
-from emobench.leaderboard.charts.vega_lite import axis, panel, picture, shape, write_picture
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.schema.run_files import find_file
@@ -30,6 +28,8 @@ from emobench.leaderboard.stats.holm import holm
 from emobench.leaderboard.stats.series import effective
 from emobench.leaderboard.stats.thresholds import ALPHA
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.report.charts.compare_chart import LIGHT, TEXT, forest
+from emobench.report.charts.vega_lite import axis, panel, picture, shape, write_picture
 from emobench.training.curves import read_curves
 
 ROOT = Path(__file__).parents[3]

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from measuring import RESULTS, origin, write
 
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
 SWEEP = """
 suite = "oracle-language"

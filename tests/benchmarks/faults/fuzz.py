@@ -21,21 +21,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from emobench.config import to_plain
-from emobench.errors import EmobenchError
+from emobench.core.errors import EmobenchError
+from emobench.core.settings import to_plain
+from emobench.exchange.every_eval_ever import files
+from emobench.exchange.model_card import card_name
+from emobench.exchange.sharing.digests import read_digests
 from emobench.kinds.generation.samples import read_samples as read_generated
 from emobench.kinds.icl.losses import read_samples as read_losses
-from emobench.leaderboard.exchange.every_eval_ever import files
-from emobench.leaderboard.exchange.model_card import card_name
 from emobench.leaderboard.schema.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.schema.examples import read_examples
 from emobench.leaderboard.schema.run_files import shortened_from, unpack
-from emobench.leaderboard.sharing.digests import read_digests
-from emobench.leaderboard.site.runs import _read_samples
 from emobench.leaderboard.store.board import Leaderboard, parse
 from emobench.leaderboard.store.verify import verify
-from emobench.pipeline.inspect.recorded_runs import read_json
-from emobench.pipeline.planning.rebuild import find_stage
+from emobench.report.site.runs import _read_samples
+from emobench.runs.inspect.recorded_runs import read_json
+from emobench.runs.planning.rebuild import find_stage
 from emobench.tasks.yaml import read_yaml
 from emobench.training.curves import read_curves
 

@@ -309,8 +309,8 @@ def main(argv: list[str]) -> None:
         run = [word for word in bases["run"] if word != "--dry-run"] + ["--objective", "pretrained", "--quiet"]
         import transformers  # noqa: F401, what every case would import anew
 
-        import emobench.pipeline.dry_run.make_outline
-        import emobench.pipeline.run  # noqa: F401
+        import emobench.runs.dry_run.make_outline
+        import emobench.runs.run  # noqa: F401
 
         out = world.root / "out"
         made = ends(["run", *run], out)

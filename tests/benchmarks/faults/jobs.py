@@ -21,7 +21,7 @@ import torch
 
 import emobench.cli
 from emobench.data.texts import load_texts
-from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
 TRACEBACK = "Traceback (most recent call last)"
 HUNG = -1

@@ -20,14 +20,14 @@ from typing import Any
 
 from measuring import RESULTS, origin, write
 
-from emobench.config import parse_overrides
-from emobench.pipeline.dry_run.make_outline import make_outline
-from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.probe import time_parts
-from emobench.pipeline.run import score_plan, train_plan
-from emobench.pipeline.stages.stage import Stages
+from emobench.core.settings import parse_overrides
+from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.request import Request
+from emobench.runs.probe import time_parts
+from emobench.runs.run import score_plan, train_plan
+from emobench.runs.stages.stage import Stages
 
 GOAL = 0.25
 FEW = ("recipe.max_length=128", "recipe.batch=8")

@@ -34,8 +34,8 @@ from speed.targets import GENERATION, show, verdicts
 from torch import Tensor
 from transformers import Cache, GPT2Config, GPT2LMHeadModel, StaticCache
 
-from emobench.kinds.generation.decoding.continuations import device_memory, sample_continuations, token_budget
-from emobench.kinds.generation.decoding.request import Continuation, Decoding
+from emobench.inference.decoding.continuations import device_memory, sample_continuations, token_budget
+from emobench.inference.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
 from emobench.kinds.shared_rules import Sampling

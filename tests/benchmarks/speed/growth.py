@@ -21,7 +21,7 @@ from typing import Any
 from measuring import RESULTS, fresh_process, origin, write
 
 from emobench.data.oracle.language import oracle_texts
-from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
 LINEAR = 1.3
 """What a unit may cost up to the third size, as a multiple of what it costs up to the second."""

@@ -23,10 +23,10 @@ from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spre
 from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from emobench.inference.scoring.engines import ENGINES
+from emobench.inference.scoring.scorer import PromptScorer, TokenCounts
+from emobench.inference.scoring.trie import make_row
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.scoring.engines import ENGINES
-from emobench.scoring.scorer import PromptScorer, TokenCounts
-from emobench.scoring.trie import make_row
 
 LLAMA_7B = {
     "vocab_size": 32000,

@@ -37,9 +37,9 @@ from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
-from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.registry import COMPONENTS, find_task
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.stages.stage import Stage, Stages
 from emobench_tasks.retrievers.dense import PRODUCTS, nearest
 
 TASKS = ("trec", "sst2", "subj", "rotten_tomatoes", "ag_news")

@@ -34,8 +34,8 @@ from speed.icl_prompts import Problem, problems, tokenizer_of
 from speed.targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from emobench.inference.scoring.scorer import Losses, PromptScorer, TokenCounts
 from emobench.models.inference import optimize_for_inference
-from emobench.scoring.scorer import Losses, PromptScorer, TokenCounts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
 

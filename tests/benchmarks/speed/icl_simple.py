@@ -40,9 +40,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
+from emobench.inference.scoring.scorer import PromptScorer, TokenCounts
 from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.models.inference import optimize_for_inference
-from emobench.scoring.scorer import PromptScorer, TokenCounts
 
 BATCH = 8
 SHAPES = {

@@ -21,10 +21,10 @@ from typing import Any
 
 from measuring import RESULTS, fresh_process, origin, program, write
 
-from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
-from emobench.pipeline.sweep.plan_file import read_sweep
-from emobench.pipeline.sweep.run import plan_sweep
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
+from emobench.runs.sweep.plan_file import read_sweep
+from emobench.runs.sweep.run import plan_sweep
 
 OBJECTIVES, SEEDS = ("mle", "emo", "mixce", "tailr(gamma=0.2)"), 5
 LIMITS = {"plan": 60.0, "status": 2.0}

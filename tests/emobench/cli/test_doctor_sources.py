@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import HfApi, constants
 
+from emobench.core.errors import DataError
 from emobench.data.remote import begin_url
 from emobench.data.sources import CORPORA
-from emobench.errors import DataError
 from emobench.models.catalog import CATALOG
-from emobench.pipeline.inspect import source_checks
-from emobench.pipeline.inspect.source_checks import all_sources, try_source
+from emobench.runs.inspect import source_checks
+from emobench.runs.inspect.source_checks import all_sources, try_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXTS = b"".join(json.dumps({"id": i, "text": f"text {i}"}).encode() + b"\n" for i in range(20_000))

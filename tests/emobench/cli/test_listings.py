@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.models.catalog import CATALOG
-from emobench.pipeline.inspect.settings import meanings_of_settings
 from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_files, task_names
+from emobench.runs.inspect.settings import meanings_of_settings
 
 NAMES = {"objectives": objective_names(), "tasks": task_names(), "suites": suite_names(), "models": list(CATALOG)}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
-from emobench.pipeline.inspect.settings import settings
-from emobench.pipeline.planning.request import setting_names
+from emobench.core.settings import to_plain
 from emobench.registry import find_task, task_names
+from emobench.runs.inspect.settings import settings
+from emobench.runs.planning.request import setting_names
 from emobench.tasks.rules import dotted, rule_groups
 from emobench.training.recipe import Recipe
 

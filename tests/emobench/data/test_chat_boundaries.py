@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from emobench.core.errors import DataError
 from emobench.data.conversations import AlpacaFormat, ChatFormat, Conversation, Tokens, Turn, conversation_of
-from emobench.errors import DataError
 
 MARKS = ("<s>", "</s>", "<|header|>", "<|body|>", "<|eot|>", "<think>", "</think>")
 LLAMA_3 = (

@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from emobench.core.errors import DataError, ModelError
 from emobench.data.chat_templates import _WORKER, ChatRefusedError, continued_chat, end_of, frame_of, render_chat
 from emobench.data.conversations import ChatFormat, Conversation, Turn
-from emobench.errors import DataError, ModelError
 
 ASKED = [{"role": "user", "content": "Name it."}]
 CHAT = [*ASKED, {"role": "assistant", "content": "It is red."}]

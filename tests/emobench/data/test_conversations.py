@@ -10,6 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from emobench.core.errors import DataError, ModelError
 from emobench.data.conversations import (
     AlpacaFormat,
     ChatFormat,
@@ -21,7 +22,6 @@ from emobench.data.conversations import (
     instruction_of,
 )
 from emobench.data.responses import shortened
-from emobench.errors import DataError, ModelError
 from emobench.models.packaged import packaged_folder
 
 ROWS = [

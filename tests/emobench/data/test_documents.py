@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.documents import RUNS, units_of_rows
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import load_texts
-from emobench.errors import ConfigError, DataError
 
 
 def write(folder: Path, name: str, *rows: dict[str, object]) -> None:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.data.hub_corpus import hub_corpus
 from emobench.data.texts import load_texts
-from emobench.errors import ConfigError, DataError, UnknownNameError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Write = Callable[..., None]

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.hub_labelled import hub_labelled
-from emobench.errors import ConfigError, DataError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ROWS = [{"text": f"film {i}", "label": i % 2} for i in range(12)]

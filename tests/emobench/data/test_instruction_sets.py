@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from emobench.core.errors import DataError, UnknownNameError
 from emobench.data.instruction_sets import load_conversations, source_of
-from emobench.errors import DataError, UnknownNameError
 
 USER, ANSWER = {"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi."}
 ROWS: list[dict[str, Any]] = [{"instruction": f"Say {i}.", "input": "", "output": f"It is {i}."} for i in range(120)]

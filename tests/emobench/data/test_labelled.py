@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled, sampling_units
-from emobench.errors import ConfigError, DataError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOCAL = LabelledSource(

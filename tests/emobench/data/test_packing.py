@@ -15,8 +15,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from emobench.core.errors import DataError
 from emobench.data.packing import RowCollator, pack_blocks, pack_rows
-from emobench.errors import DataError
 
 WORDS = 50
 BOS, EOS = 50, 51

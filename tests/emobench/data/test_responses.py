@@ -24,11 +24,11 @@ from transformers import (
     RecurrentGemmaConfig,
 )
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import IGNORE, WEIGHTS, RowCollator
 from emobench.data.responses import Counts, PackedCollator, ResponseRows, best_fit, response_rows
-from emobench.errors import ConfigError, DataError
 from emobench.training.packed import require_separate_conversations
 
 CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"

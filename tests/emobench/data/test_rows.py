@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from emobench.core.errors import DataError
 from emobench.data.rows import file_rows, json_rows, jsonl_rows, parquet_table
-from emobench.errors import DataError
 
 ROWS = [
     {"text": "plain", "label": "0"},

@@ -15,9 +15,9 @@ from datasets import config as datasets_config
 from datasets.utils.file_utils import hash_url_to_filename
 from huggingface_hub import constants
 
+from emobench.core.errors import DataError
 from emobench.data.sources import CORPORA, SPLITS
 from emobench.data.texts import load_texts
-from emobench.errors import DataError
 from emobench.models.hub import COMMIT as COMMIT_OF
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.data.instruction_sets import local_conversations
 from emobench.data.texts import fingerprint, load_texts
-from emobench.errors import ConfigError, DataError, UnknownNameError
 
 
 def write(folder: Path, name: str, *lines: str | bytes) -> Path:

@@ -17,8 +17,8 @@ from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
 from emobench.kinds.surrogate.evaluate import surrogate_cost
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.pipeline.planning.find_model import find_base_model
-from emobench.pipeline.planning.request import Request
+from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.request import Request
 
 SOURCE = LabelledSource(
     name="made",

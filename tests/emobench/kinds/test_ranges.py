@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.lm_eval.rules import LmEvalProtocol

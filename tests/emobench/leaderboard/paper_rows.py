@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from emobench.leaderboard.render.paper_table import PaperComparison
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.compare import compare
+from emobench.report.render.paper_table import PaperComparison
 
 EntryOf = Callable[..., Entry]
 Metrics = Mapping[str, dict[str, Any]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.reading import parse_mapping
+from emobench.core.reading import parse_mapping
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

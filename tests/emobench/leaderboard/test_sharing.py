@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 from hub_server import REPO, Hub
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError, DataError, StorageError
+from emobench.core.errors import ConfigError, DataError, StorageError
+from emobench.core.settings import to_plain
+from emobench.exchange.sharing import folder as folders
+from emobench.exchange.sharing import git
+from emobench.exchange.sharing import merge as merging
+from emobench.exchange.sharing.digests import DIGESTS
+from emobench.exchange.sharing.hub import HubPlace, require_small, wanted
+from emobench.exchange.sharing.places import find_place
+from emobench.exchange.sharing.share import pull, push
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id
-from emobench.leaderboard.sharing import folder as folders
-from emobench.leaderboard.sharing import git
-from emobench.leaderboard.sharing import merge as merging
-from emobench.leaderboard.sharing.digests import DIGESTS
-from emobench.leaderboard.sharing.hub import HubPlace, require_small, wanted
-from emobench.leaderboard.sharing.places import find_place
-from emobench.leaderboard.sharing.share import pull, push
 from emobench.leaderboard.store import pack as packing
 from emobench.leaderboard.store.board import Leaderboard, file_of
 from emobench.leaderboard.store.pack import PROMPTS
@@ -584,6 +584,6 @@ def test_of_the_hub_only_listed_files_are_wanted(monkeypatch: pytest.MonkeyPatch
     odd = "runs/a/[x]*.jsonl.xz"
     sizes = {DIGESTS: 10, name: 10, odd: 5, "runs/stranger.xz": 10**9}
     assert wanted(place, sizes, [name, odd]) == [name, "runs/a/[[]x][*].jsonl.xz"]
-    monkeypatch.setattr("emobench.leaderboard.sharing.hub.LARGEST", 14)
+    monkeypatch.setattr("emobench.exchange.sharing.hub.LARGEST", 14)
     with pytest.raises(DataError, match="15 bytes"):
         wanted(place, sizes, [name, odd])

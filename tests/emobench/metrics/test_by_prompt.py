@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt, pseudo_values
 from emobench.tasks.scores import Measure
 

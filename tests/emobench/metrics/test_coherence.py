@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.coherence import coherence
 from emobench.tasks.scores import SECONDARY
 

@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import oracle_language, oracle_texts, oracle_tokenizer
-from emobench.errors import MetricError, ModelError
 from emobench.kinds.oracle.distances import oracle_distances
 from emobench.metrics.batching import reading
 from emobench.metrics.distribution_distances import (

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.oracle_perplexity import oracle_perplexity
 
 SHARED = Path(__file__).parents[4] / "shared"

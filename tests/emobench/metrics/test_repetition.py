@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.repetition import distinct, repetition
 from emobench.tasks.scores import SECONDARY
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.rouge import rouge
 
 VARIANTS = ("rouge1", "rouge2", "rougeL")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.repetition import distinct, repetition
 from emobench.metrics.rouge import rouge
 from emobench.metrics.scripts import has_spaces, is_latin

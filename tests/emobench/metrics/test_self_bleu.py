@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.self_bleu import self_bleu
 from emobench.tasks.scores import SECONDARY
 

@@ -19,8 +19,8 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+from emobench.core.errors import MetricError, ModelError
 from emobench.data.packing import pack_blocks
-from emobench.errors import MetricError, ModelError
 from emobench.metrics.perplexity import entropy, perplexity
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import Head, probe_head

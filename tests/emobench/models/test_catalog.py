@@ -23,7 +23,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from emobench.errors import ModelError, UnknownNameError
+from emobench.core.errors import ModelError, UnknownNameError
 from emobench.models.catalog import CATALOG, ModelSource, find_model
 from emobench.models.folder import model_folder
 from emobench.models.hub import COMMIT as COMMIT_OF

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from emobench.errors import ConfigError, ModelError
+from emobench.core.errors import ConfigError, ModelError
 from emobench.models.device import (
     AUTO,
     THREADS,

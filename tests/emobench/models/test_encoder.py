@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.encoder import BATCH, MODULES, find_encoder
 
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}

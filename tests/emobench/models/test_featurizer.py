@@ -27,7 +27,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from emobench.errors import MetricError, ModelError
+from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.mauve.features import embed
 from emobench.models.catalog import ModelSource
 from emobench.models.load import check_featurizer, check_model, load_featurizer

@@ -17,15 +17,15 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.catalog import find_model
 from emobench.models.convert import convert_bin
 from emobench.models.encoder import find_encoder
 from emobench.models.folder import identity
 from emobench.models.load import check_featurizer, check_model, load_model
 from emobench.models.tokenizer import load_tokenizer
-from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.request import Request
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.request import Request
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import identity
 from emobench.models.gguf import MAGIC, convert_gguf

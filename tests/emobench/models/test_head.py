@@ -12,7 +12,7 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.head import LogitMap, final_hidden, probe_head, require_unchanged
 from emobench.models.own_loss import refuse_auxiliary_loss
 

@@ -24,7 +24,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from emobench.errors import ModelError, UnknownNameError
+from emobench.core.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.convert import convert_bin
 from emobench.models.folder import identity

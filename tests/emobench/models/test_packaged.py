@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.errors import ModelError, StorageError
+from emobench.core.errors import ModelError, StorageError
 from emobench.models import packaged
 from emobench.models.catalog import find_model
 from emobench.models.packaged import PACKAGED, Packaged, packaged_folder

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.rehearsal import require_generation, why_untrainable
 
 SIZES: dict[str, Any] = {

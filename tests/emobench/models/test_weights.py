@@ -27,7 +27,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models import hub
 from emobench.models.catalog import find_model
 from emobench.models.convert import convert_bin

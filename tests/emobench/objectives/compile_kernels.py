@@ -17,8 +17,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from emobench.kinds.generation.decoding.attention_kernel import attend_kernel, constants_of
-from emobench.kinds.generation.decoding.draw_kernel import TILE, sum_blocks_kernel
+from emobench.inference.decoding.attention_kernel import attend_kernel, constants_of
+from emobench.inference.decoding.draw_kernel import TILE, sum_blocks_kernel
 from emobench.objectives.engine import triton_kernels as kernels
 from emobench.objectives.engine.products import padded
 from emobench.objectives.engine.triton_rows import (

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.objectives import (
     IGNORED,
     CostEmbedding,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.errors import ConfigError, EmobenchError, PluginError, UserError
+from emobench.core.errors import ConfigError, EmobenchError, PluginError, UserError
 from emobench.objectives import CostEmbedding, objective_loss
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
@@ -186,7 +186,7 @@ def test_parameters_are_converted_and_shown() -> None:
 
 
 def test_an_unknown_parameter_is_a_type_error_of_the_constructor() -> None:
-    # By name from the command line, `emobench.config` answers with the nearest names before it comes to this.
+    # By name from the command line, `emobench.core.settings` answers with the nearest names before it comes to this.
     with pytest.raises(TypeError, match="gama"):
         Tuned(gama=0.5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from emobench.errors import UserError
+from emobench.core.errors import UserError
 from emobench.objectives import CostEmbedding
 
 V, D = 131, 24

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emobench.errors import ConfigError, UserError
+from emobench.core.errors import ConfigError, UserError
 from emobench.objectives.combination.expression import parse_terms
 from emobench.objectives.combination.schedules import Constant, Cosine, Linear, Schedule, Step, make_schedule
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emobench.errors import UnknownNameError, UserError
+from emobench.core.errors import UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
 from emobench.models.inference import optimize_for_inference
 from emobench.objectives import GREEDY, CostEmbedding, objective_loss, token_statistics

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.errors import UserError
+from emobench.core.errors import UserError
 from emobench.models.head import Head, LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token_statistics
 from emobench.objectives.engine.coefficients import coefficients

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.errors import PluginError
+from emobench.core.errors import PluginError
 from emobench.models.head import LogitMap
 from emobench.objectives import CostEmbedding, LossResult, objective_loss
 from emobench_objectives.emo import Emo

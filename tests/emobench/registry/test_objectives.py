@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emobench import registry
-from emobench.errors import PluginError, UserError
+from emobench.core.errors import PluginError, UserError
 
 OBJECTIVE = (Path(__file__).parent / "objective.py.tmpl").read_text()
 """A file with one objective, whose class gets its name by `format`."""

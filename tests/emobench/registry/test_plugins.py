@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from emobench import registry
-from emobench.errors import UnknownNameError
+from emobench.core.errors import UnknownNameError
 from emobench.registry.kinds import kind_of_name
 
 OBJECTIVE = (Path(__file__).parent / "objective.py.tmpl").read_text()
@@ -45,7 +45,8 @@ def emobench_retrievers():
 """
 
 LOAD_LAST = """
-from emobench import errors, registry
+from emobench import registry
+from emobench.core import errors
 loaded = registry.load_retriever("last(step=2)")
 found = loaded.component.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
 print(found, len(loaded.source_sha256), [n for n in registry.retriever_names() if n in "bm25 dense fixed random"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emobench import registry
-from emobench.errors import ConfigError, UserError
+from emobench.core.errors import ConfigError, UserError
 from emobench.tasks.spec import short_name
 
 OWN_SUITE = """

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from emobench.config import build
-from emobench.errors import ConfigError, UnknownNameError, UserError
+from emobench.core.errors import ConfigError, UnknownNameError, UserError
+from emobench.core.settings import build
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.registry.kinds import kind_of_file

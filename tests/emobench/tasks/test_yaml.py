@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emobench.config import Located
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import Located
 from emobench.tasks.yaml import read_yaml, yaml_files
 
 

@@ -24,8 +24,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterCallback
 from transformers.utils import logging
 
+from emobench.core.errors import ModelError
 from emobench.data.packing import RowCollator
-from emobench.errors import ModelError
 from emobench.models.head import probe_head
 from emobench.training.attach import attach, detach
 from emobench.training.context import TrainingContext

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers as hf
 
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.training.adapters import check_adapters
 from emobench.training.recipe import Lora
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from emobench.errors import StorageError
+from emobench.core.errors import StorageError
 from emobench.objectives import SetupContext
 from emobench.training.checkpoints import frozen_digests, last_checkpoint, restore_objective, seal_checkpoint
 from emobench.training.train import TrainingSummary, train

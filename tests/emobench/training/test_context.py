@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from emobench.errors import ConfigError, ModelError
+from emobench.core.errors import ConfigError, ModelError
 from emobench.models.head import probe_head
 from emobench.training.context import TrainingContext
 from emobench.training.train import train

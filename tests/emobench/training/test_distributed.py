@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import emobench
+from emobench.core.errors import ConfigError, NonFiniteLossError
 from emobench.data.packing import WEIGHTS, RowCollator
-from emobench.errors import ConfigError, NonFiniteLossError
 from emobench.objectives import ModelObjective
 from emobench.registry.objectives import load_objective, objective_names
 from emobench.training.recipe import Lora

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.errors import RunError
+from emobench.core.errors import RunError
 from emobench.training.recipe import Lora
 from emobench.training.train import train
 

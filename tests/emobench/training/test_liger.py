@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers.models.llama import modeling_llama
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.training import liger
 from emobench.training.liger import liger_body, require_liger
 from emobench.training.train import train

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import LlamaForCausalLM, Trainer, TrainingArguments
 
 import emobench
-from emobench.errors import ConfigError, ModelError
+from emobench.core.errors import ConfigError, ModelError
 
 SETTINGS: dict[str, Any] = {
     "max_steps": 1, "learning_rate": 0.1, "optim": "sgd", "max_grad_norm": 0.0, "report_to": [], "use_cpu": True,

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
 
 import emobench
-from emobench.errors import ConfigError, ModelError
+from emobench.core.errors import ConfigError, ModelError
 
 OUTDATED = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*deprecated")
 PEFT = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning", "ignore:fan_in_fan_out")
@@ -339,5 +339,5 @@ def test_a_label_that_is_no_token_is_a_sentence(kit: SimpleNamespace) -> None:
     model = kit.tiny("phi", vocab_size=kit.vocabulary + 3).train()
     loss = emobench.objective("mle", model=model, tokenizer=kit.tokenizer())
     ids_BT = torch.tensor([[3, 4, kit.vocabulary + 1]])
-    with pytest.raises(emobench.errors.UserError, match=f"Label {kit.vocabulary + 1}"):
+    with pytest.raises(emobench.core.errors.UserError, match=f"Label {kit.vocabulary + 1}"):
         loss(model(input_ids=ids_BT).logits, ids_BT)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import emobench
-from emobench.errors import ModelError
+from emobench.core.errors import ModelError
 from emobench.models.head import probe_head
 from emobench.models.own_loss import require_next_token_loss
 

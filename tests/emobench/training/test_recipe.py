@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.config import build, content_hash, to_plain
-from emobench.errors import ConfigError, UserError
+from emobench.core.errors import ConfigError, UserError
+from emobench.core.settings import build, content_hash, to_plain
 from emobench.training.recipe import (
     Lora,
     Recipe,

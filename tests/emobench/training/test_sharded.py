@@ -27,8 +27,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from emobench.core.errors import ModelError, RunError
 from emobench.data.packing import RowCollator
-from emobench.errors import ModelError, RunError
 from emobench.models.head import probe_head
 from emobench.training.attach import attach
 from emobench.training.context import TrainingContext

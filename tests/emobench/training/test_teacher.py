@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from emobench.core.errors import ConfigError, ModelError
 from emobench.data.oracle.language import oracle_language, oracle_texts, oracle_tokenizer
 from emobench.data.packing import RowCollator, pack_blocks
-from emobench.errors import ConfigError, ModelError
 from emobench.models.head import probe_head
 from emobench.objectives import IGNORED, Objective
 from emobench.training.context import FrozenTeacher, TrainingContext

@@ -17,8 +17,8 @@ from torch import Tensor
 from transformers import Adafactor, AutoModelForCausalLM, AutoTokenizer
 
 import emobench
+from emobench.core.errors import ConfigError, ModelError, NonFiniteLossError
 from emobench.data.packing import RowCollator
-from emobench.errors import ConfigError, ModelError, NonFiniteLossError
 from emobench.objectives import ModelObjective, UnitLosses
 from emobench.training.recipe import Lora
 from emobench.training.train import total_steps, train

@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import emobench
+from emobench.core.errors import NonFiniteLossError
 from emobench.data.packing import WEIGHTS, RowCollator
-from emobench.errors import NonFiniteLossError
 from emobench.objectives import LogitsObjective, ModelObjective, UnitLosses
 from emobench.training.train import train
 from emobench_objectives.mle import Mle

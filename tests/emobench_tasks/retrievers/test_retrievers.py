@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import emobench
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.registry import load_retriever, retriever_names
 
 WORDS = ["who", "what", "is", "a", "the", "in", "Rome", "Köln", "1969", "x"]

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from emobench.core.errors import PluginError
+from emobench.core.versions import minor_versions
 from emobench.data.labelled import Example, LabelledData
 from emobench.data.rows import digest
-from emobench.errors import PluginError
 from emobench.kinds.icl.examples import pool_of, query_texts, questions_of, search_keys
 from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.spec import Task
-from emobench.versions import minor_versions
 
 SHOTS, VECTORS = "shots.json", "vectors.npy"
 

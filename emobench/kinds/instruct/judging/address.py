@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 
 HIDDEN = "[secret]"
 SHORTEST, SHORTEST_IN_REPLY = 3, 8

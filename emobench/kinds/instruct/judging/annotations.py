@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emobench.core.errors import DataError
+from emobench.core.extras import require
+from emobench.core.reading import is_file
 from emobench.data.rows import hub_files, json_rows, jsonl_rows, shown
-from emobench.errors import DataError
-from emobench.extras import require
 from emobench.kinds.instruct.judging.alpaca_eval_order import place_of
 from emobench.kinds.instruct.judging.judgements import win_rate
-from emobench.reading import is_file
 
 GAMED, REPO = "df_gamed.csv", "tatsu-lab/alpaca_eval"
 INSTRUCTIONS = 805

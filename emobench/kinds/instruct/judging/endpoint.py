@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from emobench.config import content_hash
-from emobench.errors import ModelError, RunError
+from emobench.core.errors import ModelError, RunError
+from emobench.core.reading import expand_home, is_folder, require_shallow
+from emobench.core.settings import content_hash
 from emobench.kinds.instruct.judging.address import Scrubber, shown_address
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
 from emobench.models.catalog import find_model
 from emobench.models.folder import identity
-from emobench.reading import expand_home, is_folder, require_shallow
 
 OPENAI = "https://api.openai.com/v1"
 BROKEN = 3

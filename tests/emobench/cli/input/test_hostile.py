@@ -177,7 +177,7 @@ def test_what_is_no_regular_file_is_not_waited_for(
 
 
 def test_a_pipe_among_tasks_is_refused(tmp_path: Path) -> None:
-    from emobench.errors import ConfigError
+    from emobench.core.errors import ConfigError
     from emobench.tasks.yaml import read_yaml
 
     os.mkfifo(tmp_path / "task.yaml")
@@ -194,7 +194,7 @@ def test_a_pipe_among_tasks_is_refused(tmp_path: Path) -> None:
 
 
 def test_suites_of_thousands(tmp_path: Path) -> None:
-    from emobench.errors import ConfigError
+    from emobench.core.errors import ConfigError
     from emobench.tasks.spec import Suite, SuiteRun
 
     runs = tuple(SuiteRun(recipe="lm-finetune", tasks=()) for _ in range(20_000))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.reading import names_path
+from emobench.core.settings import to_plain
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.pipeline.planning.recorded_parts import nested_rules
-from emobench.reading import names_path
 from emobench.registry import protocol_names, require_installed
+from emobench.runs.planning.recorded_parts import nested_rules
 
 LOSS = """from pathlib import Path
 
@@ -173,8 +173,8 @@ def test_an_own_file_is_run_again_only_when_the_user_names_it(own: Any, theirs: 
 def test_nothing_else_that_an_entry_names_here_is_followed(
     changes: dict[str, Any], theirs: Path, entry_of: Callable[..., Entry], tmp_path: Path
 ) -> None:
-    from emobench.pipeline.planning.request import Request
-    from emobench.pipeline.reproduce.rerun import request_of
+    from emobench.reproduce.rerun import request_of
+    from emobench.runs.planning.request import Request
 
     (theirs.parent / "model").mkdir()
     (tmp_path / "lm-quick.yaml").write_text("name: lm-quick\nversion: 1\nruns: []\n")
@@ -198,8 +198,8 @@ RULES = {
 def test_a_path_in_a_rule_that_the_user_gives_is_not_followed(
     rule: str, theirs: Path, entry_of: Callable[..., Entry]
 ) -> None:
-    from emobench.pipeline.planning.request import Request
-    from emobench.pipeline.reproduce.rerun import request_of
+    from emobench.reproduce.rerun import request_of
+    from emobench.runs.planning.request import Request
 
     (theirs.parent / "model").mkdir()
     value, given = RULES[rule]
@@ -237,8 +237,8 @@ def test_rules_within_a_rule_that_has_a_value_are_refused(changes: dict[str, Any
     ],
 )
 def test_an_entry_gives_no_rule_that_is_the_users(task: str, changes: dict[str, Any], theirs: Path) -> None:
-    from emobench.pipeline.planning.recorded_parts import recorded_parts
-    from emobench.pipeline.planning.request import Recorded, Request
+    from emobench.runs.planning.recorded_parts import recorded_parts
+    from emobench.runs.planning.request import Recorded, Request
     from emobench.tasks.spec import Suite, SuiteRun, short_name
 
     name, protocols = short_name(task), [] if ":" in task else protocol_names(task)

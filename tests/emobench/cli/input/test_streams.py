@@ -15,7 +15,7 @@ import pytest
 
 from emobench.cli.terminal.console import Terminal, print_json, print_lines, print_out, print_table
 from emobench.cli.terminal.streams import fail, print_text, remark, visible_json
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 
 PUBLISHED = Path(__file__).parents[4] / "leaderboards" / "published"
 SHOW = ("leaderboard", "show", "--leaderboard", str(PUBLISHED))

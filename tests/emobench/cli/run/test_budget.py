@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from emobench.cli.options.budget import BudgetOptions
-from emobench.errors import ConfigError
-from emobench.pipeline.planning.request import Request
+from emobench.core.errors import ConfigError
+from emobench.runs.planning.request import Request
 from emobench.training.memory import limit_memory
 
 

@@ -14,7 +14,7 @@ import typer
 from emobench.cli import app
 from emobench.cli.lazy import load_commands
 from emobench.models.device import VISIBLE
-from emobench.pipeline.planning import estimate
+from emobench.runs.planning import estimate
 
 SIGNATURE = ("run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu")
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from emobench.config import build, to_plain
+from emobench.core.settings import build, to_plain
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import ROUNDING, Entry, new_entry
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.pipeline.execution.record import data_of
-from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.reproduce.agreement import agreements
-from emobench.pipeline.reproduce.rerun import request_of, run_keys
 from emobench.registry import kind_names, load_kind
+from emobench.reproduce.agreement import agreements
+from emobench.reproduce.rerun import request_of, run_keys
+from emobench.runs.execution.record import data_of
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.request import Request
 
 TINY = ("--set", "recipe.max_length=32", "--set", "recipe.max_tokens=1024", "--limit", 8)
 TEXTS = ("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8")
@@ -148,7 +148,7 @@ def test_a_rerun_of_the_surrogate_has_the_same_keys(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_rerun_of_the_oracle_has_the_same_keys(command: Any, tmp_path: Path) -> None:
-    from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+    from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
     write_untrained(TINY_MODELS["tiny-oracle"], tmp_path / "model")
     job = Job(command, tmp_path, tmp_path / "model", ())
@@ -276,7 +276,7 @@ def test_a_stopped_rerun_goes_on_in_its_folder(job: Job, written: Entry, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("emobench.pipeline.run.record_row", stopped)
+        patch.setattr("emobench.runs.run.record_row", stopped)
         assert job.again(written, "--quiet").code == 130
     folders = sorted((job.folder / "runs/rerun").glob(f"{written.id}-*"))
     (place,) = [folder for folder in folders if not (folder / "compared.json").exists()]

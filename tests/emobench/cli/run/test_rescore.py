@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emobench.core.seals import write_seal
 from emobench.kinds.generation import features
-from emobench.seals import write_seal
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),

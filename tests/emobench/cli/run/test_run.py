@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from emobench.leaderboard.schema.entry import JSON_SCHEMA
-from emobench.pipeline.execution.evaluate import Evaluator
+from emobench.runs.execution.evaluate import Evaluator
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),

@@ -19,7 +19,7 @@ OTHERS = {"ppl_test", "ppl_oracle", "mauve", "mauve_star", "rouge1", "rougeL"}
 @pytest.fixture(scope="module")
 def entries(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Entries of the model as it is, of MLE and of EMO."""
-    from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+    from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
     folder = tmp_path_factory.mktemp("oracle")
     write_untrained(TINY_MODELS["tiny-oracle"], folder / "model")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError
-from emobench.pipeline.planning.rebuild import describe, find_stage
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.stages.stage import PLANNED, Stages
+from emobench.core.errors import ConfigError
+from emobench.runs.planning.rebuild import describe, find_stage
+from emobench.runs.planning.request import Request
+from emobench.runs.stages.stage import PLANNED, Stages
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", 8, "--offline", "--quiet", "--objective", "mle", "--seed", 0),
@@ -37,7 +37,7 @@ def finished(
             shutil.copytree(runs / PLANNED, runs.with_name(PLANNED))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("emobench.pipeline.run.describe", describe_and_copy)
+        patch.setattr("emobench.runs.run.describe", describe_and_copy)
         places = ("--runs", runs, "--leaderboard", runs.with_name("board"))
         done = command("run", "--model", small_model, "--data-dir", small_data, *SMALL, *places)
     assert done.code == 0, done.err
@@ -96,7 +96,9 @@ def test_another_key_is_refused_by_what_differs(
 ) -> None:
     from importlib.metadata import version
 
-    monkeypatch.setattr("emobench.versions.version", lambda name: "99.0.1" if name == "transformers" else version(name))
+    monkeypatch.setattr(
+        "emobench.core.versions.version", lambda name: "99.0.1" if name == "transformers" else version(name)
+    )
     key = keys(finished)["train"]
     done = command("stage", "run", key, "--runs", planned)
     assert (done.code, done.out) == (2, "")

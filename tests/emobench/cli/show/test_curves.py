@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from emobench.cli.show.curves import sparkline
-from emobench.leaderboard.render.numbers import alike
-from emobench.seals import write_seal
+from emobench.core.seals import write_seal
+from emobench.report.render.numbers import alike
 
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "8", "--offline", "--quiet", "--json", "--set", "generation.max_length=32"),
@@ -167,9 +167,9 @@ def test_an_empty_folder_of_runs_says_what_makes_trainings(trained: Trained, tmp
 def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
     name: str, trained: Trained, tmp_path: Path
 ) -> None:
-    from emobench.config import canonical_json
-    from emobench.pipeline.planning.find_model import made_model
-    from emobench.pipeline.planning.request import Request
+    from emobench.core.settings import canonical_json
+    from emobench.runs.planning.find_model import made_model
+    from emobench.runs.planning.request import Request
 
     stage = made_model(name, Request(suite="oracle-language", offline=True)).pretraining.stage
     folder = tmp_path / "train" / stage.key

@@ -49,7 +49,7 @@ def test_pictures_lie_beside_the_entry_and_disturb_no_board(written: Any, tmp_pa
 
 
 def test_the_drawn_numbers_are_those_of_the_runs(written: Any) -> None:
-    from emobench.pipeline.inspect.figures import Files, _curves, _entropies, _lengths
+    from emobench.runs.inspect.figures import Files, _curves, _entropies, _lengths
 
     (entry,) = select(written.mle["id"], written.root)
     files = Files(written.runs)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard

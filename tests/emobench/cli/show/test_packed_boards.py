@@ -121,10 +121,10 @@ def test_answers_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
     ],
 )
 def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str, Any]) -> None:
-    from emobench.errors import DataError
+    from emobench.core.errors import DataError
     from emobench.kinds.icl.answers import table_of
     from emobench.kinds.icl.rules import IclProtocol
-    from emobench.pipeline.inspect.recorded_tasks import recorded_task
+    from emobench.runs.inspect.recorded_tasks import recorded_task
 
     (entry,) = select(NLU, MEASURED)
     task = recorded_task(entry, "trec")

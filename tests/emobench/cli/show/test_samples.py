@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emobench.config import file_sha256
+from emobench.core.settings import file_sha256
 
 
 def lines_of(board: Any, entry: dict[str, Any], run: int) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def test_texts_move_no_cursor_and_line_breaks_are_marked(
 ) -> None:
     from emobench.cli.show.samples import _print
     from emobench.leaderboard.query.references import select
-    from emobench.pipeline.inspect.samples import side_by_side
+    from emobench.runs.inspect.samples import side_by_side
 
     (entry,) = select(written.mle["id"], written.root)
     shutil.copytree(written.runs / "generate", tmp_path / "generate")

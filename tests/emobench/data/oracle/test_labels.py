@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from emobench.core.errors import UnknownNameError
 from emobench.data.labelled import LabelledSource, LabelledSplit, load_labelled
 from emobench.data.oracle.labels import SAMPLES, SECTION_NAMES, episode_texts, label_words, labelled_samples
 from emobench.data.oracle.language import CLASSES, SECTIONS, oracle_language, oracle_texts, oracle_words
 from emobench.data.texts import load_texts
-from emobench.errors import UnknownNameError
 
 
 def section_log_probs(text: str) -> np.ndarray:

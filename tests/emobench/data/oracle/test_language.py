@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.data.oracle import language
 from emobench.data.oracle.language import (
     TEXT_COUNTS,
@@ -23,7 +24,6 @@ from emobench.data.oracle.language import (
     oracle_tokenizer,
     oracle_words,
 )
-from emobench.errors import ConfigError, DataError, UnknownNameError
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 

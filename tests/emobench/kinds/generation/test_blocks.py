@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.kinds.generation.blocks import BLOCKS, with_blocks
 from emobench.kinds.generation.metric import Metric, MetricContext
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts

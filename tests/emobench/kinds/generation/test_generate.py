@@ -14,10 +14,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from emobench.core.errors import DataError
 from emobench.data.texts import Texts
-from emobench.errors import DataError
-from emobench.kinds.generation.decoding import batched
-from emobench.kinds.generation.decoding import continuations as sampling
+from emobench.inference.decoding import batched
+from emobench.inference.decoding import continuations as sampling
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES, generate_samples
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples

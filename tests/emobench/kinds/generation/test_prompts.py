@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from emobench.config import build
-from emobench.errors import ConfigError, DataError, ModelError
+from emobench.core.errors import ConfigError, DataError, ModelError
+from emobench.core.settings import build
 from emobench.kinds.generation.prompts import ContinuationPrompt, PromptRule, first_ids, select_prompts
 
 SHARED = Path(__file__).parents[5] / "shared"

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from emobench.errors import DataError
-from emobench.kinds.generation.decoding.request import Continuation
+from emobench.core.errors import DataError
+from emobench.inference.decoding.request import Continuation
 from emobench.kinds.generation.prompts import PromptRule, select_prompts
 from emobench.kinds.generation.samples import make_samples, read_samples, sampling_runs, write_samples
 

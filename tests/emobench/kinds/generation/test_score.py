@@ -258,7 +258,7 @@ def test_prompts_of_one_document_or_with_equal_prefixes_are_one_unit() -> None:
 
 
 def test_samples_are_told_apart_by_prompt_and_run_in_whatever_order_they_stand() -> None:
-    from emobench.errors import DataError
+    from emobench.core.errors import DataError
 
     mixed = [sample("b", 1), sample("a", 0), sample("a", 1), sample("b", 0)]
     runs = sampling_runs(mixed, "-")

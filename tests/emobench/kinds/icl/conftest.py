@@ -14,9 +14,9 @@ import pytest
 from emobench.data.labelled import Example, LabelledData
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
-from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.registry import COMPONENTS
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.stages.stage import Stage, Stages
 
 WORDS = [f"w{place}" for place in range(40)]
 

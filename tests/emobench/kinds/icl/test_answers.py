@@ -12,7 +12,7 @@ import pytest
 from sklearn.metrics import confusion_matrix as their_matrix
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.kinds.icl.answers import METRICS, TABLE, answers, confidence, icl_scores, label_losses
 from emobench.kinds.icl.losses import ExampleLosses
 from emobench.kinds.icl.metrics import calibration_error, class_scores, confusion_matrix, macro_f1

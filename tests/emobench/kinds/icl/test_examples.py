@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
+from emobench.core.errors import ConfigError
 from emobench.data.labelled import Example, LabelledData
-from emobench.errors import ConfigError
 from emobench.kinds.icl import examples as which
 from emobench.kinds.icl.rules import IclProtocol
 

@@ -14,8 +14,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from emobench.core.errors import ConfigError, DataError, ModelError
 from emobench.data.labelled import Example, LabelledData
-from emobench.errors import ConfigError, DataError, ModelError
 from emobench.kinds.icl import evaluate as icl
 from emobench.kinds.icl.losses import ExampleLosses, read_samples, write_samples
 from emobench.kinds.icl.rules import IclProtocol

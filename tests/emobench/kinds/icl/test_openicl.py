@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from emobench.core.errors import ConfigError, DataError
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled
-from emobench.errors import ConfigError, DataError
 from emobench.kinds.icl import evaluate as icl
 from emobench.kinds.icl import openicl_shims
 from emobench.kinds.icl.losses import ExampleLosses, read_samples

@@ -17,13 +17,13 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from emobench.core.errors import ConfigError
 from emobench.data.labelled import Example, load_labelled
-from emobench.errors import ConfigError
+from emobench.inference.scoring.scorer import PromptScorer
 from emobench.kinds.icl.openicl_shims import require_openicl
 from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_task
-from emobench.scoring.scorer import PromptScorer
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 

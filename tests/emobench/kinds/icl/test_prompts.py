@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
+from emobench.core.errors import ConfigError, ModelError
 from emobench.data.labelled import Example
-from emobench.errors import ConfigError, ModelError
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.show_prompts import pieces

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emobench.core.errors import ConfigError, PluginError
 from emobench.data.labelled import LabelledData
-from emobench.errors import ConfigError, PluginError
 from emobench.kinds.icl.examples import DETOKENIZED, check_pool, duplicate_flags, query_texts
 from emobench.kinds.icl.retrieval.retriever import Retriever
 from emobench.kinds.icl.retrieval.shots import embeddings, find_shots

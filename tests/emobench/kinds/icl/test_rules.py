@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import UserError
+from emobench.core.errors import UserError
 from emobench.kinds.icl.rules import IclProtocol, fill
 from emobench.registry.kinds import kind_of_file
 from emobench.tasks.spec import Task, task_from

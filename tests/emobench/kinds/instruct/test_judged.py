@@ -17,9 +17,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "judging"))
 from endpoints import Scripted, serving
 
-from emobench.leaderboard.site.runs import RunFiles
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.pipeline.inspect.recorded_runs import texts_of
+from emobench.report.site.runs import RunFiles
+from emobench.runs.inspect.recorded_runs import texts_of
 
 TASK = "instructions"
 COUNT = 6

@@ -13,8 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "judging"))
 from endpoints import serving
 
-from emobench.config import content_hash
-from emobench.errors import MetricError, RunError
+from emobench.core.errors import MetricError, RunError
+from emobench.core.settings import content_hash
 from emobench.kinds.cost import Requests
 from emobench.kinds.instruct.judged import (
     check_verdicts,

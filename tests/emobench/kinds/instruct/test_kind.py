@@ -14,8 +14,8 @@ import torch
 from rouge_score.rouge_scorer import RougeScorer
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.data.conversations import FORMATS, Conversation, Turn, instruction_of
-from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.instruct.instructions import load_instructions
 from emobench.kinds.instruct.responses import RESPONSES, end_ids, generate_responses, prompt_ids, read_responses
 from emobench.kinds.instruct.rules import InstructProtocol

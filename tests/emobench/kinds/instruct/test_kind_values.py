@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.inference.decoding.request import Continuation
 from emobench.kinds.cost import EvaluatedModel, Requests
-from emobench.kinds.generation.decoding.request import Continuation
 from emobench.kinds.instruct.instructions import SOURCES, load_instructions
 from emobench.kinds.instruct.judged import GRADE
 from emobench.kinds.instruct.responses import (

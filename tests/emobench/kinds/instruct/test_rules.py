@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.kinds.instruct.judging.endpoint import Endpoint
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.shared_rules import Sampling

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError, DataError
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData
 from emobench.kinds.lm_eval.kind import lm_eval_task
-from emobench.pipeline.planning.find_model import find_base_model
-from emobench.pipeline.planning.planned import PlannedTask
-from emobench.pipeline.planning.request import Request
+from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.planned import PlannedTask
+from emobench.runs.planning.request import Request
 
 
 def load(name: str, **rules: Any) -> LmEvalData:

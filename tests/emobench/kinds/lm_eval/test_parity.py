@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.inference.scoring.scorer import TOKEN_BUDGET
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
-from emobench.scoring.scorer import TOKEN_BUDGET
 
 MMLU = "mmlu/default"
 

@@ -12,15 +12,15 @@ from typing import Any
 import lm_eval
 import pytest
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.pipeline.planning.request import Request
-from emobench.pipeline.planning.resolve import task_of
 from emobench.registry import task_files
+from emobench.runs.planning.request import Request
+from emobench.runs.planning.resolve import task_of
 
 
 def test_a_group_without_numbers_of_its_own_gives_those_of_its_tasks(

@@ -14,10 +14,10 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel
 
-from emobench.errors import ConfigError
-from emobench.kinds.generation.decoding.continuations import sample_continuations
-from emobench.kinds.generation.decoding.request import Decoding
-from emobench.kinds.generation.vllm.package import CPU_PACKAGE, installed_package
+from emobench.core.errors import ConfigError
+from emobench.inference.decoding.continuations import sample_continuations
+from emobench.inference.decoding.request import Decoding
+from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
 from emobench.kinds.interface import ModelFiles, Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval import vllm_model

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import HiddenMarkovLanguage
-from emobench.errors import MetricError, ModelError
 from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.metrics.distribution_distances import DISTANCES
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from transformers import GPT2LMHeadModel
 
+from emobench.core.errors import DataError
 from emobench.data.texts import Texts
-from emobench.errors import DataError
 from emobench.kinds.surrogate.evaluate import usable_texts
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.metrics.distribution_distances import COLUMNS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.filters import Filters
 from emobench.leaderboard.store.index import Row
 

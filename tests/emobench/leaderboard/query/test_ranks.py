@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import entry_examples
+from emobench.report.render.leaderboard_table import to_json
 
 MakeEntry = Callable[..., Entry]
 

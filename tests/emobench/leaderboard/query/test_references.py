@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.store.board import Leaderboard

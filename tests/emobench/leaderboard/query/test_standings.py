@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from shown import board_markdown
 
-from emobench.config import to_plain
-from emobench.errors import UnknownNameError
+from emobench.core.errors import UnknownNameError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.comparable import older_code
 from emobench.leaderboard.schema.entry import Entry
+from emobench.report.render.leaderboard_table import to_json
 
 MakeEntry = Callable[..., Entry]
 

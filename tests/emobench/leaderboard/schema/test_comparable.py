@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from shown import board_markdown, compared
 
-from emobench.config import content_hash
+from emobench.core.settings import content_hash
 from emobench.leaderboard.schema.comparable import changed_rules, comparison_key, differences, groups
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.site.data import BoardData
 from emobench.leaderboard.stats.compare import compare
+from emobench.report.site.data import BoardData
 
 MakeEntry = Callable[..., Entry]
 

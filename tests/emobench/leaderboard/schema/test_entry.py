@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry, new_entry, read_entry
 
 ACCURACY = {

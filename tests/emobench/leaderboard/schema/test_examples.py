@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.errors import DataError, StorageError
+from emobench.core.errors import DataError, StorageError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import Recorded, digest, entry_examples, read_examples, write_examples
 from emobench.tasks.scores import Score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
 from emobench.leaderboard.schema.labels import is_meant, is_row
 
 LABEL = "tailr(gamma=0.2, floor=0.0, cost=gpt2-large)"

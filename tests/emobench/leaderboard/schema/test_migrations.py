@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError, StorageError
+from emobench.core.errors import ConfigError, StorageError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.comparable import differences, groups
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Model, new_entry, read_entry
 from emobench.leaderboard.schema.migrations import DECLARED, migrate

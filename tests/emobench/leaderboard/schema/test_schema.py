@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import UserError
+from emobench.core.errors import UserError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import JSON_SCHEMA, SCHEMA_VERSION, entry_id, read_entry
 from emobench.leaderboard.store.board import Leaderboard
 

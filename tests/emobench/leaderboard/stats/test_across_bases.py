@@ -12,10 +12,9 @@ import pytest
 from scipy import stats
 from shown import compared
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError
+from emobench.core.errors import ConfigError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.render.compare_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
@@ -23,6 +22,7 @@ from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.report.render.compare_table import to_json
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]

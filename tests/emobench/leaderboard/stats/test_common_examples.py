@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.leaderboard.render import compare_table
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import compare
@@ -23,6 +22,7 @@ from emobench.leaderboard.stats.models import compare_models
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.stats.within_seed import within_seed
+from emobench.report.render import compare_table
 from emobench.tasks.scores import Score
 
 UNITS = {str(i): f"document {i // 3}" for i in range(60)}

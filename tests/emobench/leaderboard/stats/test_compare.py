@@ -15,17 +15,17 @@ from scipy import stats
 from shown import compared, printed
 from statsmodels.stats.multitest import multipletests
 
-from emobench.config import to_plain
-from emobench.errors import ConfigError
-from emobench.leaderboard.charts.compare_chart import specification, write
-from emobench.leaderboard.render import compare_table
-from emobench.leaderboard.render.compare_table import to_csv, to_json
-from emobench.leaderboard.render.latex import latex
-from emobench.leaderboard.render.markdown import markdown
-from emobench.leaderboard.render.noise_table import noise_tables
+from emobench.core.errors import ConfigError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
+from emobench.report.charts.compare_chart import specification, write
+from emobench.report.render import compare_table
+from emobench.report.render.compare_table import to_csv, to_json
+from emobench.report.render.latex import latex
+from emobench.report.render.markdown import markdown
+from emobench.report.render.noise_table import noise_tables
 
 TASKS = ("sst2", "trec", "cr")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.compare import compare

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.leaderboard.render import compare_table
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.paired_tests import mcnemar
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.within_seed import within_seed
+from emobench.report.render import compare_table
 
 
 def agree(p: float, interval: tuple[float, float]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, stats
 from statsmodels.stats.multitest import multipletests
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast

@@ -10,12 +10,12 @@ import pytest
 from shown import board_text, printed
 from statsmodels.stats.multitest import multipletests
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.site.groups import board_groups
 from emobench.leaderboard.stats.compare import compare
+from emobench.report.render.leaderboard_table import to_json
+from emobench.report.site.groups import board_groups
 from emobench.tasks.families import SECONDARIES
 from emobench.tasks.scores import SECONDARY
 

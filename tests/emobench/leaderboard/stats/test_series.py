@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.common_examples import Common
 from emobench.leaderboard.stats.difference import compare_rows

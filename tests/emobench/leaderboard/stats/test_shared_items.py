@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import Series

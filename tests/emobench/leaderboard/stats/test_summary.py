@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.config import to_plain
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.series import Series

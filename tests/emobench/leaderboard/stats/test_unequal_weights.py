@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.config import to_plain
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.models import compare_models

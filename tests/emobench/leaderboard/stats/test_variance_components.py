@@ -16,7 +16,7 @@ import pytest
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.stats.variance_components import components
 from emobench.tasks.scores import Score

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import DataError, StorageError, UserError
+from emobench.core.errors import DataError, StorageError, UserError
+from emobench.core.locks import open_locked
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard, parse
 from emobench.leaderboard.store.pack import current
 from emobench.leaderboard.store.verify import verify
-from emobench.locks import open_locked
 
 MakeEntry = Callable[..., Entry]
 

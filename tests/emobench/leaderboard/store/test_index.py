@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from emobench.errors import ConfigError, StorageError, UserError
+from emobench.core.errors import ConfigError, StorageError, UserError
 from emobench.leaderboard.schema.entry import entry_id
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store import index as indexing

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import DataError
+from emobench.core.errors import DataError
 from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.schema.run_files import (
@@ -23,11 +23,11 @@ from emobench.leaderboard.schema.run_files import (
     recorded_file,
     unpack,
 )
-from emobench.leaderboard.site.runs import RunFiles
 from emobench.leaderboard.store import pack as packing
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.pack import PROMPTS, pack
 from emobench.leaderboard.store.verify import verify
+from emobench.report.site.runs import RunFiles
 from emobench.training.curves import mean_curve, read_curves
 
 EXAMPLES = '{"metric": "t/accuracy", "example": "0", "value": 1.0, "weight": 1.0}\n'

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from emobench.config import to_plain
-from emobench.errors import UserError
+from emobench.core.errors import UserError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.schema.comparable import differences, groups
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.store.board import Leaderboard

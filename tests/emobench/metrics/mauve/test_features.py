@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, GPT2Model, PreTrainedTokenizerFast
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.mauve.features import embed
 
 SHARED = Path(__file__).parents[5] / "shared"

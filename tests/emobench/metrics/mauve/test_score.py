@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.errors import MetricError
+from emobench.core.errors import MetricError
 from emobench.metrics.mauve.features import embed
 from emobench.metrics.mauve.score import mauve_scores
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import DataError
+from emobench.core.errors import DataError
 from emobench.kinds.instruct.judging.alpaca_eval_order import PLACES, place_of
 from emobench.kinds.instruct.judging.annotations import length_controlled, preference_of, rates, read_annotations
 

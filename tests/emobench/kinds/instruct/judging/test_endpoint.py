@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from emobench.errors import ConfigError, ModelError, RunError
+from emobench.core.errors import ConfigError, ModelError, RunError
 from emobench.kinds.instruct.judging.address import Scrubber
 from emobench.kinds.instruct.judging.endpoint import BROKEN, HOPELESS, Endpoint
 from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, token_count

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.errors import ModelError, RunError
+from emobench.core.errors import ModelError, RunError
 from emobench.kinds.instruct.judging.endpoint import Endpoint
 from emobench.kinds.instruct.judging.judge import JudgeRequest
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emobench.core.errors import RunError
 from emobench.data.chat_templates import RULES
-from emobench.errors import RunError
 from emobench.kinds.instruct.judging.endpoint import Endpoint
 from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge, local_identity
 from emobench.kinds.instruct.judging.judgements import (

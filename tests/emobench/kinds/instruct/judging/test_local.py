@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from emobench.core.errors import ModelError
 from emobench.data.oracle.language import oracle_tokenizer, oracle_words
-from emobench.errors import ModelError
 from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
 from emobench.kinds.instruct.judging.local import LocalModel
 

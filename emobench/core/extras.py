@@ -1,0 +1,76 @@
+"""Extras: which of them brings a package that is not installed.
+
+`pip install emobench` brings what training with an objective needs. The rest is in the extras of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.util import find_spec
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from emobench.core.errors import ConfigError
+from emobench.core.versions import OWN
+
+EXTRAS = ("eval", "site", "judges", "models", "trackers")
+"""Those that users need, in the order in which they are proposed."""
+DISTRIBUTIONS = {
+    "faiss": "faiss-cpu",
+    "mauve": "mauve-text",
+    "pkg_resources": "setuptools",
+    "sklearn": "scikit-learn",
+    "vl_convert": "vl-convert-python",
+}
+"""Modules whose names are not those of their packages, up to hyphens."""
+
+
+class MissingPackageError(ConfigError):
+    """A package of an extra is not installed.
+
+    >>> str(MissingPackageError("bm25s", "eval"))
+    "This needs the package bm25s, which is not installed: pip install 'emobench[eval]'"
+    """
+
+    def __init__(self, package: str, extra: str, how: str = "") -> None:
+        super().__init__(f"This needs the package {package}, which is not installed: pip install {how}'{OWN}[{extra}]'")
+
+
+def require(module: str) -> ModuleSpec:
+    """Return where a top-level module of an extra's package is; raises MissingPackageError."""
+    spec = find_spec(module)
+    if spec is None:
+        package = DISTRIBUTIONS.get(module, module)
+        raise MissingPackageError(package, extra_of(package) or "all")
+    return spec
+
+
+def extra_of(package: str) -> str | None:
+    """Return the first extra that brings a package; None for one of no extra, or that is always there."""
+    named = canonicalize_name(package)
+    asking = [one for one in map(Requirement, requires(OWN) or ()) if canonicalize_name(one.name) == named]
+    if any(one.marker is None or "extra" not in str(one.marker) for one in asking):
+        return None
+    return next((extra for extra in EXTRAS if any(_applies(one, extra) for one in asking)), None)
+
+
+@contextmanager
+def missing_packages_explained() -> Iterator[None]:
+    """Turn the error of Python for a module or package of an extra into MissingPackageError; others pass."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        package = module if isinstance(error, PackageNotFoundError) else DISTRIBUTIONS.get(module, module)
+        extra = extra_of(package) if package else None
+        if extra is None:
+            raise
+        raise MissingPackageError(package, extra) from error
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is not None and requirement.marker.evaluate({"extra": extra})

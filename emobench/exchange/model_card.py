@@ -1,0 +1,100 @@
+"""An entry as the evaluation section of a Hugging Face model card: `model-index` metadata, and a table to read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.labels import clean
+from emobench.report.render.grid import Cell
+from emobench.report.render.layout import Sheet
+from emobench.report.render.markdown import markdown_table, markdown_text
+from emobench.report.render.numbers import decimals, interval_of, number, unit_label
+
+TASK_TYPE = "text-generation"
+"""What the Hub calls the task of a causal language model; every result of one stands under it."""
+
+
+def card_name(entry: Entry) -> str:
+    """Return the name of a card's file: model and objective, as far as a file may be called so, and the entry's id."""
+    shown = re.sub(r"[^\w.,=()+-]+", "__", _title(entry))
+    return f"{shown[:100]}__{entry.id[:6]}.md"
+
+
+def model_card(entry: Entry) -> str:
+    """Return a model card: YAML front matter with the entry's metrics as stored (fractions), then a table in percent.
+
+    A missing metric is in the table alone, with its reason: metadata has no place for a reason.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = []
+    for name, metric in entry.metrics.items():
+        task, kind = name.split("/", 1)
+        results.append(
+            EvalResult(
+                task_type=TASK_TYPE,
+                dataset_type=clean(task),
+                dataset_name=clean(f"{task} ({entry.protocols.get(task, 'no protocol')})"),
+                metric_type=clean(kind),
+                metric_name=clean(name),
+                metric_value=metric.mean,
+                metric_args=_arguments(metric, len(entry.seeds)),
+            )
+        )
+    data = ModelCardData(model_name=_title(entry), tags=["emobench"], eval_results=results)
+    return "\n".join(["---", data.to_yaml(), "---", "", _body(entry)])
+
+
+def _title(entry: Entry) -> str:
+    return clean(entry.model.name if entry.untrained else f"{entry.model.name}-{entry.objective.label}")
+
+
+def _arguments(metric: MetricSummary, seeds: int) -> dict[str, Any]:
+    """Return what a value needs to be read: its unit, its spread over seeds and its interval, where there are any."""
+    given = {
+        "unit": metric.unit,
+        "seeds": seeds or None,
+        "n": metric.n,
+        "std": metric.std,
+        "ci95": list(metric.ci95) if metric.ci95 else None,
+        "ci95_of": metric.ci95_of,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _body(entry: Entry) -> str:
+    seeds = {0: "", 1: ", 1 seed"}.get(len(entry.seeds), f", {len(entry.seeds)} seeds")
+    lines = [
+        f"# {markdown_text(_title(entry))}",
+        "",
+        f"Suite {markdown_text(str(entry.suite))}{seeds}, entry `{entry.id}` of an emobench leaderboard.",
+        "",
+        markdown_table(_table(entry)),
+    ]
+    if entry.source.cite:
+        lines += ["", f"Source: {markdown_text(clean(entry.source.cite))}"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(entry: Entry) -> Sheet:
+    rows = [
+        (" ".join(filter(None, [name, unit_label([metric])])), *_cells(entry, name, metric))
+        for name, metric in entry.metrics.items()
+    ]
+    rows += [(name, f"missing: {clean(why)}", "", "") for name, why in entry.missing.items()]
+    return Sheet(
+        corner="metric",
+        heads=tuple(map(Cell, ("value", "95 % interval", "protocol"))),
+        labels=tuple(Cell(clean(name)) for name, *_ in rows),
+        cells=tuple(tuple(map(Cell, cells)) for _, *cells in rows),
+        left=(True, True, True),
+        stars=False,
+    )
+
+
+def _cells(entry: Entry, name: str, metric: MetricSummary) -> tuple[str, str, str]:
+    places = decimals([metric])
+    interval = interval_of(metric, places) if metric.ci95 else ""
+    return number(metric, places), interval, clean(entry.protocols.get(name.split("/", 1)[0], ""))

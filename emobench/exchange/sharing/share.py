@@ -1,0 +1,187 @@
+"""Push a board to a shared one, and pull from it. All of it is verified before anything is written."""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emobench.core.errors import ConfigError, DataError
+from emobench.exchange.sharing.digests import (
+    DIGESTS,
+    LARGEST_SIGNATURE,
+    LONGEST,
+    SIGNATURE,
+    check_signature,
+    largest,
+    list_digests,
+    listed_content,
+    read_digests,
+    require_shareable,
+    sign,
+)
+from emobench.exchange.sharing.merge import Added, merge
+from emobench.exchange.sharing.places import Copy, Place
+from emobench.leaderboard.schema.run_files import PACKED
+from emobench.leaderboard.store.board import Leaderboard, parse
+from emobench.leaderboard.store.pack import pack
+from emobench.leaderboard.store.verify import ALLOWED, verify
+
+ATTEMPTS = 50
+"""Pushes before giving up, where others push at the same time."""
+LOOKS = 5
+"""Readings of a folder in which somebody may be writing."""
+PAUSE = 0.2
+"""Seconds between them."""
+HARMLESS = ("leftover", "index", "stray")
+"""Findings on files of the user's own board that are not shared."""
+_SUITE = re.compile(r".+-v\d+")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How many entries are new where they were taken to, were there already, and how many files were written."""
+
+    entries: int
+    there: int
+    files: int
+    hidden: tuple[str, ...] = ()
+    """The ids of one's own entries that new ones of the same runs supersede or contain."""
+
+
+def push(
+    board: Leaderboard, place: Place, runs: Path, key: Path | None = None, note: Callable[[str], None] = lambda _: None
+) -> Shared:
+    """Add all entries of a board to a shared one, with the files of their runs; sign the list of digests with `key`.
+
+    Raises DataError where either board is not whole or a file has other content, ConfigError where the place is no
+    shared board or another push is always first, StorageError where it cannot be written.
+    """
+    board.require_folder()
+    pack(board, runs)
+    _require_whole(board.root, "", HARMLESS)
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            note(f"{place.name}: somebody else has just pushed; once more")
+            time.sleep(random.uniform(0, PAUSE * min(attempt, 5)))
+        with place.opened(writing=True) as copy, _scratch() as folder:
+            _require_board(copy, place)
+            names = _fetch(copy, folder, place, None)
+            signed = copy.read(SIGNATURE, LARGEST_SIGNATURE) is not None
+            added = merge(board.root, folder, place.name)
+            if not added.names and key is None:
+                return _shared(added)
+            if signed and key is None:
+                raise ConfigError(f"{place.name} is signed: give your key, --sign-key FILE. Nothing was written.")
+            _require_whole(folder, place.name)
+            require_shareable(folder, added.names)
+            _require_same(copy, folder, added, place)
+            if _publish(copy, folder, {*names, *added.names}, added, key):
+                return _shared(added)
+    raise ConfigError(f"{place.name}: {ATTEMPTS} times somebody else was first. Nothing was written. Push again later.")
+
+
+def pull(board: Leaderboard, place: Place, allowed: Path | None = None) -> Shared:
+    """Add all entries of a shared board to one's own, with the files of their runs.
+
+    With `allowed`, a file of allowed signers as of ssh-keygen(1), a list that none of them signed is refused. Raises
+    what `push` raises.
+    """
+    with place.opened(writing=False) as copy, _scratch() as folder:
+        if copy.read(DIGESTS, LONGEST) is None:
+            raise DataError(f"{place.name} holds no shared board. Begin it: emobench leaderboard push {place.name}")
+        _fetch(copy, folder, place, allowed)
+        _require_whole(folder, place.name)
+        before = {row.id for row in board.rows()}
+        done = _shared(merge(folder, board.root, str(board.root)))
+        hidden = before - {row.id for row in board.rows()}
+        return replace(done, hidden=tuple(sorted(hidden)))
+
+
+def _require_same(copy: Copy, folder: Path, added: Added, place: Place) -> None:
+    """Refuse to replace an entry's file that no list has, unless it holds the same entry: a push was stopped."""
+    for name in (name for name in added.names if name.endswith(".json")):
+        there = copy.read(name, largest(name) or 0)
+        ours = (folder / name).read_bytes()
+        if there not in (None, ours) and parse(there, f"{place.name}: {name}") != parse(ours, name):
+            raise DataError(f"{place.name}: {name} has other content. Nothing was written. Restore or remove it there.")
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
+        yield Path(folder) / "board"
+
+
+def _shared(added: Added) -> Shared:
+    return Shared(added.entries, added.there, len(added.names) - added.entries)
+
+
+def _fetch(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[str]:
+    """Copy the listed files to a new folder, and return their names."""
+    folder.mkdir()
+    for _ in range(0 if copy.fixed else LOOKS - 1):
+        with suppress(DataError):  # somebody may be writing
+            return _fetch_once(copy, folder, place, allowed)
+        time.sleep(PAUSE)
+    return _fetch_once(copy, folder, place, allowed)
+
+
+def _fetch_once(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[str]:
+    content = copy.read(DIGESTS, LONGEST)
+    if allowed is not None:
+        check_signature(content or b"", copy.read(SIGNATURE, LARGEST_SIGNATURE), allowed, place.name)
+    digests = read_digests(content or b"", place.name)
+    for name, sha256 in digests.items():
+        found = copy.read(name, largest(name) or 0)
+        if found is None:
+            raise DataError(f"{place.name}: {name} is in {DIGESTS}, and is not there. Nothing was written. Restore it.")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(listed_content(found, sha256, name, place.name))
+    return set(digests)
+
+
+def _publish(copy: Copy, folder: Path, names: set[str], added: Added, key: Path | None) -> bool:
+    """Write what is new; the list of digests is last, so that until then nothing of it is there for others."""
+    (folder / DIGESTS).write_text(list_digests(folder, names), encoding="utf-8")
+    last = [DIGESTS]
+    if key is not None:
+        sign(folder / DIGESTS, key)
+        last = [SIGNATURE, DIGESTS]
+    last = [name for name in last if copy.read(name, LONGEST) != (folder / name).read_bytes()]
+    if not added.names and not last:  # it was signed by this key
+        return True
+    count = "1 entry" if added.entries == 1 else f"{added.entries:,} entries"
+    return copy.publish({name: folder / name for name in [*added.names, *last]}, f"Leaderboard: {count}")
+
+
+def _require_board(copy: Copy, place: Place) -> None:
+    """Refuse to push into what is no shared board, such as a repository of code."""
+    if copy.read(DIGESTS, LONGEST) is not None:
+        return
+    others = [
+        name for name in copy.names() if name != PACKED and not ALLOWED.fullmatch(name) and not _SUITE.match(name)
+    ]
+    if others:
+        raise ConfigError(
+            f"{place.name} holds {others[0]}, and no {DIGESTS}: it is no shared board. Give an empty folder or "
+            "repository, or a new branch: REPO#BRANCH."
+        )
+
+
+def _require_whole(root: Path, where: str, harmless: tuple[str, ...] = ()) -> None:
+    """Raise DataError for the first thing that is wrong with a board; `where` is its name if `root` is a copy."""
+    _, findings = verify(Leaderboard(root), root / "none")
+    wrong = [finding for finding in findings if finding.kind not in harmless]
+    if not wrong:
+        return
+    more = f" And {len(wrong) - 1:,} more." if len(wrong) > 1 else ""
+    text = wrong[0].text
+    if where:
+        text = f"{where}: {text.replace(f'{root}/', '')}"
+    raise DataError(f"{text}{more} Nothing was written.")

@@ -1,0 +1,217 @@
+"""How numbers are written: fractions in percent, a spread that never rounds to zero, signed differences, p values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from emobench.leaderboard.schema.entry import ROUNDING, MetricSummary
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.report.render.grid import ABSENT
+
+MOST = 6
+"""Decimals at most."""
+LOSS_PLACES = 5
+"""Decimals of the loss of one text, whose differences decide an answer."""
+NOTHING = 1e-12
+"""What is not above this, in any unit, is the rounding of a sum that is 0."""
+_UNITS = {"fraction": "%", "perplexity": ""}
+
+
+def scale(unit: str) -> int:
+    return 100 if unit == "fraction" else 1
+
+
+def unit_label(summaries: Sequence[MetricSummary | Contrast]) -> str:
+    """Return the unit of a metric with the arrow that points to its better side, such as "(%) ↑"."""
+    if not summaries:
+        return ""
+    unit = _UNITS.get(summaries[0].unit, clean(summaries[0].unit))
+    arrow = {True: "↑", False: "↓", None: ""}[summaries[0].higher_is_better]
+    return " ".join(filter(None, [f"({unit})" if unit else "", arrow]))
+
+
+def decimals(summaries: Sequence[MetricSummary]) -> int:
+    """Return 1 decimal (3 for nats), and up to 3 where the smallest spread would otherwise show as zero.
+
+    Units other than fractions get up to MOST, so that the smallest mean has 3 significant digits.
+    """
+    unit = summaries[0].unit if summaries else ""
+    enough = _enough([std * scale(unit) for m in summaries if (std := _std(m))], 3 if unit == "nats" else 1)
+    digits = [2 - math.floor(math.log10(abs(m.mean))) for m in summaries if m.mean and unit != "fraction"]
+    return max(enough, min(MOST, max(digits, default=0)))
+
+
+def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
+    """Return the decimals of differences in percent of perplexities, by the same rule."""
+    return _enough([100 * std / m.mean for m in summaries if (std := _std(m)) and m.mean > 0], 1)
+
+
+def number(summary: MetricSummary, places: int, *, interval: bool = False) -> str:
+    """Return "95.3 ± 0.2", or with its interval "95.3 [95.0, 95.6]"; the mean alone where there is neither."""
+    if interval:
+        shown = plain(summary.mean, summary.unit, _interval_places(summary, places))
+        return shown if summary.ci95 is None else f"{shown} {interval_of(summary, places)}"
+    spread = "" if summary.std is None else f" ± {_spread(_std(summary) * scale(summary.unit), places)}"
+    return plain(summary.mean, summary.unit, places) + spread
+
+
+def plain(value: float, unit: str, places: int) -> str:
+    """Return a value of a unit, fractions in percent."""
+    return f"{value * scale(unit):z.{places}f}"  # z: what rounds to zero has no sign
+
+
+def percent(share: float | None) -> str:
+    """Return a fraction as "95.3 %"; a dash for none."""
+    return ABSENT if share is None else f"{plain(share, 'fraction', 1)} %"
+
+
+def alike(values: Sequence[float], digits: int = 4) -> list[str]:
+    """Return values that are read together with the same decimals: so many digits of the largest one.
+
+    Values have more decimals, MOST at most, where the smallest would show as 0. Numbers that need more than MOST, or
+    are a million and more, are written with an exponent.
+    """
+    known = [abs(value) for value in values if math.isfinite(value)]
+    largest = max(known, default=0.0)
+    nothing = max(NOTHING, 10**-MOST * largest)
+    smallest = min((value for value in known if value > nothing), default=1.0)
+    values = [0.0 if abs(value) <= nothing else value for value in values]
+    if largest > nothing and (largest < 10 ** (digits - 1 - MOST) or largest >= 1e6):
+        return [f"{value:.{digits}g}" for value in values]
+    enough = [digits - 1 - math.floor(math.log10(largest)) if largest > nothing else digits - 1]
+    enough.append(math.ceil(-math.log10(smallest)))
+    places = min(MOST, max(0, *enough))
+    return [f"{value:z.{places}f}" for value in values]
+
+
+def interval_of(summary: MetricSummary, places: int) -> str:
+    """Return the 95 % interval of a mean, "[95.0, 95.6]", with the decimals that its width needs; a dash for none."""
+    if summary.ci95 is None:
+        return ABSENT
+    places = _interval_places(summary, places)
+    return f"[{', '.join(plain(bound, summary.unit, places) for bound in summary.ci95)}]"
+
+
+def _interval_places(summary: MetricSummary, places: int) -> int:
+    return _apart([bound * scale(summary.unit) for bound in summary.ci95 or ()], places)
+
+
+def effect(contrast: Contrast, value: float) -> float:
+    """Return an effect of a contrast as it is shown: in points of fractions, percent of a ratio, else in the unit.
+
+    What is not above float rounding of the two means is 0.
+    """
+    size = 1.0 if contrast.log_scale else max(abs(contrast.baseline_mean), abs(contrast.candidate_mean))
+    if abs(value) <= ROUNDING * size:
+        return 0.0
+    return 100 * math.expm1(min(value, 700.0)) if contrast.log_scale else value * scale(contrast.unit)
+
+
+def difference(contrast: Contrast, places: int, *, interval: bool = False) -> str:
+    """Return a difference with its sign and a column's decimals, or more where these would hide its interval."""
+    value = effect(contrast, contrast.effect)
+    ends = [effect(contrast, bound) for bound in contrast.ci95 or ()] if interval else []
+    # What is beyond noise is not zero, and does not show as zero.
+    places = _apart(ends or ([0.0, 2 * abs(value)] if contrast.beyond_noise else []), places)
+    text = f"{value:+.{places}f}"
+    shown = text if float(text) else text[1:]
+    bounds = f" [{', '.join(f'{end:+.{places}f}' for end in ends)}]" if ends else ""
+    return f"{shown}{bounds}{_percent(contrast)}"
+
+
+def _percent(contrast: Contrast) -> str:
+    return " %" if contrast.log_scale else ""
+
+
+def _apart(bounds: Sequence[float], places: int) -> int:
+    """Return the decimals that show half the distance of two bounds, at least `places` and at most MOST."""
+    half = (max(bounds) - min(bounds)) / 2 if bounds else 0.0
+    return max(places, min(MOST, math.ceil(-math.log10(half)))) if half > 0 else places
+
+
+def _std(summary: MetricSummary) -> float:
+    """Return the spread of a metric's seeds; 0 where it is float rounding."""
+    std = summary.std or 0.0
+    return std if std > ROUNDING * abs(summary.mean) else 0.0
+
+
+def _spread(value: float, places: int) -> str:
+    """Return a spread with the mean's decimals, or "<0.1" for one that they would hide."""
+    text = f"{value:.{places}f}"
+    return f"<{10**-places:.{places}f}" if value and not float(text) else text
+
+
+def _enough(spreads: Sequence[float], base: int) -> int:
+    needed = math.ceil(-math.log10(min(spreads))) if spreads else base
+    return min(max(base, needed), 3)
+
+
+def p_value(p: float | None) -> str:
+    """Return a p with 3 decimals and no leading zero, such as ".042" and "<.001"; a dash for none."""
+    if p is None:
+        return ABSENT
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def _fixed(value: float, places: int, sign: str = "") -> str:
+    """Return a number with fixed decimals; with one digit where these would hide it, and 3 from a million on."""
+    if abs(value) <= NOTHING:
+        value, sign = 0.0, ""
+    if abs(value) >= 1e6:
+        return f"{value:{sign}.3g}"
+    hidden = value and abs(value) < 0.5 * 10**-places
+    return f"{value:{sign}.1g}" if hidden else f"{value:{sign}.{places}f}"
+
+
+def contrast_mean(contrast: Contrast, mean: float) -> str:
+    """Return one side's mean, with 1 decimal for fractions (in percent), 3 for nats and else 2."""
+    return _fixed(mean * scale(contrast.unit), {"fraction": 1, "nats": 3}.get(contrast.unit, 2))
+
+
+def contrast_effect(contrast: Contrast, value: float | None, places: int, sign: str = "+") -> str:
+    """Return an effect as `effect` gives it, with its sign and " %" where it is relative; a dash for none."""
+    return ABSENT if value is None else _fixed(effect(contrast, value), places, sign) + _percent(contrast)
+
+
+def contrast_interval(contrast: Contrast, ci95: Sequence[float] | None, places: int) -> str:
+    """Return "[-0.1, +2.3]"; a dash for none."""
+    bounds = ", ".join(_fixed(effect(contrast, end), places, "+") for end in ci95 or ())
+    return f"[{bounds}]" if bounds else ABSENT
+
+
+def effect_decimals(contrast: Contrast) -> int:
+    """Return as many decimals as show two digits of the interval's half width, 1 to MOST."""
+    if contrast.ci95 is None:
+        return 1 if contrast.unit == "fraction" or contrast.log_scale else 3
+    low, high = (effect(contrast, end) for end in contrast.ci95)
+    half = (high - low) / 2
+    return min(MOST, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
+
+
+def deviation(value: float, unit: str, mean: float) -> str:
+    """Return a standard deviation with 2 digits, in points of fractions or percent of perplexities.
+
+    That of a perplexity is given of its logarithm. What is not above float rounding of the mean is 0.
+    """
+    log = unit == "perplexity"
+    if value <= ROUNDING * (1 if log else abs(mean)):
+        return "0"
+    shown = 100 * math.expm1(min(value, 50.0)) if log else value * scale(unit)
+    return f"{shown:.2g}" if shown < 100 else f"{shown:.0f}"
+
+
+def large(value: float) -> str:
+    """Return "7B", "100M" of a count."""
+    rounded = float(f"{value:.3g}")  # first, so that 999,885,952 is 1B and not 1000M
+    for size, sign in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if rounded >= size:
+            return f"{rounded / size:g}{sign}"
+    return f"{value:g}"
+
+
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
+    """Return names, at most so many of them and the number of the rest: "a, b and 3 more"."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + rest

@@ -1,0 +1,227 @@
+"""From a paper's table to the requests that make it: whose rows, by which model, and at which scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.store.board import Leaderboard, published_root
+from emobench.registry import find_suite, load_kind
+from emobench.runs.planning.base_model import BaseModel
+from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.ingredients import Ingredients, shown_name
+from emobench.runs.planning.request import Request
+from emobench.runs.planning.resolve import parts_of
+from emobench.tasks.spec import Task
+from emobench.tasks.table import Scale, Table
+from emobench.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class PaperModel:
+    """A model of the table, by the paper's name, and the one that is run for it."""
+
+    paper: str
+    model: str
+
+
+def published_entries(table: Table) -> list[Entry]:
+    """Return the paper's rows, in its order, with tasks by our names; none where nothing is published.
+
+    Raises ConfigError where the published board has none of this table.
+    """
+    if table.published is None:
+        return []
+    found = Leaderboard(published_root()).entries(suite=table.published)
+    if not found:
+        raise ConfigError(f"{table.name}: the published board has no entry of {table.published}; install it whole.")
+    missing = {entry.objective.name for entry in found} ^ set(table.rows)
+    if missing:
+        raise ConfigError(f"{table.name}: its `rows` and those of {table.published} differ in {', '.join(missing)}.")
+    return [_renamed(entry, table.renamed) for entry in found]
+
+
+def models_of(table: Table, request: Request) -> list[PaperModel]:
+    """Return the paper's models; with `--model` that one of them, or the given one in the place of the first of them.
+
+    `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
+    """
+    known = paper_models(table)
+    wanted = known if request.model is None else [request.model]
+    for name in request.stand_ins:
+        if name not in wanted:
+            raise UnknownNameError("model", name, [n for n in wanted if n in known], where=f"{table.name}, --model: ")
+    return [PaperModel(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
+
+
+def paper_models(table: Table) -> list[str]:
+    """Return the names of the paper's models, in its order."""
+    return list(dict.fromkeys(entry.model.name for entry in published_entries(table))) or list(table.models)
+
+
+def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
+    """Return a request for one of the table's models, with what the table sets for it; what is given wins."""
+    of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
+    settings = merged(of_table, request.settings)
+    return replace(request, model=subject.model, seeds=request.seeds or table.seeds, settings=settings)
+
+
+def scale_of(table: Table, name: str | None) -> Scale | None:
+    """Return a scale of a table by name, None for the table as it is."""
+    if name is None:
+        return None
+    if not table.scales:
+        raise ConfigError(f"{table.name} has one scale, the paper's; drop --scale {name}.")
+    if name not in table.scales:
+        raise UnknownNameError("scale", name, table.scales, where=f"{table.name}: ")
+    return table.scales[name]
+
+
+def at_scale(
+    table: Table, scale: Scale, request: Request, prepare: Callable[[Request], Request] | None = None
+) -> tuple[Request, list[str]]:
+    """Return a request with a scale's model and settings, for tasks whose texts are here, and remarks on it.
+
+    What the request has by itself stays: its model, its settings, and the tasks that it names. For one of the paper's
+    models, by name, the scale's model stands in. `prepare` adds what the scale makes by itself. Raises DataError where
+    no task is left.
+    """
+    if request.stand_ins:
+        name, place = next(iter(request.stand_ins.items()))
+        raise ConfigError(
+            f"--model {name}={place}: at this scale {table.name} has a model of its own; drop one of --scale and "
+            f"{name}=, or give --model {place}."
+        )
+    model = request.model or scale.model
+    if request.model in paper_models(table):
+        model = scale.model
+    found = replace(request, model=model, settings=merged(scale.settings, request.settings))
+    found = found if prepare is None else prepare(found)
+    said = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
+    if found.words("tasks") is not None:
+        return found, said
+    kept, left_out = [], {}
+    base = find_base_model(model, found)
+    for name, why in _problems(table, found, base):
+        if why is None:
+            kept.append(name)
+        else:
+            left_out.setdefault(why, []).append(name)
+    if not kept:
+        names = [name for some in left_out.values() for name in some]
+        recipe, _ = parts_of(found, find_suite(table.suite))[0]
+        raise DataError(
+            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(names)}); "
+            f"add --data-dir DIR, a folder with {recipe.corpus}.train.jsonl and {names[0]}.test.jsonl."
+        )
+    said += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
+    return replace(found, settings={**found.settings, "tasks": kept}) if left_out else found, said
+
+
+def firsts(table: Table) -> tuple[str, ...]:
+    """Return the first candidate of each row."""
+    return tuple(candidates[0] for candidates in table.rows.values())
+
+
+def selection_request(table: Table, request: Request) -> Request | None:
+    """Return the request whose scores choose among candidates; None where each row has one."""
+    candidates = tuple(text for texts in table.rows.values() if len(texts) > 1 for text in texts)
+    if not candidates or table.select is None:
+        return None
+    settings: dict[str, Any] = {**request.settings, "tasks": selection_tasks(table, request)}
+    for section, values in table.select.settings.items():
+        given = request.section(section)
+        for key in values.keys() & given.keys():
+            if not given[key] or given[key] == "test":  # it would leave the choice to the test split
+                raise ConfigError(
+                    f"--set {section}.{key}={given[key]}: {table.name} chooses parameters by {section}.{key}, so that "
+                    f"the test split does not; expected another value, such as {values[key]}, or drop it."
+                )
+        settings[section] = {**values, **given}
+    return replace(request, objectives=candidates, settings=settings)
+
+
+def selection_tasks(table: Table, request: Request) -> list[str]:
+    """Return the tasks that choose, of those that the request wants."""
+    assert table.select is not None
+    wanted = request.words("tasks")
+    found = [task for task in table.select.tasks if wanted is None or task in wanted]
+    if not found:
+        raise ConfigError(
+            f"--set tasks={','.join(wanted or ())}: none of them can choose the parameters of {table.name}; add one of "
+            f"{', '.join(table.select.tasks)}."
+        )
+    return found
+
+
+def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -> Request:
+    """Return the request of the table's rows: what `--set` says of choosing, such as icl.held_out, is not of them."""
+    chooses = {} if table.select is None else table.select.settings
+    settings = {}
+    for section, given in request.settings.items():
+        kept = given
+        if section in chooses:
+            kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
+        if kept and not (table.judges and section == "judge"):  # they compare rows, and none of them by itself
+            settings[section] = kept
+    return replace(request, objectives=objectives, settings=settings)
+
+
+def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
+    """Return an entry whose tasks or columns have other names."""
+
+    def ours(key: str) -> str:
+        task, slash, metric = key.partition("/")
+        return names.get(key) or f"{names.get(task, task)}{slash}{metric}"
+
+    def task_of(key: str) -> str:
+        return ours(key).partition("/")[0]
+
+    return replace(
+        entry,
+        metrics={ours(key): summary for key, summary in entry.metrics.items()},
+        families={ours(key): family for key, family in entry.families.items()},
+        primary=None if entry.primary is None else ours(entry.primary),
+        protocols={task_of(key): entry.protocols[key.partition("/")[0]] for key in entry.metrics},
+    )
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings of both; `above` wins."""
+    found = dict(below)
+    for key, value in above.items():
+        old = found.get(key)
+        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found
+
+
+def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple[str, str | None]]:
+    """Yield each task with what leaves it out, None for one that can be made."""
+    at, suite = Ingredients(request, look=True), find_suite(table.suite)
+    requests = [request]
+    if table.select is not None:
+        chosen = selection_request(table, request)
+        requests += [] if chosen is None else [chosen]
+    parts = [parts_of(one, suite) for one in requests]
+    for recipe, tasks in parts[0]:
+        for task in tasks:
+            alike = [other for part in parts for _, found in part for other in found if other.name == task.name]
+            yield task.name, _problem(at, recipe, alike, base)
+
+
+def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: BaseModel) -> str | None:
+    if not all(at.training_texts(recipe, split) for split in ("train", "validation")):
+        return "whose texts are not in the data folders"
+    for task in alike:
+        runtime = load_kind(task.kind).runtime
+        data = runtime.find(task, at)
+        if data is None:
+            return "whose texts are not in the data folders"
+        try:
+            runtime.check(task, data, base)
+        except DataError:
+            return "none of whose texts is long enough"
+    return None

@@ -1,0 +1,274 @@
+"""An entry that is run again: its record becomes the request, and what is different here is told before it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from emobench.core.errors import ConfigError, ModelError
+from emobench.core.reading import names_path
+from emobench.core.settings import PRETRAINED, to_plain
+from emobench.kinds.interface import Kind
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.private_paths import published
+from emobench.models.catalog import CATALOG, HUB_ID
+from emobench.registry import (
+    find_suite,
+    find_task,
+    kind_of_name,
+    load_kind,
+    objective_files,
+    require_installed,
+    suite_names,
+)
+from emobench.runs.execution.environment import machine_facts
+from emobench.runs.execution.record import (
+    PROMPTS,
+    data_of,
+    examples_stage,
+    hardware,
+    objective_fields,
+    packages,
+)
+from emobench.runs.planning.find_model import MadeModel
+from emobench.runs.planning.plan import Plan
+from emobench.runs.planning.rebuild import differences
+from emobench.runs.planning.recorded_parts import nested_rules
+from emobench.runs.planning.request import Recorded, Request
+from emobench.runs.planning.rule_changes import rule_changes
+from emobench.tasks.spec import Suite, short_name
+from emobench.training.recipe import optimizer_of
+
+RERUNS = "rerun"
+"""The folder of reruns in a folder of runs: <id of the entry>-<number>, each with runs and a board of its own."""
+BOARD = "board"
+COMPARED = "compared.json"
+"""What a rerun that has ended leaves: the next one of the entry begins anew."""
+_ONE_NAME = re.compile(r"[A-Za-z][\w-]*")
+_NUMBERED = re.compile(r"\d+\. .+")
+
+
+def request_of(entry: Entry, given: Request) -> Request:
+    """Return the request that repeats an entry. Raises a UserError for one that cannot be repeated.
+
+    `given` has what an entry does not know: folders, device, a suite's or an objective's file, and the name of a model
+    that moved. An entry may be a stranger's: of what it names, installed objectives, suites and models of the hub are
+    used, and no file or folder of this machine.
+    """
+    if entry.kind != "measured":
+        raise ConfigError(
+            f"{entry.id} is {entry.kind}, from {entry.source.cite}, and was not run by emobench; expected an entry of "
+            "kind measured: see `emobench leaderboard show --kind measured`."
+        )
+    if others := sorted(given.settings.keys() & {"objective", "recipe", "tasks", "corpus", "protocol"}):
+        raise ConfigError(f"--set {others[0]}: the entry decides it; drop it.")
+    _refuse_paths(entry, given)
+    suite = find_suite(given.suite or entry.suite.name)
+    if (suite.name, suite.version) != (entry.suite.name, entry.suite.version):
+        raise ConfigError(
+            f"{entry.id} is of the suite {entry.suite}, and here is {suite.name} v{suite.version}. Install emobench "
+            f"{entry.provenance.packages.get('emobench', 'of that time')}."
+        )
+    _refuse_paths_in_rules(entry, given, suite)
+    objective, params = _objective(entry, given)
+    return replace(
+        given,
+        suite=given.suite or entry.suite.name,
+        model=given.model or _model(entry),
+        objectives=(objective,),
+        seeds=entry.seeds,
+        settings={**given.settings, **({"objective": params} if params else {})},
+        dtype=entry.recipe.get("dtype", "float32"),
+        from_scratch=bool(entry.recipe.get("from_scratch")),
+        recorded=Recorded(
+            protocols=entry.protocols,
+            changes=entry.changes,
+            corpora=_corpora(entry, suite),
+            recipes=_recipes(entry),
+        ),
+    )
+
+
+def _refuse_paths(entry: Entry, given: Request) -> None:
+    """Raise ConfigError for an entry that names a file or folder here, other than those that the user names again."""
+    if given.suite is None and entry.suite.name not in suite_names():
+        raise ConfigError(f"{entry.id}: there is no installed suite {entry.suite.name}; give its file: --suite FILE.")
+    if not entry.untrained and not given.objectives:
+        require_installed(entry.objective.name)
+    named: dict[str, Any] = {"recipe.corpus": [values.get("corpus") for values in _recipes(entry)]}
+    named["provenance.data"] = [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
+    if given.model is None:
+        named["model.name"] = entry.model.name
+    if not given.objectives or "(" not in given.objectives[0]:
+        named["objective.params"] = to_plain(entry.objective.params)
+    for place, value in named.items():
+        _refuse_texts(entry, place, _texts(value))
+
+
+def _refuse_paths_in_rules(entry: Entry, given: Request, suite: Suite) -> None:
+    """Raise ConfigError for a path in a changed rule that no setting of the user replaces."""
+    names = {short_name(name): name for run in suite.runs for name in run.tasks}
+    for task, changes in entry.changes.items():
+        settings = rule_changes(given, _kind_of(names[task])) if task in names else {}
+        _refuse_texts(entry, f"changes.{task}", _texts_kept(nested_rules(changes, {}), settings))
+
+
+def _kind_of(task: str) -> Kind:
+    named = kind_of_name(task)
+    return named[0] if named else load_kind(find_task(task).kind)
+
+
+def _refuse_texts(entry: Entry, place: str, texts: Iterable[str]) -> None:
+    for text in texts:
+        if names_path(text):
+            raise ConfigError(
+                f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
+                'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
+            )
+
+
+def _texts_kept(rules: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all texts of nested rules that settings do not replace."""
+    for name, value in rules.items():
+        if name not in settings:
+            yield from _texts(value)
+        elif isinstance(value, Mapping) and isinstance(settings[name], Mapping):
+            yield from _texts_kept(value, settings[name])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts within plain data but its keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def new_folder_of(entry: Entry, runs: Path) -> Path:
+    """Return the folder of the next rerun of an entry, or of one that was stopped."""
+    number = 1
+    while (folder := runs / RERUNS / f"{entry.id}-{number}").exists() and (folder / COMPARED).exists():
+        number += 1
+    return folder
+
+
+def require_recorded(entry: Entry, plan: Plan) -> None:
+    """Raise a UserError where the model or the objective of a plan is not the entry's."""
+    model = plan.model
+    if model.is_there and not isinstance(model, MadeModel):
+        revision = model.entry_fields()["revision"]
+        if revision != entry.model.revision:
+            raise ModelError(
+                f"--model {plan.request.model}: its digest or commit is {revision}, and {entry.id} used "
+                f"{entry.model.name} with {entry.model.revision}. Give that one: --model FOLDER, or NAME@COMMIT."
+            )
+    here = objective_fields(plan.rows[0])
+    asked = plan.request.objectives[0]
+    if objective_files(asked) and here["source_sha256"] != entry.objective.source_sha256:
+        raise ConfigError(
+            f"--objective {asked}: the digest of its code is {here['source_sha256']}; expected the entry's, "
+            f"{entry.objective.source_sha256}. Give the file as it was."
+        )
+    if here["params"] != to_plain(entry.objective.params):
+        raise ConfigError(
+            f"--objective {plan.rows[0].label}: its parameters are {here['params']}; expected the entry's, "
+            f"{to_plain(entry.objective.params)}."
+        )
+
+
+def differences_of(entry: Entry, plan: Plan) -> list[str]:
+    """Return what is different here, a line each: packages, hardware, data, code."""
+    row, known = plan.rows[0], entry.provenance
+    code = ("name", "version", "source_sha256")
+    was: dict[str, Any] = {
+        "packages": dict(known.packages),
+        "hardware": known.hardware,
+        "data": _digests(known.data),
+        "objective": {name: getattr(entry.objective, name) for name in code},
+    }
+    here: dict[str, Any] = {
+        "packages": packages(),
+        "hardware": hardware(plan.request.device),
+        "data": _digests(published(data_of(row))) if plan.ready or plan.ingredients.look is False else {},
+        "objective": {name: objective_fields(row)[name] for name in code},
+    }
+    if known.environment is not None:
+        was["environment"], here["environment"] = dict(known.environment), machine_facts(plan.request.device)
+    if isinstance(plan.model, MadeModel):
+        was["pretraining"], here["pretraining"] = to_plain(entry.model.pretraining), plan.model.pretraining_fields()
+    if not plan.ready:  # what is not here has no digest
+        here["data"] = {**was["data"], **here["data"]}
+    return list(differences(was, here))
+
+
+def run_keys(plan: Plan) -> list[str] | None:
+    """Return the keys that the runs of a plan have in an entry; None while the base model is not made or not here."""
+    if not plan.ready or not plan.model.is_there:
+        return None
+    return [examples_stage([task.scores.key for task in run.tasks()]).key for run in plan.rows[0].runs]
+
+
+def _digests(data: Mapping[str, str]) -> dict[str, str]:
+    """Return digests without where the data were: another machine has them elsewhere."""
+    return {name: text.partition(" (")[0] for name, text in data.items() if not name.startswith(PROMPTS)}
+
+
+def _objective(entry: Entry, given: Request) -> tuple[str, dict[str, Any]]:
+    """Return an objective as `--objective` takes it, and its parameters; a combination has them in its name."""
+    params = to_plain(entry.objective.params)
+    if entry.untrained:
+        return PRETRAINED, {}
+    if given.objectives:  # of a file, whose class alone an entry names
+        return given.objectives[0], {} if "(" in given.objectives[0] else params
+    return entry.objective.name, params if _ONE_NAME.fullmatch(entry.objective.name) else {}
+
+
+def _model(entry: Entry) -> str:
+    name, revision = entry.model.name, entry.model.revision
+    if entry.model.source == "local folder" and name not in CATALOG:
+        raise ConfigError(f"{entry.id} used the folder {name}; its entry does not tell where it is: --model FOLDER.")
+    pinned = HUB_ID.fullmatch(name) and "@" not in name and revision
+    return f"{name}@{revision}" if pinned else name
+
+
+def _recipes(entry: Entry) -> tuple[Mapping[str, Any], ...]:
+    """Return the values of each training; with several, they are numbered in an entry."""
+    if entry.untrained:
+        return ()
+    # Entries of half precision that do not say it were trained with weights of that precision.
+    common = {"weight_dtype": entry.recipe.get("dtype", "float32")}
+    numbered = {name: values for name, values in entry.recipe.items() if _NUMBERED.fullmatch(name)}
+    for name, values in numbered.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"{entry.id}: `recipe` has {values!r} under {name!r}; expected the settings of a training."
+            )
+    if numbered:
+        return tuple(common | dict(values) for values in numbered.values())
+    values = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
+    if values.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
+        del values["optimizer"]
+    return (common | values,)
+
+
+def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
+    """Return the corpus of each task that read another one than its file says, by the names of its data."""
+    read = [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
+    found = {}
+    for name in _names(entry, suite):
+        task = find_task(name) if kind_of_name(name) is None else None
+        if task is not None and load_kind(task.kind).any_corpus and task.corpus not in read:
+            trained_on = [values.get("corpus") for values in _recipes(entry)]
+            found[task.name] = next((corpus for corpus in trained_on if corpus in read), *read[:1] or [task.corpus])
+    return found
+
+
+def _names(entry: Entry, suite: Suite) -> Iterable[str]:
+    return (name for run in suite.runs for name in run.tasks if short_name(name) in entry.protocols)

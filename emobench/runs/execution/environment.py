@@ -1,0 +1,134 @@
+"""What computes: every package, the hardware with its driver, threads, and torch's flags of determinism and precision.
+
+Each training and each evaluation has a file of it, written by the process that computes. A run's entry names one file
+that joins them, and has the short facts itself, so that a rerun can say what is different.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any
+
+from emobench.core.settings import content_hash
+
+ENVIRONMENT = "environment.json"
+_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+"""Variables that change what a GPU computes."""
+
+
+def machine_facts(device: str) -> dict[str, str]:
+    """Return what computes on a device besides the packages, each fact as a short text."""
+    import torch
+    import torch.distributed as dist
+
+    facts = {
+        "system": f"{platform.system()} {platform.release()}, {' '.join(platform.libc_ver()).strip()}",
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": f"{torch.get_num_threads()}, {torch.get_num_interop_threads()} between operators",
+        "deterministic": _deterministic(),
+        "float32 matmul": torch.get_float32_matmul_precision(),
+    }
+    if device.startswith("cuda"):
+        flags = torch.backends.cudnn
+        facts |= {
+            "device": torch.cuda.get_device_name(device),
+            "driver": _driver(),
+            "cuda": str(torch.version.cuda),
+            "cudnn": f"{flags.version()}, benchmark {_switch(flags.benchmark)}, TF32 {_switch(flags.allow_tf32)}",
+        }
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        from emobench.training.sharded import uses_fsdp
+        from emobench.training.zero import uses_deepspeed
+
+        engine = "FSDP2" if uses_fsdp() else f"DeepSpeed {version('deepspeed')}" if uses_deepspeed() else "DDP"
+        facts["processes"] = f"{dist.get_world_size()}, with {engine}"
+    return facts | {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+
+
+def installed() -> dict[str, str]:
+    """Return the version of every installed distribution, by its name in lower case: a lock of the packages."""
+    return dict(_installed_in(tuple((place, _changed(place)) for place in sys.path)))
+
+
+@lru_cache(maxsize=1)  # reading all their metadata takes half a second
+def _installed_in(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
+    """Return what `installed` does; it holds until the search path or one of its folders changes."""
+    found: dict[str, str] = {}
+    for one in distributions():
+        if name := one.metadata["Name"]:
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), one.version)  # the first one is imported
+    return dict(sorted(found.items()))
+
+
+def _changed(place: str) -> int:
+    with suppress(OSError):
+        return Path(place).stat().st_mtime_ns
+    return 0
+
+
+def write_environment(folder: Path, device: str) -> None:
+    """Write what computes to a file in the folder of a stage."""
+    _write(folder, {**machine_facts(device), "python": platform.python_version(), "packages": installed()})
+
+
+def read_environment(folder: Path) -> dict[str, Any] | None:
+    """Return what computed a finished stage; None for one that is older than these files."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8")))
+    return None
+
+
+def join_environments(folder: Path, stages: Iterable[Path]) -> None:
+    """Write one file of what computed the stages of a run: each environment once, with the stages that it computed."""
+    joined: dict[str, dict[str, Any]] = {}
+    for stage in stages:
+        if (found := read_environment(stage)) is not None:
+            one = joined.setdefault(content_hash(found), {"stages": [], **found})
+            one["stages"].append(f"{stage.parent.name}/{stage.name}")
+    if joined:
+        _write(folder, {"environments": list(joined.values())})
+
+
+def _write(folder: Path, content: Mapping[str, Any]) -> None:
+    (folder / ENVIRONMENT).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        if named:
+            return named[1]
+    return platform.processor() or platform.machine()
+
+
+def _deterministic() -> str:
+    import torch
+
+    if not torch.are_deterministic_algorithms_enabled():
+        return "off"
+    return "warns" if torch.is_deterministic_algorithms_warn_only_enabled() else "on"
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
+@cache
+def _driver() -> str:
+    """Return the version of the GPU's driver."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with suppress(OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+        return done.stdout.split("\n")[0].strip()
+    return "unknown"

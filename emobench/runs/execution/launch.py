@@ -1,0 +1,216 @@
+"""Trainings that several processes make together, with DDP or FSDP.
+
+The process of the command is none of them: it plans, holds the lock of the stage, starts a worker for each rank, and
+records. So it sees the end of each of them, and none waits for another that is gone. Where the user's own launcher
+(torchrun, accelerate) started the command in every process, that of rank 0 does all this, and the others start only a
+worker of their own, when they are told to.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from emobench.core.errors import EmobenchError, RunError
+from emobench.models.device import VISIBLE, Place
+from emobench.runs.execution.group import GROUP, LOST, TIMEOUT, is_ours, launched_environment
+from emobench.runs.execution.processes import WorkerProcess
+from emobench.runs.execution.reporter import Reporter, Silent
+
+GRACE, GRACE_OF_FAILED = 60.0, 3.0
+"""Seconds in which the others may end, too, once one has, and once one has failed."""
+POLL = 0.3
+HERE = "127.0.0.1"
+
+
+class Launch(Protocol):
+    """What makes a training by several processes; a context manager."""
+
+    size: int
+    """How many processes."""
+
+    def __enter__(self) -> Launch: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
+        """Make the training of a stage that is planned and locked. Raises RunError if one of the processes fails."""
+        ...
+
+    def follows(self, runs: Path) -> bool:
+        """Do what the process of rank 0 says until it ends, and return True; False if this is that process."""
+        ...
+
+
+class LocalLaunch:
+    """Processes on the places of this machine."""
+
+    def __init__(self, launcher: str, places: Sequence[Place]) -> None:
+        self.size = len(places)
+        given = {name: value for name, value in os.environ.items() if not is_ours(name)}
+        for place in places:
+            given |= place.environment
+        if all(VISIBLE in place.environment for place in places):  # each process sees all of them
+            given[VISIBLE] = ",".join(place.environment[VISIBLE] for place in places)
+        elif all(place.device == "cpu" for place in places):  # DeepSpeed would take a GPU that it sees
+            given[VISIBLE] = ""
+        given = launched_environment(given, launcher)
+        sizes = {"WORLD_SIZE": str(self.size), "LOCAL_WORLD_SIZE": str(self.size), "MASTER_ADDR": HERE, GROUP: "0"}
+        self._ranks = [
+            _Rank(place.name, {**given, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)}, rank)
+            for rank, place in enumerate(places)
+        ]
+
+    def __enter__(self) -> LocalLaunch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        store = TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
+        port = {"MASTER_PORT": str(store.port)}
+        _run([rank.joined(port) for rank in self._ranks], key, what, runs, reporter)
+
+    def follows(self, runs: Path) -> bool:
+        return False
+
+
+class JoinedLaunch:
+    """Processes that a launcher of the user's started, such as torchrun; this one is one of them.
+
+    Its variables are for the worker, and are removed from this process, which plans and evaluates alone. Make it before
+    the device is resolved, which hides the other GPUs.
+    """
+
+    def __init__(self, launcher: str | None) -> None:
+        given = launched_environment(os.environ, launcher)
+        self.rank, self.size = int(given["RANK"]), int(given["WORLD_SIZE"])
+        self._worker = _Rank(f"rank {self.rank}", given, self.rank)
+        self._trainings = 0
+        self._store: Any = None
+
+    def __enter__(self) -> JoinedLaunch:
+        from torch.distributed.rendezvous import rendezvous
+
+        self._store, *_ = next(rendezvous("env://", timeout=TIMEOUT))  # this process may have to keep it
+        for name in [name for name in os.environ if is_ours(name)]:
+            del os.environ[name]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(RuntimeError):  # it is gone with its process
+            if self.rank == 0:
+                self._tell("")
+
+    def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
+        self._tell(key)
+        self._take_part(key, what, runs, reporter)
+
+    def follows(self, runs: Path) -> bool:
+        if self.rank == 0:
+            return False
+        while key := self._told():
+            self._take_part(key, f"rank {self.rank}", runs, Silent())
+        return True
+
+    def _take_part(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
+        self._trainings += 1
+        _run([self._worker.joined({GROUP: str(self._trainings)})], key, what, runs, reporter)
+
+    def _tell(self, key: str) -> None:
+        self._store.set(f"emobench/training/{self._trainings + 1}", key)
+
+    def _told(self) -> str:
+        """Wait for the next key; empty when there is no more. Ctrl-C is heard meanwhile."""
+        name = f"emobench/training/{self._trainings + 1}"
+        try:
+            while not self._store.check([name]):
+                time.sleep(POLL)
+            return self._store.get(name).decode()
+        except RuntimeError as error:
+            raise RunError(f"rank {self.rank}: the process of rank 0 has ended; its message says why.") from error
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A process that is to be started."""
+
+    name: str
+    environment: Mapping[str, str]
+    rank: int
+
+    def joined(self, more: Mapping[str, str]) -> _Rank:
+        return _Rank(self.name, {**self.environment, **more}, self.rank)
+
+
+def _run(ranks: Sequence[_Rank], key: str, what: str, runs: Path, reporter: Reporter) -> None:
+    """Let workers make a training, and end them all; raises the error of the one that failed first of its own."""
+    _free_memory()
+    processes = [WorkerProcess(rank.name, runs, rank.environment) for rank in ranks]
+    ends: queue.SimpleQueue[EmobenchError | None] = queue.SimpleQueue()
+
+    def serve(process: WorkerProcess, shown: Reporter) -> None:
+        ends.put(process.make(key, what, shown))
+
+    shown = [reporter if rank.rank == 0 else Silent() for rank in ranks]
+    threads = [threading.Thread(target=serve, args=pair, daemon=True) for pair in zip(processes, shown, strict=True)]
+    for thread in threads:
+        thread.start()
+    try:
+        errors = _errors(ends, len(processes))
+    except KeyboardInterrupt:
+        # All stop after the same step, with a checkpoint; a second Ctrl-C stops them at once.
+        reporter.note("Stopping after this step, with a checkpoint; once more stops at once.")
+        for process in processes:
+            process.terminate()
+        _await(processes)
+        raise
+    finally:
+        for process in processes:
+            process.end(GRACE_OF_FAILED)
+        for thread, process in zip(threads, processes, strict=True):
+            thread.join()
+            process.finish()
+    if errors:
+        raise min(errors, key=lambda error: LOST in str(error))
+
+
+def _errors(ends: queue.SimpleQueue[EmobenchError | None], count: int) -> list[EmobenchError]:
+    """Return the errors of workers, in the order in which they ended: all of them, or those within the grace."""
+    errors: list[EmobenchError] = []
+    for place in range(count):
+        try:
+            error = ends.get(timeout=GRACE_OF_FAILED if errors else GRACE if place else None)
+        except queue.Empty:
+            break
+        if error is not None:
+            errors.append(error)
+    return errors
+
+
+def _await(processes: Sequence[WorkerProcess]) -> None:
+    """Wait until all workers have ended; the others for a while, once one has."""
+    first: float | None = None
+    while not all(ended := [process.ended for process in processes]):
+        first = time.monotonic() if first is None and any(ended) else first
+        if first is not None and time.monotonic() - first > GRACE:
+            return
+        time.sleep(POLL)
+
+
+def _free_memory() -> None:
+    """Give the GPU's memory that this process no longer uses to the workers."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,128 @@
+"""What `--set` takes: each setting with its type, its default, and the docstring of its field as its meaning."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from emobench.core.errors import UnknownNameError
+from emobench.core.settings import to_plain
+from emobench.registry import usable_kinds
+from emobench.runs.planning.request import setting_names
+from emobench.tasks.rules import RuleGroup, rule_groups
+from emobench.training.recipe import Lora, Recipe
+
+WORDS = {
+    "objective": (
+        "objective.NAME",
+        "any",
+        "A parameter of the one --objective: objective.gamma=0.2. `emobench objectives show NAME` lists each with its "
+        "range and default.",
+    ),
+    "tasks": ("tasks", "names", "Evaluate only these tasks of the suite: tasks=sst2,trec. Default: all of them."),
+    "corpus": (
+        "corpus",
+        "name",
+        "The texts to train on, and to evaluate on in tasks that read any corpus: an installed name (ag_news), NAME of "
+        "DIR/NAME.train.jsonl with --data-dir DIR, or a data set of the hub, OWNER/NAME:COLUMN. Default: the corpora "
+        "that the recipe and the tasks name.",
+    ),
+    "protocol": (
+        "protocol",
+        "name",
+        "The named set of rules by which each task is evaluated: protocol=paper. `emobench tasks show TASK` shows one. "
+        "Default: the first one in each task's file.",
+    ),
+}
+"""The settings that no dataclass has: name, type and meaning by the first word."""
+
+
+class Setting(NamedTuple):
+    """A setting. `default` is None for null and where `required`: a file, such as a task's or a recipe's, has it."""
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+    meaning: str
+
+
+def settings(section: str | None = None) -> list[Setting]:
+    """Return what `--set` takes, or what begins with one first word. Raises UnknownNameError for another one."""
+    names = sorted(setting_names())
+    if section is not None and section not in names:
+        raise UnknownNameError("section of settings", section, names)
+    return [setting for name in names if section in (None, name) for setting in _section(name)]
+
+
+def meanings_of_settings() -> dict[str, str]:
+    """Return the meaning of each setting by its name."""
+    return {setting.name: setting.meaning for setting in settings()}
+
+
+def _section(name: str) -> Iterator[Setting]:
+    if name in WORDS:
+        shown, kind, meaning = WORDS[name]
+        yield Setting(shown, kind, None, False, meaning)
+    elif name == "recipe":
+        yield from (setting for setting in _fields(Recipe, "recipe.") if setting.name != "recipe.name")
+        yield from _fields(Lora, "recipe.lora.")
+    else:
+        kinds = usable_kinds()
+        own: list[type] = [kind.rules for kind in kinds if kind.name == name]
+        shared: list[type] = [
+            type(group) for kind in kinds for key, group in rule_groups(kind.rules).items() if key == name
+        ]
+        for cls in dict.fromkeys([*own, *shared]):
+            yield from _fields(cls, f"{name}.")
+
+
+def _fields(cls: Any, prefix: str) -> Iterator[Setting]:
+    """Yield the settings of a dataclass; groups of rules have a section of their own."""
+    hints, about = get_type_hints(cls), meanings(cls)
+    for field in dataclasses.fields(cls):
+        if isinstance(field.default, RuleGroup):
+            continue
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _fields(hints[field.name], f"{prefix}{field.name}.")
+            continue
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        required = default is dataclasses.MISSING
+        shown = None if required else to_plain(default)
+        yield Setting(prefix + field.name, _type(hints[field.name]), shown, required, about.get(field.name, ""))
+
+
+@functools.cache
+def meanings(cls: type) -> dict[str, str]:
+    """Return the docstrings of the fields of a dataclass and of those it is derived from, each on one line."""
+    found: dict[str, str] = {}
+    for base in reversed([base for base in cls.__mro__ if dataclasses.is_dataclass(base)]):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assigned = body.body if isinstance(body, ast.ClassDef) else []
+        for field, after in itertools.pairwise(assigned):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, str):
+                found[field.target.id] = " ".join(text.split())
+    return found
+
+
+def _type(hint: Any) -> str:
+    """Return a type as a reader of YAML writes its values: "number", "linear | cosine"."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return " | ".join(map(str, inner))
+    if origin in (Union, types.UnionType):
+        return " | ".join(_type(part) for part in inner)
+    if origin is tuple:
+        return f"list of {_type(inner[0])}"
+    if dataclasses.is_dataclass(hint) or origin is dict:
+        return "mapping"
+    names = {int: "whole number", float: "number", str: "text", bool: "true | false", type(None): "null"}
+    return names.get(hint, str(hint))

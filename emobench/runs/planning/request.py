@@ -1,0 +1,161 @@
+"""What a user asks for, before any name in it is looked up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.settings import OPTIONAL, to_plain, utf8
+from emobench.models.device import AUTO, LoadOptions, resolve_dtype
+from emobench.registry import kind_names, usable_kinds
+from emobench.tasks.rules import dotted
+
+_EXAMPLES = {
+    "objective": "gamma=0.2",
+    "recipe": "epochs=1",
+    "tasks": "sst2,trec",
+    "corpus": "ag_news",
+    "protocol": "paper",
+}
+"""The first words of `--set` that no kind of task has, with an example."""
+MOST_EXAMPLES = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The rules that an entry records, which are in force instead of those of a suite's files."""
+
+    protocols: Mapping[str, str]
+    """Task -> the id of its protocol. Other tasks of the suite are none of this request."""
+    changes: Mapping[str, Mapping[str, Any]]
+    """Task -> the rules that differ from the protocol of that name: "sampling.top_p" -> 0.9."""
+    corpora: Mapping[str, str]
+    """Task -> the corpus that it reads, for those that read another one than their file says."""
+    recipes: tuple[Mapping[str, Any], ...]
+    """All values of each training, in the order of the suite; none for a model as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One call of `emobench run`, `train` or `evaluate`."""
+
+    suite: str | None = None
+    recipe: str | None = None
+    """Instead of a suite: train by this recipe alone."""
+    objectives: tuple[str, ...] = ()
+    """None, like no model and no seeds, means those of the suite."""
+    model: str | None = None
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """What is read in the place of a model of a paper's table, by the paper's name: a folder, an alias or a hub id."""
+    seeds: tuple[int, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What `--set` gave, nested."""
+    limit: int | None = None
+    data_dirs: tuple[Path, ...] = ()
+    runs: Path = Path("runs")
+    leaderboard: Path = Path("leaderboards/measured")
+    offline: bool = False
+    device: str = "cpu"
+    """What `resolve_device` gave: it goes into keys and entries, so it is never "auto"."""
+    asked_device: str = ""
+    """As it was given: a long run on a CPU wants `--device cpu` in so many words. Empty in a script."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = AUTO
+    """As it was given. auto: weights in float32; on a GPU, trainings compute in half precision (`Recipe.precision`)."""
+    from_scratch: bool = False
+    trust_remote_code: bool = False
+    trackers: tuple[str, ...] = ()
+    command: str = ""
+    """The command line, for the entry."""
+    max_memory: int | None = field(default=None, metadata=OPTIONAL)
+    """Bytes that each process may hold of its GPU; it decides no result."""
+    recorded: Recorded | None = field(default=None, metadata=OPTIONAL)
+    """What an entry says, where one is repeated."""
+
+    def __post_init__(self) -> None:
+        # Names and settings become part of keys and entries. The other folders may have any name.
+        names = [self.suite, self.recipe, self.objectives, self.model, self.settings, self.stand_ins]
+        utf8(json.dumps(to_plain(names), ensure_ascii=False, default=str))
+        utf8(str(self.runs))  # safetensors takes no other path
+        for key in self.settings:
+            if key not in _EXAMPLES and key not in (known := setting_names()):
+                raise UnknownNameError("setting", key, known, where="--set: ", hint=_deeper(key))
+        if self.limit is not None and not 1 <= self.limit <= MOST_EXAMPLES:
+            raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
+        if self.dtype not in (AUTO, "float32", "bfloat16", "float16"):
+            raise ConfigError(f"--dtype is {self.dtype}; expected auto, float32, bfloat16 or float16.")
+        if (self.suite is None) == (self.recipe is None):
+            raise ConfigError("Give a suite or a recipe, and not both.")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"--seed is given as {', '.join(map(str, self.seeds))}; expected each seed once.")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**32:
+                raise ConfigError(f"--seed is {seed}; expected a number from 0 to 2**32 - 1.")
+
+    @property
+    def weights(self) -> str:
+        """The data type of the weights, for keys and entries."""
+        return resolve_dtype(self.dtype)
+
+    @property
+    def load_options(self) -> LoadOptions:
+        """How its models are loaded."""
+        return LoadOptions(
+            device=self.device,
+            dtype=self.weights,
+            offline=self.offline,
+            trust_remote_code=self.trust_remote_code,
+            from_scratch=self.from_scratch,
+        )
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return the nested settings under a first word."""
+        found = self.settings.get(name, {})
+        if not isinstance(found, Mapping):
+            raise ConfigError(
+                f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_example(name)}."
+            )
+        return found
+
+    def word(self, name: str) -> str | None:
+        """Return a setting that is one word, such as `corpus=ag_news`."""
+        found = self.settings.get(name)
+        if found is not None and not isinstance(found, str):
+            raise ConfigError(f"--set {name}: expected one word, such as --set {name}={_EXAMPLES[name]}.")
+        return found
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """Return a setting that is a list of words, such as `tasks=sst2,trec` or `tasks=[sst2,trec]`."""
+        found = self.settings.get(name)
+        if found is None:
+            return None
+        listed = [word.strip() for word in found.split(",")] if isinstance(found, str) else found
+        if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
+            raise ConfigError(f"--set {name}: expected a list of names, such as --set {name}={_EXAMPLES[name]}.")
+        if twice := [word for place, word in enumerate(listed) if word in listed[:place]]:
+            raise ConfigError(f"--set {name}: {twice[0]} is given twice; give each once.")
+        return tuple(listed)
+
+
+def setting_names() -> set[str]:
+    """Return the first words of `--set`: those of every run, the kinds of task, and their groups of rules."""
+    return {*_EXAMPLES, *kind_names(), *(group for kind in usable_kinds() for group in kind.groups)}
+
+
+def _example(name: str) -> str:
+    """Return an example of a section's settings."""
+    if name in _EXAMPLES:
+        return _EXAMPLES[name]
+    kinds = usable_kinds()
+    own = [kind.example for kind in kinds if kind.name == name]
+    return next(iter(own or (kind.group_example(name) for kind in kinds if name in kind.groups)))
+
+
+def _deeper(key: str) -> str:
+    """Return a sentence that names the settings of tasks that end in a word; empty where there is none."""
+    names = [f"{kind.name}.{name}" for kind in usable_kinds() for name in dotted(kind.rules)]
+    found = [name for name in names if name.endswith(f".{key}")]
+    return f"Tasks have {', '.join(found)}." if found else ""

@@ -1,0 +1,181 @@
+"""The names of a request: to its suite, objectives, recipes and tasks, with what `--set` changes in them.
+
+Nothing is read here but plugins and their YAML: no model, no corpus, no data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.settings import PRETRAINED
+from emobench.registry import (
+    LoadedObjective,
+    find_recipe,
+    find_suite,
+    find_task,
+    kind_of_name,
+    load_kind,
+    load_objective,
+    protocol_names,
+    task_names,
+    usable_kinds,
+)
+from emobench.runs.planning.recorded_parts import recorded_parts
+from emobench.runs.planning.request import Request
+from emobench.runs.planning.rule_changes import rule_changes
+from emobench.tasks.spec import Suite, SuiteRun, Task, short_name
+from emobench.training.recipe import Recipe
+
+MOST_STAGES = 20_000
+"""Trainings and evaluations of a plan."""
+
+
+def suite_of(request: Request) -> Suite:
+    """Return the suite of a request; a recipe alone is a suite without tasks."""
+    if request.suite is not None:
+        return find_suite(request.suite)
+    assert request.recipe is not None
+    recipe = find_recipe(request.recipe)
+    return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
+
+
+def model_of(request: Request, suite: Suite) -> str:
+    """Return the model's name."""
+    name = request.model or suite.model
+    if name is None:
+        raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
+    return name
+
+
+def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None]:
+    """Return the objectives, None for a model as it is; each once."""
+    wanted = request.objectives or suite.objectives
+    if not wanted:
+        raise ConfigError(
+            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
+        )
+    _check_amount(request, suite, len(wanted))
+    settings = request.section("objective")
+    if settings and len(wanted) != 1:
+        raise ConfigError(
+            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
+            '--objective "tailr(gamma=0.2)".'
+        )
+    if settings and wanted == (PRETRAINED,):
+        raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
+    if request.from_scratch and PRETRAINED in wanted:
+        raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
+    found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
+    rows = [(PRETRAINED, "") if o is None else (repr(o.objective), o.source_sha256) for o in found]
+    for row in rows:
+        if rows.count(row) > 1:
+            raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
+    return found
+
+
+def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
+    """Refuse a plan that would take minutes to make: each stage's key is a hash of all that decides it."""
+    seeds = len(request.seeds or suite.seeds)
+    stages = objectives * seeds * sum(1 + len(run.tasks) for run in suite.runs)
+    if stages > MOST_STAGES:
+        raise ConfigError(
+            f"{objectives:,} objectives with {seeds:,} seeds on the suite {suite.name} are {stages:,} trainings and "
+            f"evaluations; expected {MOST_STAGES:,} at most. Give fewer at once: finished ones are kept."
+        )
+
+
+def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
+    """Return the recipes of a suite, each with those of its tasks that the request wants."""
+    if request.recorded is not None:
+        return recorded_parts(request, suite, request.recorded)
+    wanted = request.words("tasks")
+    places = [name for run in suite.runs for name in run.tasks]
+    known = [short_name(name) for name in places]
+    for name in wanted or ():
+        if name in known:
+            continue
+        if name in task_names():
+            raise ConfigError(
+                f"--set tasks: {name} is a task, but none of the suite {suite.name}, which has {', '.join(known)}. "
+                "Write a suite with it, as docs/guides/tasks.md shows."
+            )
+        raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
+    chosen = [name for name in places if wanted is None or short_name(name) in wanted]
+    tasks = {name: _task_in(request, name, chosen) for name in chosen}
+    parts = [(run, [tasks[name] for name in run.tasks if name in tasks]) for run in suite.runs]
+    # A training that evaluates no wanted task is none of this request.
+    kept = [(run, found) for run, found in parts if found or wanted is None]
+    return [(recipe_of(request, run.recipe, run.settings), found) for run, found in kept]
+
+
+def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
+    """Return a task among others; where it has no such protocol, the error names those that have it."""
+    try:
+        return task_of(request, name)
+    except UnknownNameError as error:
+        protocol = request.word("protocol")
+        able = [other for other in chosen if other in task_names() and protocol in protocol_names(other)]
+        if protocol is None or name in able or not able:
+            raise
+        raise ConfigError(f"{error} These tasks have it: --set tasks={','.join(map(short_name, able))}.") from None
+
+
+def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
+    """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
+    kinds = [load_kind(name) for name in dict.fromkeys(task.kind for _, tasks in parts for task in tasks)]
+    used = {kind.name for kind in kinds} | {name for kind in kinds for name in kind.groups}
+    known = usable_kinds()
+    groups = list(dict.fromkeys(name for kind in known for name in kind.groups))
+    if "recipe" in request.settings and not trains:
+        raise ConfigError("--set recipe.*: nothing is trained, so that it would change nothing; drop it.")
+    for name in dict.fromkeys((*(kind.name for kind in known), *groups)):
+        if name in request.settings and name not in used:
+            why = f"no task here has rules of '{name}'" if name in groups else f"no task here is of kind '{name}'"
+            raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
+    if request.word("corpus") is not None and not trains and not any(kind.any_corpus for kind in kinds):
+        raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
+
+
+def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with a suite's settings and the request's; `precision` is resolved for the device."""
+    changes = dict(request.section("recipe"))
+    corpus = request.word("corpus")
+    if corpus is not None:
+        if "corpus" in changes:
+            raise ConfigError("--set corpus and --set recipe.corpus are both given; keep one.")
+        changes["corpus"] = corpus
+    if "name" in changes:
+        raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
+    return find_recipe(name, settings, changes).resolved(request.device, request.dtype)
+
+
+def task_of(request: Request, name: str) -> Task:
+    """Return a task with the request's protocol, overridden rules and limit."""
+    if named := kind_of_name(name):
+        kind, make = named
+        return make(rule_changes(request, kind))
+    kind = load_kind(find_task(name).kind)
+    changes, protocol = rule_changes(request, kind), request.word("protocol")
+    task = find_task(name, protocol=protocol, overrides=changes)
+    fitting = kind.fitting(task.protocol, changes, request.limit)
+    if fitting != changes:
+        task = find_task(name, protocol=protocol, overrides=fitting)
+    corpus = request.word("corpus")
+    return replace(task, corpus=corpus) if corpus is not None and kind.any_corpus else task
+
+
+def labelled_task_of(request: Request, name: str) -> Task:
+    """Return a task whose prompts end in labels, for what shows them and trains nothing; else raise ConfigError."""
+    task = task_of(request, name)
+    if load_kind(task.kind).prompts is None:
+        able = " or ".join(kind.name for kind in usable_kinds() if kind.prompts is not None)
+        raise ConfigError(
+            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind {able}, see "
+            "`emobench tasks list`."
+        )
+    if unread := sorted(request.settings.keys() - {task.kind, "protocol"}):
+        raise ConfigError(f"--set {unread[0]}: a prompt is decided by {task.kind}.* and protocol alone; drop it.")
+    return task

@@ -1,0 +1,218 @@
+"""Stages on disk: each is a folder named by a key of all that determines it, and is there only when it is complete.
+
+    RUNS/<kind>/<key>/          a finished stage; `stage.json` says what the key was made of, `seal.json` what it held
+    RUNS/<kind>/<key>.part/     one that is being made, or was interrupted; a training goes on from it
+    RUNS/<kind>/<key>.old/      for an instant: one that was made anew steps aside
+    RUNS/damaged/<kind>-<key>/  one that was altered after it was finished; it was made anew, and this may be deleted
+    RUNS/planned/<key>.json     one that is to be made; the file is removed with its completion (`planning.rebuild`)
+
+A stage is made in the `.part` folder and renamed when complete, under a lock, so that two processes never make the
+same one and a killed run leaves nothing that looks finished. What a finished one holds is compared with its seal
+before it is used; without a seal nothing is known of it, and it is made anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emobench.core.errors import StorageError
+from emobench.core.locks import locked, remove_abandoned
+from emobench.core.seals import Damage, find_damage, write_seal
+from emobench.core.settings import canonical_json, content_hash
+from emobench.kinds.journal import UNFINISHED
+from emobench.runs.stages.storage import storage_errors
+
+FACTS = "stage.json"
+PLANNED = "planned"
+DAMAGED = "damaged"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that may or may not have been made yet."""
+
+    kind: str
+    """train, generate or score."""
+    facts: Mapping[str, Any]
+    """All that determines the output."""
+
+    @cached_property
+    def key(self) -> str:
+        """16 hex digits of the facts' hash."""
+        return content_hash({"kind": self.kind, "facts": self.facts})[:16]
+
+
+class Stages:
+    """The folder of all stages of all runs. Those of the kinds in `anew` are made once more, finished or not.
+
+    `note` is told of each stage that is made anew because it was altered.
+    """
+
+    def __init__(self, root: Path, anew: Collection[str] = (), note: Callable[[str], None] = lambda text: None) -> None:
+        self.root = root
+        self._anew = frozenset(anew)
+        self._note = note
+        self._made: set[str] = set()
+        self._hashed: set[str] = set()
+
+    def folder(self, stage: Stage) -> Path:
+        """Return where a stage is when it is finished."""
+        return self.root / stage.kind / stage.key
+
+    def unfinished(self, stage: Stage) -> Path:
+        """Return where a stage is while it is made."""
+        final = self.folder(stage)
+        return final.with_name(f"{final.name}.part")
+
+    def is_finished(self, stage: Stage) -> bool:
+        """Return whether a stage is complete on disk, at a glance unaltered, and need not be made anew."""
+        return self.folder(stage).exists() and not self._awaited(stage) and self.damage(stage) is None
+
+    def damage(self, stage: Stage, *, full: bool = False) -> Damage | None:
+        """Return what was altered of a stage that was finished, at a glance or, with `full`, in any byte of it.
+
+        None for one that is whole, or not there. Files that were added are none: `make` refuses them.
+        """
+        found = self._compared(stage, full) if self.folder(stage).exists() else None
+        return None if found is None or found.foreign else found
+
+    def make(
+        self, stage: Stage, work: Callable[[Path], None], *, continues: bool = False, glance: bool = False
+    ) -> Path:
+        """Return the folder of a stage, after making it with `work(folder)` unless it is finished.
+
+        One that was altered after it was finished is put aside and made anew; all its files are hashed, once by these
+        stages, or with `glance` large ones only if their size or time is another one. With `continues`, `work` gets the
+        folder of an interrupted attempt as it was left; otherwise an empty one. One that is made anew because of its
+        kind takes the old one's place when it is complete: until then the old one is there.
+
+        Raises StorageError where a file was added to a finished stage, which might change what is read of it.
+        """
+        final, lock = self.folder(stage), self._lock(stage)
+        if self._is_whole(stage, full=not glance):
+            remove_abandoned(lock)
+            return final
+        with storage_errors(self.root), locked(lock):
+            _put_back(final)
+            # Another process may have made it, or made it anew, while this one waited.
+            if not self._is_whole(stage, full=not glance):
+                self._drop_damaged(stage)
+                self._make(stage, work, continues)
+        return final
+
+    def drop(self, stage: Stage, why: str) -> None:
+        """Put a finished stage aside, whole or not, to be made anew."""
+        with storage_errors(self.root), locked(self._lock(stage)):
+            if self.folder(stage).exists():
+                self._put_aside(stage, why)
+
+    def was_damaged(self, file: Path) -> bool:
+        """Return whether the stage of a file, given by its path in the folder of stages, was ever put aside."""
+        kind, key, *_ = file.parts
+        return (self.root / DAMAGED / f"{kind}-{key}").exists()
+
+    def _lock(self, stage: Stage) -> Path:
+        return self.folder(stage).with_name(f"{stage.key}.lock")
+
+    def _awaited(self, stage: Stage) -> bool:
+        return stage.kind in self._anew and stage.key not in self._made
+
+    def _compared(self, stage: Stage, full: bool) -> Damage | None:
+        """Compare a stage with its seal; each is hashed in full once."""
+        with storage_errors(self.root):
+            found = find_damage(self.folder(stage), full=full and stage.key not in self._hashed)
+        if found is None and full:
+            self._hashed.add(stage.key)
+        return found
+
+    def _is_whole(self, stage: Stage, *, full: bool) -> bool:
+        if self._awaited(stage) or not self.folder(stage).exists():
+            return False
+        found = self._compared(stage, full)
+        if found is not None and found.foreign:
+            raise StorageError(f"{found}, and might change what is read there. Move it elsewhere, then run again.")
+        return found is None
+
+    def _drop_damaged(self, stage: Stage) -> None:
+        if not self._awaited(stage) and (found := self.damage(stage, full=True)) is not None:
+            self._put_aside(stage, str(found))
+
+    def _put_aside(self, stage: Stage, why: str) -> None:
+        aside = self.root / DAMAGED / f"{stage.kind}-{stage.key}"
+        self._note(f"{why}: this {stage.kind} stage is made anew; the old one is kept in {aside}")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.parent.mkdir(exist_ok=True)
+        self.folder(stage).replace(aside)
+
+    def _make(self, stage: Stage, work: Callable[[Path], None], continues: bool) -> None:
+        final = self.folder(stage)
+        part = self.unfinished(stage)
+        if part.exists() and not continues:
+            shutil.rmtree(part)
+        part.mkdir(parents=True, exist_ok=True)
+        work(part)
+        (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
+        write_seal(part, leave_out=UNFINISHED)
+        _sync(part)
+        (part / UNFINISHED).unlink(missing_ok=True)
+        _put(part, final)
+        (self.root / PLANNED / f"{stage.key}.json").unlink(missing_ok=True)
+        self._made.add(stage.key)
+        self._hashed.add(stage.key)
+
+
+def _put(part: Path, final: Path) -> None:
+    """Give a finished stage its name. One that has it changes places with it, so that readers always find one."""
+    if not final.exists():
+        part.replace(final)
+    elif _exchange(part, final):
+        shutil.rmtree(part, ignore_errors=True)
+    else:  # a folder cannot be renamed onto another one
+        final.replace(_aside(final))
+        part.replace(final)
+        shutil.rmtree(_aside(final), ignore_errors=True)
+    _sync_one(final.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one step; False where the system or the file system cannot."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    return rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0
+
+
+def _put_back(final: Path) -> None:
+    """Undo what a process left that was killed while it put a stage in the place of another one."""
+    old = _aside(final)
+    if old.exists() and not final.exists():
+        old.replace(final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _aside(final: Path) -> Path:
+    return final.with_name(f"{final.name}.old")
+
+
+def _sync(folder: Path) -> None:
+    """Make a folder's files durable before it gets its final name."""
+    for path in [*folder.rglob("*"), folder]:
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,102 @@
+"""Disks that are full, and files and folders that cannot be used: told in sentences that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from emobench.core.errors import EmobenchError, StorageError
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+NO_RIGHT = {errno.EACCES, errno.EPERM}
+OTHER_TYPE = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+"""A full or broken disk anywhere, and a folder of ours that cannot be used; any other OSError is somebody's bug."""
+FAILED_WRITE = re.compile(
+    r"I/O error: (.+) \(os error \d+\)"  # safetensors
+    r"|write\(\): fd \d+ failed with (.+)|(inline_container.*unexpected pos \d+ vs \d+"  # torch.save
+    r"|\d+ requested and \d+ written)"  # numpy, an OSError without a number
+)
+CUT_SHORT = "a file was cut short, as on a full disk or at the end of a quota"
+"""What the last two mean."""
+
+
+def require_writable(folder: Path, option: str) -> None:
+    """Make a folder, and raise StorageError unless files can be written in it."""
+    with storage_errors(folder, option):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # a folder above it takes no new folders, as in /proc
+            said = f"{folder} could not be created: {error.strerror}"
+            raise StorageError(f"{said}. Choose another folder with {option} DIR, then {_AGAIN}.") from error
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"emobench")
+
+
+@contextmanager
+def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
+    """Turn a full disk, and a file or folder in `root` that cannot be used, into a StorageError."""
+    try:
+        yield
+    except EmobenchError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            said = _of_os(error, root, option)
+        else:
+            said = _of_library(error, root, option)
+        if said is None:
+            raise
+        raise StorageError(said) from error
+
+
+def _of_os(error: OSError, root: Path, option: str) -> str | None:
+    """Return what an OSError means for the person who can mend it; None for a bug."""
+    place, reason = root if error.filename is None else Path(os.fsdecode(error.filename)), error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        return _not_written(place, reason, option)
+    if not place.resolve().is_relative_to(root.resolve()):
+        return None
+    if error.errno in OTHER_TYPE:
+        return f"{_of_other_type(place)}. Move it elsewhere or choose another folder with {option} DIR, then {_AGAIN}."
+    if error.errno not in NO_RIGHT:
+        return None
+    if _is_unreadable(place):
+        return f"{place} cannot be read: {reason}. Make it readable (ls -ld shows its rights), then {_AGAIN}."
+    return _not_written(place, reason, option, "Change its rights")
+
+
+def _of_library(error: Exception, root: Path, option: str) -> str | None:
+    """Return what a failed write means to which safetensors and torch.save give errors of their own."""
+    found = FAILED_WRITE.search(str(error))
+    if found is None:
+        return None
+    system, write, short = found.groups()
+    return _not_written(root, CUT_SHORT if short else system or write, option)
+
+
+_AGAIN = "run the same command again; finished stages are kept"
+
+
+def _not_written(place: Path, reason: str, option: str, first: str = "Free some space") -> str:
+    return f"{place} could not be written: {reason}. {first} or choose another folder with {option} DIR, then {_AGAIN}."
+
+
+def _of_other_type(place: Path) -> str:
+    """Say what is a file where a folder belongs, or the other way round."""
+    if place.is_dir():
+        return f"{place} is a folder, where a file belongs"
+    return f"{next(path for path in (place, *place.parents) if path.exists())} is a file, where a folder belongs"
+
+
+def _is_unreadable(place: Path) -> bool:
+    """Return whether something is there that this user may not read."""
+    try:
+        rights = os.R_OK | (os.X_OK if place.is_dir() else 0)
+        return place.exists() and not os.access(place, rights, effective_ids=True)
+    except PermissionError:  # of a folder above
+        return True

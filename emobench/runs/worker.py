@@ -1,0 +1,110 @@
+"""A worker process: `python -m emobench.runs.worker RUNS` makes the planned stages whose keys it reads.
+
+It reads one key a line and answers with lines of JSON: what it works at, and "made" or "failed" at the end of a stage.
+When its input ends, so does it, within a stage, too: the process that started it is gone. With the variables of a group
+(`execution.group`) it takes part in trainings that the group makes together, whose stages are locked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from emobench.core.errors import EmobenchError
+from emobench.runs.execution.group import GROUP, LOST, is_loss
+from emobench.runs.execution.reporter import Progress, Reporter, Silent
+from emobench.runs.run import StageMaker
+from emobench.runs.signals import signals_interrupt, was_interrupted
+
+INTERVAL = 0.2
+"""Seconds between two reports of progress."""
+
+
+class Events:
+    """A reporter that writes what it is told as lines of JSON."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._works = 0
+
+    def send(self, event: str, **values: Any) -> None:
+        with suppress(OSError):  # who reads it is gone, and a checkpoint is still to be written
+            self._out.write(json.dumps({"event": event, **values}) + "\n")
+            self._out.flush()
+
+    @contextmanager
+    def work(self, title: str, unit: str) -> Iterator[Progress]:
+        self._works += 1
+        number, last = self._works, 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= INTERVAL or done == total:
+                last = time.monotonic()
+                self.send("progress", work=number, done=done, total=total)
+
+        self.send("begin", work=number, title=title, unit=unit)
+        try:
+            yield progress
+        finally:
+            self.send("end", work=number)
+
+    def values(self, values: Mapping[str, float]) -> None:
+        self.send("values", values={name: value for name, value in values.items() if isinstance(value, (int, float))})
+
+    def note(self, text: str) -> None:
+        self.send("note", text=text)
+
+    def worker(self, name: str) -> Reporter:
+        return self
+
+
+def main() -> None:
+    keys: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    busy = threading.Event()
+
+    def read() -> None:
+        for line in sys.stdin:
+            keys.put(line.strip())
+        keys.put(None)
+        if busy.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    events = Events(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)  # what libraries print goes to stderr
+    together = GROUP in os.environ
+    maker = StageMaker(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
+    threading.Thread(target=read, daemon=True).start()
+    # With it, Slurm tells a job that its time ends; the process of the job then stops this one.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    with suppress(KeyboardInterrupt), signals_interrupt():
+        while (key := keys.get()) is not None:
+            busy.set()
+            try:
+                maker.take_part(key) if together else maker.make(key)
+            except EmobenchError as error:
+                events.send("failed", text=str(error), code=error.exit_code)
+            except Exception as error:
+                if was_interrupted(error):
+                    break
+                text = f"{LOST}." if together and is_loss(error) else traceback.format_exc()
+                events.send("failed", text=text, code=1)
+            else:
+                events.send("made")
+            busy.clear()
+    # Threads of libraries may still run, and nothing is left to be written.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

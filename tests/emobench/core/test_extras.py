@@ -1,0 +1,112 @@
+"""A minimal installation: the packages of the extras are hidden from Python in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from emobench.core.extras import EXTRAS, MissingPackageError, extra_of, missing_packages_explained, require
+
+HIDE = """
+import importlib.metadata as metadata
+from importlib.machinery import PathFinder
+
+MODULES, PACKAGES = {modules!r}, {packages!r}
+find, distribution = PathFinder.find_spec, metadata.Distribution.from_name
+
+
+def find_spec(cls, name, path=None, target=None):
+    return None if name.partition(".")[0] in MODULES else find(name, path, target)
+
+
+def from_name(name):
+    if name.lower().replace("_", "-") in PACKAGES:
+        raise metadata.PackageNotFoundError(name)
+    return distribution(name)
+
+
+PathFinder.find_spec = classmethod(find_spec)
+metadata.Distribution.from_name = from_name
+"""
+LOSS = """
+import torch
+import emobench
+
+loss = emobench.objective("mixce")
+print(float(loss(torch.zeros(1, 4, 8), torch.tensor([[1, 2, 3, 4]]))))
+"""
+
+
+def _asked(extra: str) -> set[str]:
+    """Return the packages of an extra; of "", those of the minimal installation."""
+    asked = (Requirement(text) for text in requires("emobench") or ())
+    return {canonicalize_name(one.name) for one in asked if not one.marker or one.marker.evaluate({"extra": extra})}
+
+
+@pytest.fixture(scope="module")
+def minimal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment of a process that finds no package of an extra."""
+    packages = _asked("all") - _asked("") - {"setuptools"}  # torch imports setuptools where it is
+    modules = {
+        module for module, names in packages_distributions().items() if packages & {canonicalize_name(n) for n in names}
+    }
+    folder = tmp_path_factory.mktemp("hidden")
+    (folder / "sitecustomize.py").write_text(HIDE.format(modules=modules, packages=packages), encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def _python(minimal: dict[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], env=minimal, cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_objective_needs_no_extra(minimal: dict[str, str], tmp_path: Path) -> None:
+    done = _python(minimal, tmp_path, "-c", LOSS)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["leaderboard", "site", "pages"], "jinja2", "site"),
+        (["run", "--dry-run", "--offline", "--set", "recipe.lora=true"], "peft", "eval"),
+        (["metrics", "check", "rouge"], "rouge-score", "eval"),
+        (["judges", "check", "alpaca-eval"], "alpaca-eval", "judges"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    minimal: dict[str, str], tmp_path: Path, words: list[str], package: str, extra: str
+) -> None:
+    done = _python(minimal, tmp_path, "-m", "emobench", *words)
+    assert done.returncode == 2, done.stderr
+    assert package in done.stderr
+    assert f"pip install 'emobench[{extra}]'" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_the_extra_of_a_package() -> None:
+    assert extra_of("faiss_cpu") == "eval"
+    assert extra_of("itables") == "site"
+    assert extra_of("openai") == "judges"
+    assert extra_of("torch") is None
+
+
+def test_other_missing_modules_keep_their_error() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"), missing_packages_explained():
+        import no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    with pytest.raises(MissingPackageError, match=r"the package no_such_module, .* pip install 'emobench\[all\]'"):
+        require("no_such_module")
+
+
+def test_all_brings_each_extra() -> None:
+    for extra in EXTRAS:
+        assert _asked(extra) <= _asked("all")

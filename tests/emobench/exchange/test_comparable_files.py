@@ -1,0 +1,536 @@
+"""What keeps two result files of lm-evaluation-harness from being compared, what is only reported, and rows' names."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.core.errors import ConfigError, DataError
+from emobench.exchange.lm_eval_entry import ImportedModel
+from emobench.exchange.lm_eval_model import model_arguments, variant, window
+from emobench.exchange.result_files import compare_files, read_evaluation
+from emobench.exchange.results_import import find_results, import_results
+from emobench.leaderboard.schema.comparable import comparison_key, differences
+from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.random_effects import over_items
+from emobench.leaderboard.store.board import Leaderboard
+
+STAMP = "2026-01-01T00-00-00"
+N = 60
+
+
+def evaluated(root: Path, name: str, args: Any = None, **changes: Any) -> str:
+    """Write results of one model: `acc` is tested by McNemar, and the perplexity of a rolling task by a paired t."""
+    draw = random.Random(name)
+    folder = root / name
+    folder.mkdir(parents=True)
+    accs = [float(draw.random() < 0.5) for _ in range(N)]
+    nats = [[-5 * draw.uniform(2, 3), 5] for _ in range(N)]
+    own = changes.pop("own_prompts", "")
+    for task, metric, values in (("quiz", "acc", accs), ("text", "word_perplexity", nats)):
+        rows = []
+        for i, value in enumerate(values):
+            row = {"doc_id": i, "doc": {"q": f"{task} {i}"}, "doc_hash": f"{task} {i}", "target_hash": f"t{i}"}
+            rows.append({**row, "prompt_hash": f"p{i}{own}", "filter": "none", "metrics": [metric], metric: value})
+        changes.get("of_rows", lambda rows: None)(rows)
+        (folder / f"samples_{task}_{STAMP}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    perplexity = math.exp(math.fsum(-total for total, _ in nats) / (5 * N))
+    content = {
+        "results": {"quiz": {"acc,none": math.fsum(accs) / N}, "text": {"word_perplexity,none": perplexity}},
+        "configs": {"quiz": {"output_type": "multiple_choice"}, "text": {"output_type": "loglikelihood_rolling"}},
+        "model_name": f"org/{name}",
+        "config": {"model": "hf", "model_args": args, **changes.get("config", {})},
+        **changes.get("top", {}),
+    }
+    (folder / f"results_{STAMP}.json").write_text(json.dumps(content))
+    return str(folder)
+
+
+def both(root: Path, left: dict[str, Any], right: dict[str, Any]) -> list[str]:
+    return [evaluated(root, "x", **left), evaluated(root, "y", **right)]
+
+
+def verdicts(comparison: Comparison) -> dict[str, str | None]:
+    return {one.metric.partition("/")[0]: one.verdict for one in comparison.contrasts}
+
+
+def refused_tasks(files: Sequence[str], *texts: str) -> set[str]:
+    """Assert that files are refused with these texts, and return the tasks that get no verdict with --anyway."""
+    with pytest.raises(ConfigError) as refused:
+        compare_files(files)
+    for text in texts:
+        assert text in str(refused.value)
+    return {task for task, verdict in verdicts(compare_files(files, anyway=True)[0]).items() if verdict is None}
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("max_length=64", "max_length=512"), ({"max_length": 64}, "max_length=512"), ("max_model_len=64", None)],
+)
+def test_windows_that_the_commands_chose_must_be_equal(left: Any, right: Any, tmp_path: Path) -> None:
+    files = both(tmp_path, {"args": left, "top": {}}, {"args": right})
+    assert refused_tasks(files, "window in tokens: 64 and") == {"quiz", "text"}
+
+
+def test_windows_of_the_models_themselves_decide_rolling_tasks_alone(tmp_path: Path) -> None:
+    files = both(tmp_path, {"top": {"max_length": 1024}}, {"top": {"max_length": 2048}})
+    assert refused_tasks(files, "text: window in tokens: 1024 and 2048") == {"text"}
+
+
+def test_a_chosen_window_is_compared_with_the_models_own(tmp_path: Path) -> None:
+    chosen = {"args": "pretrained=a,max_length=1024", "top": {"max_length": 1024}}
+    compare_files(both(tmp_path / "equal", chosen, {"top": {"max_length": 1024}}))
+    assert len(refused_tasks(both(tmp_path / "other", chosen, {"top": {"max_length": 2048}}), "1024 and 2048")) == 2
+
+
+DECIDING = {
+    "add_bos_token": "True",
+    "prefix_token_id": "0",
+    "truncation": "True",
+    "truncation_side": "right",
+    "backend": "seq2seq",
+    "max_gen_toks": "64",
+    "think_end_token": "</think>",
+    "enable_thinking": "True",
+    "chat_template_args": '{"enable_thinking": false, "a": 1}',
+    "some_argument_of_a_later_version": "1",
+}
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_model_arguments_that_decide_numbers_are_refused(name: str, tmp_path: Path) -> None:
+    value = DECIDING[name]
+    files = both(tmp_path, {"args": f"pretrained=a,{name}={value},dtype=float32"}, {"args": "pretrained=a"})
+    assert refused_tasks(files, f"model argument {name}: {value[:1]}", "and none") == {"quiz", "text"}
+    equal = [{"pretrained": "a", name: json.loads(value) if value.startswith("{") else value}, f"{name}={value}"]
+    compare_files(both(tmp_path / "equal", *({"args": args} for args in equal)))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *("batch_size=8", "device=cuda:0", "parallelize=True", "trust_remote_code=True", "gpu_memory_utilization=0.8"),
+        "tokenizer=a",
+        *("truncation=False", "backend=default", "add_bos_token=None", "tensor_parallel_size=2", "logits_cache=False"),
+    ],
+)
+def test_model_arguments_without_an_effect_are_not_refused(args: str, tmp_path: Path) -> None:
+    found, _ = compare_files(both(tmp_path, {"args": f"pretrained=a,{args}"}, {"args": "pretrained=a"}))
+    assert None not in verdicts(found).values()
+    assert found.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "text"),
+    [
+        ({"args": "dtype=float16"}, {"args": "dtype=float32"}, "dtype float16 and float32"),
+        ({"config": {"model_dtype": "torch.bfloat16"}}, {}, "model_dtype torch.bfloat16 and none"),
+        ({"config": {"model": "vllm"}}, {}, "model vllm and hf"),
+        ({"args": "attn_implementation=sdpa"}, {}, "attn_implementation sdpa and none"),
+        ({"config": {"torch_seed": 1}}, {"config": {"torch_seed": 2}}, "torch_seed 1 and 2"),
+    ],
+)
+def test_how_a_model_was_run_is_reported(
+    left: dict[str, Any], right: dict[str, Any], text: str, tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    files = both(tmp_path, left, right)
+    found, _ = compare_files(files)
+    assert None not in verdicts(found).values()
+    assert [text in remark for remark in found.remarks] == [True]
+    assert text in " ".join(command("compare", *files).ok().out.split())
+    assert command("compare", *files, "--json").json["comparisons"][0]["remarks"] == list(found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "text"),
+    [
+        ({"config": {"limit": 10}}, {}, "limit: 10 and none"),
+        ({"config": {"gen_kwargs": {"temperature": 1}}}, {}, "gen_kwargs: {'temperature': 1} and none"),
+        ({"top": {"system_instruction_sha": "a"}}, {}, "system instruction: a and none"),
+        ({"top": {"chat_template_sha": "a"}}, {}, "chat template: "),
+        (
+            {"top": {"chat_template_sha": "a", "fewshot_as_multiturn": True}},
+            {"top": {"chat_template_sha": "a", "fewshot_as_multiturn": False}},
+            "examples as turns: True and",
+        ),
+        (
+            {"top": {"n-shot": {"quiz": 5, "text": 5}}, "config": {"fewshot_seed": 1}},
+            {"top": {"n-shot": {"quiz": 5, "text": 5}}, "config": {"fewshot_seed": 2}},
+            "n-shot: [5, 1] and [5, 2]",
+        ),
+    ],
+)
+def test_other_facts_of_the_command_are_refused(
+    left: dict[str, Any], right: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    assert refused_tasks(both(tmp_path, left, right), text) == {"quiz", "text"}
+
+
+def test_a_rule_of_any_name_can_be_shown(tmp_path: Path, command: Callable[..., Any]) -> None:
+    config = {"quiz": {"\ud800": "\ud800", "x" * 10_000: 1}, "text": {"output_type": "loglikelihood_rolling"}}
+    refused = command("compare", *both(tmp_path, {"top": {"configs": config}}, {}))
+    assert (refused.code, "its ?: ? and none" in refused.err, len(refused.err) < 2000) == (2, True, True)
+
+
+def test_two_chat_models_are_paired_by_document_and_target(tmp_path: Path) -> None:
+    own = [
+        {"own_prompts": name, "top": {"chat_template_sha": name, "fewshot_as_multiturn": True}} for name in ("A", "B")
+    ]
+    files = both(tmp_path, own[0], own[1])
+    found, _ = compare_files(files)
+    lines = [(Path(file) / f"samples_quiz_{STAMP}.jsonl").read_text().splitlines() for file in files]
+    values = [np.array([json.loads(line)["acc"] for line in of]) for of in lines]
+    wins, losses = (int((a > b).sum()) for a, b in (values, values[::-1]))
+    p = {one.metric: one.p for one in found.contrasts}
+    assert p["quiz/acc"] == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
+    assert ["chat template" in remark and "document and target" in remark for remark in found.remarks] == [True]
+
+
+def test_chat_models_with_other_targets_or_documents_are_refused(tmp_path: Path) -> None:
+    top = {"fewshot_as_multiturn": True}
+    left = {"own_prompts": "A", "top": {**top, "chat_template_sha": "A"}}
+
+    def change(name: str) -> Callable[[list[dict[str, Any]]], None]:
+        def changed(rows: list[dict[str, Any]]) -> None:
+            for place, row in enumerate(rows[::2]):
+                row[name] = f"another {place}"
+
+        return changed
+
+    for name in ("target_hash", "doc_hash"):
+        right = {"own_prompts": "B", "top": {**top, "chat_template_sha": "B"}, "of_rows": change(name)}
+        assert refused_tasks(both(tmp_path / name, left, right), "quiz: ") == {"quiz", "text"}
+    # With one template for both, equal prompts are required as without a template.
+    same = {"own_prompts": "B", "top": {**top, "chat_template_sha": "A"}}
+    assert refused_tasks(both(tmp_path / "same", left, same), "prompts or targets of 60 of 60") == {"quiz", "text"}
+
+
+@pytest.mark.parametrize(
+    ("args", "config", "expected"),
+    [
+        ("pretrained=org/m", {}, ""),
+        ("pretrained=org/m,revision=main", {"model_revision": "main"}, ""),
+        ("pretrained=org/m,revision=step1000", {"model_revision": "step1000"}, "@step1000"),
+        ({"pretrained": "org/m", "revision": "refs/pr/1"}, {}, "@refs/pr/1"),
+        (None, {"model_revision": "step5"}, "@step5"),
+        ("subfolder=checkpoint-500", {}, " (subfolder=checkpoint-500)"),
+        ("peft=ann/one,load_in_4bit=True", {}, " (peft=ann/one, load_in_4bit=True)"),
+        ("peft=ann/one", {"peft_sha": "0123456789abcdef"}, " (peft=ann/one@0123456789ab)"),
+        ("load_in_8bit=False", {}, ""),
+        ("revision=a,gguf_file=q4.gguf,quantization=awq", {}, "@a (gguf_file=q4.gguf, quantization=awq)"),
+        ("pretrained=org/m,tokenizer=gpt2,use_fast_tokenizer=False", {}, " (tokenizer=gpt2, use_fast_tokenizer=False)"),
+        ("pretrained=/a/m/,tokenizer=/a/m,tokenizer_revision=main,tokenizer_mode=auto", {}, ""),
+        (5, {"model_revision": 5}, "@5"),
+        ([], {"model_revision": None}, ""),
+    ],
+)
+def test_what_distinguishes_checkpoints_is_part_of_a_rows_name(args: Any, config: Any, expected: str) -> None:
+    assert variant({"config": {"model_args": args, **config}}) == expected
+
+
+PATHS = ("/a/one/adapter", "/a/two/adapter", "./adapter", "~/adapter", "runs/1/adapter", r"C:\a\adapter", "adapter")
+
+
+@pytest.mark.parametrize("name", ["pretrained", "peft", "delta", "lora_local_path", "tokenizer", "model_path"])
+def test_models_in_folders_of_one_name_are_different_models(name: str, tmp_path: Path) -> None:
+    board = Leaderboard(tmp_path / "board")
+    base = {} if name == "pretrained" else {"pretrained": "org/m"}
+    for i, path in enumerate(PATHS):
+        own = path if name in ("pretrained", "peft", "delta") else "org/m"  # what lm-eval calls the model
+        evaluated(tmp_path / "in", str(i), {**base, name: path}, top={"model_name": own})
+    for path in find_results(tmp_path / "in"):
+        import_results([path], board, tmp_path / "runs", ImportedModel())
+    models = [entry.model for entry in board.entries()]
+    assert len({model.name for model in models}) == len({model.source for model in models}) == len(PATHS)
+    assert all("adapter" in model.name for model in models)
+    shown = str(models)
+    assert not any(folder in shown for folder in ("a/", "one/", "two/", "runs", "C:"))
+    found, _ = compare_files(sorted(str(path) for path in (tmp_path / "in").glob("*")))
+    assert len({entry.model.name for entry in (found.baseline, *found.candidates)}) == len(PATHS)
+
+
+def test_one_path_in_several_spellings_is_one_model() -> None:
+    paths = ["/a/b/adapter", "/a/b/adapter/", "/a//b/adapter", "/a/./b/adapter", r"\a\b\adapter"]
+    assert len({variant({"config": {"model_args": {"peft": path}}}) for path in paths}) == 1
+
+
+def test_an_adapter_of_two_models_is_two_models(tmp_path: Path) -> None:
+    found = []
+    for base in ("gpt2", "org/m"):
+        top = {"model_name": "ann/lora"}
+        (path,) = find_results(Path(evaluated(tmp_path, base, f"pretrained={base},peft=ann/lora", top=top)))
+        found.append(import_results([path], Leaderboard(tmp_path / base), tmp_path / "runs", ImportedModel()).entry)
+    assert [entry.model.name for entry in found] == ["gpt2 (peft=ann/lora)", "m (peft=ann/lora)"]
+    assert [entry.model.source for entry in found] == ["gpt2 (peft=ann/lora)", "org/m (peft=ann/lora)"]
+
+
+@pytest.mark.parametrize(
+    "args", ["subfolder=a", "load_in_8bit=True", "peft=ann/lora", "gguf_file=q.gguf", "tokenizer=t"]
+)
+def test_other_weights_of_one_commit_are_another_model(args: str, tmp_path: Path) -> None:
+    found = []
+    for i, own in enumerate(("", args)):
+        changes = {"config": {"model_sha": "0" * 40}, "top": {"model_name": "org/m"}}
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", f"pretrained=org/m,{own}", **changes)))
+        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", ImportedModel()).entry)
+    assert found[0].model.revision == "0" * 40
+    assert comparison_key(found[0]) != comparison_key(found[1])
+
+
+def test_files_without_a_model_may_be_of_different_ones(tmp_path: Path) -> None:
+    found = []
+    for i in range(2):
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), str(i), "", top={"model_name": None})))
+        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", ImportedModel()).entry)
+    assert [entry.model.name for entry in found] == ["unnamed", "unnamed"]
+    assert found[0].model.source != found[1].model.source
+
+
+@pytest.mark.parametrize("args", ["tokenizer=org/another", "tokenizer_path=/a/t", "use_fast_tokenizer=False"])
+def test_another_tokenizer_is_compared_and_reported(args: str, tmp_path: Path) -> None:
+    files = both(tmp_path, {"args": f"pretrained=a,{args}"}, {"args": "pretrained=a"})
+    found, _ = compare_files(files)
+    assert None not in verdicts(found).values()
+    name, _, value = args.partition("=")
+    assert [f"{name} {value} and none" in remark for remark in found.remarks] == [True]
+    assert [f"({name}=" in entry.model.name for entry in (*found.candidates, found.baseline)] == [True, False]
+
+
+@pytest.mark.parametrize("args", ["tokenizer=org/another", "load_in_4bit=True", "quantization=awq"])
+def test_trained_models_that_were_loaded_otherwise_are_not_comparable(args: str, tmp_path: Path) -> None:
+    found = []
+    for i, own in enumerate(("", args)):
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", f"pretrained=/a/{i},{own}")))
+        given = ImportedModel("gpt2", ("mle", "emo")[i], (0,))
+        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", given).entry)
+    name, _, value = args.partition("=")
+    assert differences(*found) == [f"recipe.{name}: none and {value}"]
+    paths = [path for i in range(2) for path in find_results(tmp_path / str(i))]
+    with pytest.raises(DataError, match="precision"):
+        import_results(paths, Leaderboard(tmp_path / "b"), tmp_path / "runs", ImportedModel("gpt2", "mle", (0, 1)))
+
+
+def test_long_arguments_that_differ_at_their_end_differ(tmp_path: Path) -> None:
+    long = [json.dumps({"text": "x" * 600 + end}) for end in "ab"]
+    files = both(tmp_path, *({"args": {"chat_template_args": text}} for text in long))
+    assert refused_tasks(files, "model argument chat_template_args") == {"quiz", "text"}
+
+
+@pytest.mark.parametrize("name", ["enable_thinking", "chat_template_args", "think_end_token"])
+def test_arguments_of_a_models_own_template_are_reported(name: str, tmp_path: Path) -> None:
+    args = f"pretrained=a,{name}={DECIDING[name]}"
+    own = [{"own_prompts": one, "args": args * (one == "A"), "top": {"chat_template_sha": one}} for one in "AB"]
+    found, _ = compare_files(both(tmp_path, *own))
+    assert None not in verdicts(found).values()
+    assert [name in remark for remark in found.remarks] == [False, True]
+
+
+def test_27_checkpoints_have_27_names(tmp_path: Path, command: Callable[..., Any]) -> None:
+    for step in range(27):
+        name = f"pretrained=EleutherAI/pythia-14m,revision=step{step}"
+        evaluated(tmp_path / "in", f"s{step}", name, top={"model_name": "EleutherAI/pythia-14m"})
+    files = sorted(str(path) for path in (tmp_path / "in").glob("*"))
+    found, _ = compare_files(files)
+    names = {entry.model.name for entry in (found.baseline, *found.candidates)}
+    assert names == {f"pythia-14m@step{step}" for step in range(27)}
+    board = Leaderboard(tmp_path / "board")
+    for path in find_results(tmp_path / "in"):
+        import_results([path], board, tmp_path / "runs", ImportedModel())
+    assert {entry.model.name for entry in board.entries()} == names
+    shown = command("leaderboard", "show", "--leaderboard", board.root, "--runs", tmp_path / "runs").ok().out
+    assert all(f"@step{step}" in shown for step in range(27))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a=1,b=x=y, c = 'q' ", {"a": "1", "b": "x=y", "c": "q"}),
+        ('a={"x": 1, "y": [1, 2]},b=[1, 2]', {"a": '{"x": 1, "y": [1, 2]}', "b": "[1, 2]"}),
+        ({"a": True, "b": None, "c": "none", "d": "true"}, {"a": "True", "d": "True"}),
+        ({"a": {"y": 1, "x": 2}, "b": '{"y": 1, "x": 2}'}, {"a": '{"x": 2, "y": 1}', "b": '{"x": 2, "y": 1}'}),
+        (",,=,a", {}),
+        ("", {}),
+        (None, {}),
+        ([["a", 1]], {}),
+        (7, {}),
+    ],
+)
+def test_arguments_are_read_from_text_and_from_mappings(given: Any, expected: dict[str, str]) -> None:
+    assert model_arguments({"config": {"model_args": given}}) == expected
+
+
+def test_the_window_is_the_one_that_was_used() -> None:
+    assert window({"max_length": 128, "config": {"model_args": "max_length=64"}}) == ("128", True)
+    assert window({"config": {"model_args": "max_model_len=64"}}) == ("64", True)
+    assert window({"max_length": 128}) == ("128", False)
+    assert window({"max_length": True}) == window({"max_length": "x"}) == window({}) == (None, False)
+
+
+def test_imports_of_other_arguments_have_other_protocols(tmp_path: Path) -> None:
+    found = []
+    for i, args in enumerate(("pretrained=a", "pretrained=b", "add_bos_token=True", "max_length=64", "batch_size=4")):
+        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", args)))
+        found.append(import_results([path], Leaderboard(tmp_path / f"board{i}"), tmp_path / "runs", ImportedModel()))
+    protocols = [done.entry.protocols["text"] for done in found]
+    assert protocols[0] == protocols[1] == protocols[4]
+    assert len(set(protocols)) == 3
+
+
+LIGHTEVAL = {
+    "config_general": {"lighteval_sha": "?", "model_name": "org/m", "max_samples": None},
+    "results": {"leaderboard|arc:challenge|0": {"acc": 0.5, "acc_stderr": 0.01}, "all": {"acc": 0.5}},
+    "versions": {"leaderboard|arc:challenge|0": 0},
+    "config_tasks": {},
+    "summary_tasks": {},
+    "summary_general": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (LIGHTEVAL, "LightEval"),
+        ({**LIGHTEVAL, "config_general": {"model_config": {"model_name": "org/m"}}}, "LightEval"),
+        ({"results": {"arc": {"accuracy": 0.5}}}, "not those of lm-evaluation-harness"),
+        ({"results": {"arc": {"accuracy": 0.5}}, "config": {"model": "m"}}, "not those of lm-evaluation-harness"),
+        ({"results": {"m": {"arc": 0.5}}, "model": "m"}, "not those of lm-evaluation-harness"),
+        ({"humaneval": {"pass@1": 0.2}, "config": {"model": "m", "n_samples": 20}}, "has no `results`"),
+        ([{"name": {"name": "exact_match"}, "count": 1, "sum": 1}], "has no `results`"),
+        ({"accuracy": 50.0, "details": {}}, "has no `results`"),
+    ],
+)
+def test_files_of_other_tools_are_refused(content: Any, text: str, tmp_path: Path, command: Callable[..., Any]) -> None:
+    paths = [tmp_path / f"results_{name}.json" for name in "xy"]
+    for path in paths:
+        path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=text):
+        compare_files([str(path) for path in paths])
+    command("compare", *paths).refused(text)
+    command("leaderboard", "import", *paths[:1], "--leaderboard", tmp_path / "board").refused(text)
+    assert not (tmp_path / "board").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"results": {"t": {"acc,none": 0.5}}},
+        {"results": {"t": {"acc": 0.5, "acc_stderr": 0.1}}},
+        {"results": {"t": {"acc": 0.5}}, "versions": {"t": 1}, "config": {"model": "gpt2"}},
+        {"results": {"g": {"alias": "g"}, "t": {"acc,none": 0.5}}},
+    ],
+)
+def test_files_of_lm_eval_are_read(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(content))
+    assert read_evaluation(str(path)).numbers["t/acc"].value == 0.5
+
+
+@pytest.mark.parametrize(
+    "held", [["inner"], ["inner", "outer"]], ids=["a group of groups", "a group that holds itself"]
+)
+def test_a_group_is_tested_over_the_examples_of_all_its_tasks(held: list[str], tmp_path: Path) -> None:
+    files, accs = [], {}
+    for name in "xy":
+        draw = random.Random(name)
+        accs[name] = {task: [float(draw.random() < 0.5) for _ in range(15)] for task in ("s", "t")}
+        folder = tmp_path / name
+        folder.mkdir()
+        for task, values in accs[name].items():
+            rows = [{"doc_id": i, "doc": f"{task}{i}", "acc": v, "metrics": ["acc"]} for i, v in enumerate(values)]
+            (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        numbers = {task: {"acc,none": math.fsum(values) / 15} for task, values in accs[name].items()}
+        whole = {"acc,none": math.fsum(v for values in accs[name].values() for v in values) / 30}
+        content = {"results": {**numbers, "inner": whole, "outer": whole}, "model_name": name}
+        content["group_subtasks"] = {"outer": held, "inner": ["s", "t"]}
+        (folder / "results_1.json").write_text(json.dumps(content))
+        files.append(str(folder))
+    found = {one.metric: one for one in compare_files(files)[0].contrasts}
+    left, right = (np.array([v for values in accs[name].values() for v in values]) for name in "xy")
+    wins, losses = int((left > right).sum()), int((left < right).sum())
+    for group in ("inner", "outer"):
+        assert found[f"{group}/acc"].items == 30
+        assert found[f"{group}/acc"].p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
+
+
+def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tmp_path: Path) -> None:
+    """As of a task in five wordings: the group's number is over 100 answers about 20 documents."""
+    files, answers = [], {}
+    for name in "xy":
+        draw = random.Random(name)
+        answers[name] = np.array([[float(draw.random() < 0.5) for _ in range(20)] for _ in range(5)])
+        folder = tmp_path / name
+        folder.mkdir()
+        for task, values in enumerate(answers[name]):
+            rows = []
+            for i, value in enumerate(values):
+                arguments = {"gen_args_0": {"arg_0": f"Wording {task} of {i}"}}
+                row = {"doc_id": i, "doc": {"text": f"the document {i}"}, "arguments": arguments}
+                rows.append({**row, "acc": value, "metrics": ["acc"]})
+            (folder / f"samples_v{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        numbers = {f"v{task}": {"acc,none": values.mean()} for task, values in enumerate(answers[name])}
+        content = {"results": {**numbers, "all": {"acc,none": answers[name].mean()}}, "model_name": name}
+        content["group_subtasks"] = {"all": list(numbers)}
+        (folder / "results_1.json").write_text(json.dumps(content))
+        files.append(str(folder))
+    found = {one.metric: one for one in compare_files(files)[0].contrasts}["all/acc"]
+    assert found.items == 20
+    expected = over_items(answers["x"].mean(0) - answers["y"].mean(0))
+    assert expected is not None
+    assert found.p == pytest.approx(expected.p_value(found.effect))
+
+
+def test_passages_with_one_number_in_two_tasks_are_two_units(tmp_path: Path) -> None:
+    tasks = ("one", "other")
+    for task in tasks:
+        rows = []
+        for i in range(20):
+            doc = {"passage_id": i // 2, "question": f"What is {i} of {task}?"}
+            rows.append({"doc_id": i, "doc": doc, "acc": float(i % 3 == 0), "metrics": ["acc"]})
+        (tmp_path / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbers = {name: {"acc,none": 0.35} for name in (*tasks, "all")}
+    content = {"results": numbers, "group_subtasks": {"all": list(tasks)}}
+    (tmp_path / "results_1.json").write_text(json.dumps(content))
+    assert len(set(read_evaluation(str(tmp_path)).examples["all/acc"].units.values())) == 20
+
+
+def test_a_group_with_a_task_without_samples_has_no_examples(tmp_path: Path) -> None:
+    rows = [{"doc_id": i, "doc": f"d{i}", "acc": float(i % 2), "metrics": ["acc"]} for i in range(20)]
+    (tmp_path / "samples_s_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    content = {"results": {name: {"acc,none": 0.5} for name in "gst"}, "group_subtasks": {"g": ["s", "t"]}}
+    (tmp_path / "results_1.json").write_text(json.dumps(content))
+    assert read_evaluation(str(tmp_path)).examples.keys() == {"s/acc"}
+
+
+def test_a_rule_that_is_none_is_absent(tmp_path: Path) -> None:
+    quiz, text = {"output_type": "multiple_choice"}, {"output_type": "loglikelihood_rolling"}
+    files = both(tmp_path, {"top": {"configs": {"quiz": {**quiz, "limit": None}, "text": text}}}, {})
+    assert None not in verdicts(compare_files(files)[0]).values()
+
+
+def test_groups_that_hold_each_other_many_times_end(tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(60)]
+    held = {name: [names[i + 1 - 60]] * 2 for i, name in enumerate(names)}
+    files = [tmp_path / f"{name}.json" for name in "xy"]
+    for path in files:
+        path.write_text(json.dumps({"results": {name: {"acc,none": 0.5} for name in names}, "group_subtasks": held}))
+    found, _ = compare_files([str(path) for path in files])
+    assert len(found.contrasts) == 60
+
+
+def test_groups_that_hold_each_other_too_deeply_are_refused(tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(3000)]
+    held = {name: [below] for name, below in itertools.pairwise(names)}
+    content = {"results": {name: {"acc,none": 0.5} for name in names}, "group_subtasks": held}
+    path = tmp_path / "results_1.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="too deeply"):
+        import_results([path], Leaderboard(tmp_path / "board"), tmp_path / "runs", ImportedModel())

@@ -1,0 +1,269 @@
+"""A model that the harness makes is what its weights are: whoever made them, and on however many threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench import registry
+from emobench.core.errors import ConfigError, ModelError, UnknownNameError
+from emobench.data.texts import Texts
+from emobench.leaderboard.schema.comparable import differences
+from emobench.leaderboard.schema.entry import Entry
+from emobench.models.catalog import ModelSource, find_model
+from emobench.models.folder import file_digest, identity
+from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.dry_run.outline import TO_DO
+from emobench.runs.execution import train
+from emobench.runs.execution.corpora import PackedCorpora
+from emobench.runs.execution.prerequisites import require_trained
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.execution.train import Trainer
+from emobench.runs.planning import tiny_models
+from emobench.runs.planning.find_model import find_base_model, made_model
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.request import Request
+from emobench.runs.run import run_plan
+from emobench.runs.stages.stage import Stages
+
+MADE = """
+import sys
+from pathlib import Path
+import torch
+from dataclasses import replace
+from emobench.models.folder import file_digest
+from emobench.runs.planning import tiny_models
+from emobench.runs.planning.find_model import made_model
+from emobench.runs.execution.reporter import Silent
+from emobench.runs.planning.request import Request
+from emobench.runs.stages.stage import Stages
+from emobench.runs.execution.corpora import PackedCorpora
+from emobench.runs.execution.train import Trainer
+
+def first(*given, **options):
+    texts = whole(*given, **options)
+    return replace(texts, texts=texts.texts[:100])
+
+whole, tiny_models.load_texts = tiny_models.load_texts, first
+runs = Path(sys.argv[1])
+model = made_model("tiny-oracle", Request(suite="oracle-language", offline=True, runs=runs))
+before = torch.get_num_threads()
+folder = Trainer(Stages(runs), Silent()).made_folder(model)
+print(before, torch.get_num_threads(), file_digest(folder / "model.safetensors"), model.entry_fields()["revision"])
+"""
+"""Pre-trains on the beginning of the corpus, on as many threads as the environment says."""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let made models be pre-trained on a few texts."""
+    whole = tiny_models.load_texts
+
+    def first(*given: Any, **options: Any) -> Texts:
+        texts = whole(*given, **options)
+        return replace(texts, texts=texts.texts[:60])
+
+    monkeypatch.setattr(tiny_models, "load_texts", first)
+
+
+def request(runs: Path, model: str = "tiny-oracle", **given: Any) -> Request:
+    settings = {"recipe": {"max_tokens": 2048}, "mauve": {"seeds": [0]}}
+    return Request(
+        **{"suite": "oracle-language", "objectives": ("mle",), "seeds": (0,), "settings": settings, **given},
+        model=model,
+        runs=runs,
+        leaderboard=runs / "board",
+        offline=True,
+        limit=10,
+    )
+
+
+def made(runs: Path, model: str = "tiny-oracle") -> Path:
+    return Trainer(Stages(runs), Silent()).made_folder(made_model(model, request(runs, model)))
+
+
+def flip(folder: Path) -> None:
+    """Change the last bit of a model's last weight."""
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+
+
+@pytest.mark.slow
+def test_one_and_two_threads_make_the_same_weights(tmp_path: Path) -> None:
+    found = []
+    for threads in ("1", "2"):
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        command = [sys.executable, "-c", MADE, str(tmp_path / threads)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        before, after, weights, revision = done.stdout.split()
+        assert before == after == threads  # the pre-training alone has a number of its own
+        found.append((weights, revision))
+    assert found[0] == found[1]
+
+
+def test_a_made_model_is_identified_as_a_folder_of_its_files_is(short: None, tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    base = find_base_model("tiny-oracle", request(tmp_path))
+    assert base.facts == identity(ModelSource("any", str(folder), None, "local"))
+    assert base.facts["files"]["model.safetensors"] == file_digest(folder / "model.safetensors")
+    assert "transformers_version" not in (folder / "config.json").read_text()
+    as_folder = find_base_model(str(folder), request(tmp_path))
+    assert as_folder.entry_fields()["revision"] == base.entry_fields()["revision"]
+
+
+def test_before_it_is_made_its_weights_are_not_known(tmp_path: Path) -> None:
+    base = find_base_model("tiny-oracle", request(tmp_path))
+    assert not base.is_there
+    with pytest.raises(ModelError, match="tiny-oracle is not made yet, so that its weights are not known"):
+        _ = base.facts
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short")
+def test_equal_ingredients_and_other_weights_are_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a machine that rounds otherwise: the board shows such runs apart, and compare refuses them."""
+    entries: list[Entry] = []
+    leave_out = train.leave_out_version
+    for place in ("one", "other"):
+        if place == "other":
+            monkeypatch.setattr(train, "leave_out_version", lambda folder: (leave_out(folder), flip(folder)))
+        entries += run_plan(make_plan(request(tmp_path / place)))
+    one, other = (entry.model for entry in entries)
+    assert one.name == other.name == "tiny-oracle"
+    assert one.pretraining == other.pretraining
+    assert one.revision != other.revision
+    assert entries[0].runs[0].key != entries[1].runs[0].key
+    (told,) = differences(*entries)
+    assert told.startswith("model: tiny-oracle (sha256:")
+    assert told.endswith("), whose weights or tokenizers differ")
+
+
+@pytest.mark.usefixtures("short")
+def test_a_made_model_that_was_altered_since_is_made_anew_and_is_what_it_was(tmp_path: Path) -> None:
+    whole = find_base_model("tiny-oracle", request(tmp_path))
+    folder = made(tmp_path)
+    facts, before = whole.facts, (folder / "model.safetensors").stat()
+    flip(folder)
+    os.utime(folder / "model.safetensors", ns=(before.st_atime_ns, before.st_mtime_ns))
+    again = find_base_model("tiny-oracle", request(tmp_path))
+    assert not again.is_there
+    made(tmp_path)
+    assert again.facts == facts
+
+
+@pytest.mark.usefixtures("short")
+def test_a_dry_run_makes_nothing_and_says_that_keys_are_not_known(tmp_path: Path) -> None:
+    said = "What is finished is known once tiny-oracle is made: its weights are part of every key."
+    before = make_outline(request(tmp_path))
+    assert said in before.notes()
+    assert {line.state for line in before.lines} == {TO_DO}
+    assert not any(tmp_path.iterdir())
+    made(tmp_path)
+    assert said not in make_outline(request(tmp_path)).notes()
+
+
+def test_evaluate_of_a_training_from_a_model_that_is_not_made_says_what_to_run(tmp_path: Path) -> None:
+    plan = make_plan(request(tmp_path, command="emobench evaluate --objective mle"))
+    stages = Stages(tmp_path)
+    with pytest.raises(ConfigError, match=r"tiny-oracle is not made yet in .* with: emobench run --objective mle"):
+        require_trained(plan, stages)
+
+
+@pytest.mark.usefixtures("short")
+def test_what_a_user_can_get_wrong_is_said_before_the_model_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def packed(*_: object) -> None:
+        raise ConfigError("no row")
+
+    monkeypatch.setattr(PackedCorpora, "rows", packed)
+    with pytest.raises(ConfigError, match="no row"):
+        run_plan(make_plan(request(tmp_path)))
+    assert not (tmp_path / "train").exists()
+
+
+@pytest.mark.usefixtures("short")
+def test_another_seed_makes_a_replicate_of_the_model(tmp_path: Path) -> None:
+    """The same in all but the seed, so that several bases of one setting can stand for it."""
+    found = {}
+    for seed, name in enumerate(("tiny-oracle", "tiny-oracle(seed=1)")):
+        folder = made(tmp_path, name)
+        base = find_base_model(name, request(tmp_path, name))
+        found[name] = base.entry_fields()
+        assert found[name]["name"] == name
+        assert found[name]["source"] == "tiny-oracle"
+        assert found[name]["pretraining"]["seed"] == seed
+        assert json.loads((folder.parent / "stage.json").read_text())["seed"] == seed
+    one, other = found.values()
+    assert one["pretraining"]["setting"] == other["pretraining"]["setting"]
+    assert one["revision"] != other["revision"]
+    assert one["parameters"] == other["parameters"]
+
+
+def test_the_setting_changes_with_what_a_model_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def setting(name: str) -> str:
+        base = find_base_model(name, request(tmp_path, name))
+        monkeypatch.setattr(type(base), "facts", {})
+        return base.entry_fields()["pretraining"]["setting"]
+
+    whole = registry.find_recipe
+    settings = [setting("tiny-oracle"), setting("tiny-icl")]
+    monkeypatch.setattr("emobench.runs.planning.find_model.find_recipe", lambda name: whole(name, {"epochs": 2}))
+    settings.append(setting("tiny-oracle"))
+    assert len(set(settings)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("tiny-oracle(seed=-1)", ModelError, r"`seed` is -1; expected a number from 0 to 2\*\*32 - 1"),
+        ("tiny-oracle(seed=1.5)", ModelError, r"`seed` is 1\.5"),
+        ("tiny-oracle(seed=true)", ModelError, "`seed` is True"),
+        ("tiny-oracle(sead=1)", UnknownNameError, "'sead'; did you mean 'seed'"),
+        ("tiny-oracle(1)", ConfigError, "expected name\\(key=value"),
+        ("gpt2(seed=1)", ModelError, "only models that the harness makes have a seed: tiny-oracle, tiny-icl, tiny-lm"),
+    ],
+)
+def test_a_made_model_takes_a_seed_and_nothing_else(name: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        find_model(name, offline=True)
+
+
+def test_seed_0_is_the_model_itself() -> None:
+    assert find_model("tiny-oracle(seed=0)", offline=True) == find_model("tiny-oracle", offline=True)
+
+
+def test_threads_are_those_of_before_even_after_an_error() -> None:
+    import torch
+
+    def stop() -> None:
+        with tiny_models.fixed_threads():
+            assert torch.get_num_threads() == tiny_models.THREADS
+            raise ValueError("stopped")
+
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError, match="stopped"):
+        stop()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.slow
+def test_a_replicate_runs_from_the_command_line(command: Callable[..., Any], short: None, tmp_path: Path) -> None:
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline")
+    settings = ("--set", "recipe.max_tokens=2048", "--set", "mauve.seeds=[0]", "--limit", 10)
+    given = ("run", "--objective", "mle", "--seed", 0, "--model", "tiny-oracle(seed=2)", *settings, *places)
+    planned = command(*given, "--dry-run")
+    assert "pre-train tiny-oracle(seed=2) on oracle-source, once" in planned.out
+    done = command(*given, "--json")
+    assert done.code == 0, done.err
+    assert done.json["entries"][0]["model"]["name"] == "tiny-oracle(seed=2)"
+    assert command("curves", "--runs", tmp_path / "runs").out.count("pre-train tiny-oracle(seed=2)") == 1

@@ -1,0 +1,98 @@
+"""What a dense target reads is checked when a run is planned, and belongs to its key."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.core.errors import ConfigError, ModelError, UserError
+from emobench.data.texts import Texts
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import Plan
+from emobench.runs.planning.planned import known_language
+from emobench.runs.planning.request import Request
+
+SMALL = {
+    "recipe": {"max_length": 32},
+    "generation": {"max_length": 32, "prefix": 4, "continuation": 8},
+}
+
+
+def plan(model: Path, data: Path, objective: str, **given: Any) -> Plan:
+    chosen: dict[str, Any] = {"suite": "lm-quick", "seeds": (0,), "offline": True, "limit": 30, "settings": SMALL}
+    chosen |= {"objectives": (objective,), **given}
+    return make_plan(Request(model=str(model), data_dirs=(data,), **chosen))
+
+
+def oracle(objective: str, **given: Any) -> Plan:
+    return make_plan(Request(suite="oracle-language", objectives=(objective,), seeds=(0,), offline=True, **given))
+
+
+def key(found: Plan) -> str:
+    (training,) = found.trainings()
+    return training.stage.key
+
+
+def test_a_teacher_belongs_to_the_key(small_model: Path, small_data: Path, tmp_path: Path) -> None:
+    teacher = tmp_path / "teacher"
+    shutil.copytree(small_model, teacher)
+    objective = f"kd-forward(target='{teacher}')"
+    first = key(plan(small_model, small_data, objective))
+    assert key(plan(small_model, small_data, objective)) == first
+    weights = bytearray((teacher / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (teacher / "model.safetensors").write_bytes(weights)
+    assert key(plan(small_model, small_data, objective)) != first
+    own = plan(small_model, small_data, "kd-forward(target=pretrained)")
+    (training,) = own.trainings()
+    assert training.facts["objective"]["reads"] == {"pretrained": training.facts["model"]}
+
+
+def test_an_unusable_teacher_is_refused(small_model: Path, small_data: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+    with pytest.raises(UserError, match="nowhere"):
+        plan(small_model, small_data, "kd-forward(target=nowhere)")
+    with pytest.raises(ConfigError, match=r"tiny-oracle is made by the harness .*; with --model tiny-oracle, say"):
+        plan(small_model, small_data, "kd-forward(target=tiny-oracle)")
+    with pytest.raises(ConfigError, match=r"this model starts from scratch; .*'kd-forward\(target=gpt2\)'"):
+        plan(small_model, small_data, "kd-reverse(target=pretrained)", from_scratch=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ModelError, match="empty"):
+        plan(small_model, small_data, f"kd-forward(target='{empty}')")
+    tokenizer = AutoTokenizer.from_pretrained(small_model)
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer) + 2, n_embd=8, n_layer=1, n_head=1)).save_pretrained(
+        tmp_path / "wide"
+    )
+    tokenizer.save_pretrained(tmp_path / "wide")
+    with pytest.raises(ConfigError, match=rf"has {len(tokenizer) + 2} rows; expected {len(tokenizer)}, the vocabulary"):
+        plan(small_model, small_data, f"kd-js(target='{tmp_path / 'wide'}')")
+
+
+def test_the_language_is_known_of_its_own_texts_only(small_model: Path, small_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the distribution of the corpus wikitext2 is not known; .*target=MODEL"):
+        plan(small_model, small_data, "kd-forward")
+    with pytest.raises(ConfigError, match=r"symbol by symbol, and .* has other symbols; use --model tiny-oracle"):
+        plan(small_model, small_data, "kd-forward", suite=None, recipe="oracle-finetune", limit=None,
+             settings={"recipe": {"max_length": 32}})  # fmt: skip
+    for split in ("train", "validation"):
+        (tmp_path / f"oracle-target.{split}.jsonl").write_text(json.dumps({"text": "baba babe"}) + "\n")
+    with pytest.raises(ConfigError, match="the distribution of the corpus oracle-target is not known"):
+        oracle("kd-forward", data_dirs=(tmp_path,))
+
+
+def test_the_language_is_that_of_the_corpus(made_runs: Path) -> None:
+    (training,) = oracle("demd-dense", runs=made_runs).trainings()
+    assert training.facts["objective"]["reads"] == {"pretrained": training.facts["model"]}
+    from emobench.data.oracle.language import oracle_language
+
+    assert known_language(training.texts.values()) is oracle_language("target")
+    other = Texts("oracle-target", "train", ["x"], "sha256:0", "local: oracle-target.train.jsonl")
+    assert known_language([*training.texts.values(), other]) is None
+    assert known_language([other]) is None
+    assert key(oracle("demd-dense", runs=made_runs)) != key(oracle("demd-dense(target=pretrained)", runs=made_runs))
