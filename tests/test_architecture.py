@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from emobench import registry
+from emobench.core.errors import UserError
 from emobench.data.instruction_sets import CONVERSATIONS
 from emobench.data.sources import CORPORA
 from emobench.leaderboard.schema.migrations import DECLARED
@@ -48,16 +49,23 @@ def test_every_package_is_in_the_layers() -> None:
     assert there - {"__init__", "__main__"} == listed
 
 
-@pytest.mark.parametrize("path", MODULES, ids=named)
-def test_a_module_says_what_it_is_for(path: Path) -> None:
-    tree = TREES[path]
-    assert ast.get_docstring(tree) or (path.name == "__init__.py" and not tree.body)
+def test_every_module_has_a_docstring() -> None:
+    without = []
+    for path, tree in TREES.items():
+        empty = path.name == "__init__.py" and not tree.body
+        if not ast.get_docstring(tree) and not empty:
+            without.append(named(path))
+    assert without == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=named)
-def test_nothing_is_left_undone(path: Path) -> None:
+def test_nothing_is_left_undone() -> None:
     words = re.compile(r"NotImplementedError|\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b")
-    assert not [f"{n}: {line}" for n, line in enumerate(path.read_text().splitlines(), 1) if words.search(line)]
+    unfinished = []
+    for path in MODULES:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if words.search(line):
+                unfinished.append(f"{named(path)}:{number}: {line}")
+    assert unfinished == []
 
 
 def test_user_input_is_not_checked_by_assert() -> None:
@@ -127,12 +135,25 @@ def test_the_core_names_no_objective_and_no_task() -> None:
     assert {path: strings for path, strings in found.items() if strings} == allowed
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_file_of_the_built_in_tasks_is_read_and_named_as_it_is(path: Path) -> None:
-    assert read_yaml(path)["name"] == path.stem
-    folder, *name = path.relative_to(ROOT / "tasks" / "emobench_tasks").with_suffix("").parts
-    find = {"tasks": registry.find_task, "suites": registry.find_suite, "recipes": registry.find_recipe}
-    assert (find | {"tables": registry.find_table})[folder]("/".join(name)).name == path.stem
+def test_the_files_of_the_built_in_tasks_are_read_and_named_after_their_content() -> None:
+    find: dict[str, Callable[[str], Any]] = {
+        "tasks": registry.find_task,
+        "suites": registry.find_suite,
+        "recipes": registry.find_recipe,
+        "tables": registry.find_table,
+    }
+    assert FILES
+    wrong = []
+    for path in FILES:
+        folder, *name = path.relative_to(ROOT / "tasks" / "emobench_tasks").with_suffix("").parts
+        try:
+            names = {read_yaml(path)["name"], find[folder]("/".join(name)).name}
+        except (UserError, KeyError) as error:
+            wrong.append(f"{named(path)}: {error!r}")
+            continue
+        if names != {path.stem}:
+            wrong.append(f"{named(path)}: named {names}")
+    assert wrong == []
 
 
 def test_every_protocol_of_every_task_can_be_chosen() -> None:
