@@ -92,7 +92,8 @@ class HiddenMarkovLanguage:
         """Return P(state that emits the next symbol | prefix), shape (B, T, S), for inputs that start with EOS.
 
         Position t has read ids[:, 1 : t + 1]. `state_probs(ids) @ emission_SV` is P(. | prefix), (B, T, V); to save
-        memory, multiply only some positions.
+        memory, multiply only some positions. The result aligns with a model's logits. Values after the end of a text
+        (right padding with EOS) are finite but have no meaning.
         """
         ids_BT = self._checked(ids_BT)
         if (ids_BT[:, :1] != self.eos_id).any():
@@ -102,14 +103,6 @@ class HiddenMarkovLanguage:
         for t in range(1, ids_BT.shape[1]):
             probs_BTS[:, t] = self._read(probs_BTS[:, t - 1], ids_BT[:, t])[0]
         return probs_BTS
-
-    def next_symbol_log_probs(self, ids_BT: Ids) -> Floats:
-        """Return log P(. | prefix) in nats, shape (B, T, V), float64; position 0 is the first symbol's distribution.
-
-        `ids_BT` is a model's input: EOS, then words. The result aligns with the model's logits. Values after the end of
-        a text (right padding with EOS) are finite but have no meaning.
-        """
-        return np.log(self.state_probs(ids_BT) @ self.emission_SV)
 
     def log_prob(self, texts: Sequence[Sequence[int]], ended: Sequence[bool] | None = None) -> Floats:
         """Return each text's log probability in nats, including EOS, shape (B,).

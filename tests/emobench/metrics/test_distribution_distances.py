@@ -189,8 +189,8 @@ def test_the_true_p_in_place_of_a_surrogate_agrees_with_the_exact_distances() ->
     exact = oracle_distances(model, language, texts)  # type: ignore[arg-type]
 
     def true_p(ids_BT: torch.Tensor, inside_BT: torch.Tensor) -> Any:
-        log_p_BTV = torch.from_numpy(language.next_symbol_log_probs(ids_BT.numpy()))
-        return log_p_BTV[inside_BT].__getitem__
+        p_BTV = language.state_probs(ids_BT.numpy()) @ language.emission_SV
+        return torch.from_numpy(np.log(p_BTV))[inside_BT].__getitem__
 
     with reading(model):
         means_XS = compare(
@@ -203,7 +203,8 @@ def test_the_true_p_in_place_of_a_surrogate_agrees_with_the_exact_distances() ->
             chunk_bytes=8 * 513 * 7,
         )
     for x, row in enumerate(rows):
-        log_p_TV = torch.from_numpy(language.next_symbol_log_probs(np.array([row]))[0])
+        p_TV = language.state_probs(np.array([row]))[0] @ language.emission_SV
+        log_p_TV = torch.from_numpy(np.log(p_TV))
         with torch.no_grad():
             log_q_TV = model(torch.tensor([row])).logits[0].log_softmax(-1)
         whole_S = distances(log_p_TV, log_q_TV).mean(0)

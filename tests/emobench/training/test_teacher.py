@@ -223,7 +223,8 @@ def test_the_target_of_each_block_is_the_languages(kit: SimpleNamespace, tmp_pat
     rows = [{"input_ids": (ids := torch.tensor([512, *text, 512]).numpy()), "labels": ids} for text in texts]
     total: list[Tensor] = []
     for row in rows:
-        log_p = torch.from_numpy(oracle.next_symbol_log_probs(row["input_ids"][None, :-1])[0])
+        p_TV = oracle.state_probs(row["input_ids"][None, :-1])[0] @ oracle.emission_SV
+        log_p = torch.from_numpy(p_TV).log()
         with torch.no_grad():
             log_q = job.model(torch.from_numpy(row["input_ids"])[None, :-1]).logits[0].double().log_softmax(-1)
         total.append((log_p.exp() * (log_p - log_q)).sum(-1))

@@ -35,10 +35,10 @@ def small() -> HiddenMarkovLanguage:
     return small_language()
 
 
-def test_next_symbol_log_probs_sum_over_all_hidden_paths(small: HiddenMarkovLanguage) -> None:
+def test_next_symbol_probs_sum_over_all_hidden_paths(small: HiddenMarkovLanguage) -> None:
     words_BT = np.array(list(itertools.product(range(0, 6, 2), repeat=4)))  # 81 prefixes of four words
     ids_BT = np.concatenate([np.full((len(words_BT), 1), EOS), words_BT], axis=1)
-    probs_BTV = np.exp(small.next_symbol_log_probs(ids_BT))
+    probs_BTV = small.state_probs(ids_BT) @ small.emission_SV
     assert probs_BTV.shape == (81, 5, 7)
     np.testing.assert_allclose(probs_BTV.sum(-1), 1, rtol=0, atol=1e-12)
     for words, probs_TV in zip(words_BT, probs_BTV, strict=True):
@@ -60,7 +60,7 @@ def test_log_prob_of_a_text_includes_its_end(small: HiddenMarkovLanguage) -> Non
 
 def test_long_texts_do_not_underflow(small: HiddenMarkovLanguage) -> None:
     text = [1, 3] * 2_000
-    log_probs_TV = small.next_symbol_log_probs(np.array([[EOS, *text]]))[0]
+    log_probs_TV = np.log(small.state_probs(np.array([[EOS, *text]]))[0] @ small.emission_SV)
     by_symbols = log_probs_TV[np.arange(4_001), [*text, EOS]].sum()
     assert by_symbols < -4_000  # exp() of it is 0
     assert small.log_prob([text])[0] == pytest.approx(by_symbols, rel=1e-12)
@@ -145,7 +145,7 @@ def test_bad_tables_and_texts_are_refused(small: HiddenMarkovLanguage) -> None:
     with pytest.raises(ConfigError, match="floor"):
         HiddenMarkovLanguage(small.start_S, small.transition_SS, np.eye(3, 7))
     with pytest.raises(DataError, match="start with EOS"):
-        small.next_symbol_log_probs(np.array([[0, 1]]))
+        small.state_probs(np.array([[0, 1]]))
     with pytest.raises(DataError, match="0 to 6"):
         small.log_prob([[7]])
     with pytest.raises(DataError, match="leave EOS out"):
