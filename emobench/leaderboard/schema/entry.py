@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from emobench.core.errors import ConfigError
@@ -23,7 +22,6 @@ from emobench.leaderboard.schema.metric import MetricSummary, refuse
 from emobench.leaderboard.schema.migrations import families_of, migrate
 
 SCHEMA_VERSION = 5
-JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
 ROUNDING = 1e-6
 """A spread of a score over seeds that is no more than this part of it is float rounding, and no spread.
 

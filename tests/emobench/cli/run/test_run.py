@@ -16,7 +16,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from emobench.leaderboard.schema.entry import JSON_SCHEMA
 from emobench.runs.execution.evaluate import Evaluator
 
 SMALL = (
@@ -28,7 +27,9 @@ TRAINED = (*SMALL, "--set", "recipe.max_length=32", "--set", "recipe.learning_ra
 SECONDARY = ("rep_2", "rep_3", "rep_4", "diversity", "distinct_1", "distinct_2", "distinct_3", "self_bleu")
 MAIN = ("ppl_test", "entropy", "mauve", "mauve_star", "rouge1", "rouge2", "rougeL")
 METRICS = {f"lm-quick/{name}" for name in (*MAIN, *SECONDARY)}
-README = Path(__file__).parents[4] / "README.md"
+ROOT = Path(__file__).parents[4]
+README = ROOT / "README.md"
+JSON_SCHEMA = ROOT / "emobench" / "leaderboard" / "schema" / "entry.schema.json"
 
 
 @dataclass(frozen=True)

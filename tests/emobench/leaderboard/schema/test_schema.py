@@ -15,16 +15,16 @@ import pytest
 
 from emobench.core.errors import UserError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import JSON_SCHEMA, SCHEMA_VERSION, entry_id, read_entry
+from emobench.leaderboard.schema.entry import SCHEMA_VERSION, entry_id, read_entry
 from emobench.leaderboard.store.board import Leaderboard
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 from speed.boards import made_entries
 
-SCHEMA = json.loads(JSON_SCHEMA.read_text())
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 REPOSITORY = Path(__file__).parents[4]
+SCHEMA = json.loads((REPOSITORY / "emobench" / "leaderboard" / "schema" / "entry.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 WRONG: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 3, 1.5, -0.5, 1e308, 10**40, "", " ", "x", "0.9", "1", "1e5", "a/b", "../x"),
