@@ -23,7 +23,7 @@ from emobench.report.render.grid import ABSENT, Grid, TableReport, marks
 from emobench.report.render.markdown import markdown
 from emobench.report.render.terminal import ReportView
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "report" / "render" / "golden"
 COLUMNS = ("difference", "interval", "p", "detectable", "verdict")
 
 
