@@ -19,8 +19,7 @@ Repo = Annotated[
     str,
     typer.Argument(
         metavar="REPO",
-        help="A folder, a git repository (git@..., https://....git, a local bare one; REPO#BRANCH), or "
-        "hf://datasets/OWNER/NAME.",
+        help="A folder, such as the clone of a git repository, or hf://datasets/OWNER/NAME.",
     ),
 ]
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from emobench.core.errors import DataError
 from emobench.exchange.sharing.digests import DIGESTS, LONGEST, largest, read_digests
 from emobench.exchange.sharing.folder import FolderCopy, too_large
-from emobench.exchange.sharing.git import LARGEST
 from emobench.leaderboard.schema.run_files import PACKED
 from emobench.models.hub import resolve_revision
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd
 
 BRANCH = "main"
+LARGEST = 2**30
+"""Bytes of the largest board that is downloaded."""
 FILES = (f"{DIGESTS}*", "*-v*/*.json", f"{PACKED}/*")
 """What is downloaded, as patterns of names."""
 _CHANGED = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT)

@@ -13,7 +13,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.reading import expand_home, is_folder
 
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
-_GIT = re.compile(r"(?:ssh|git|https?|file)://.+|[\w.-]+@[\w.-]+:.+|[^:]+\.git")
+_GIT = re.compile(r"(?:ssh|git|https?)://.+|[\w.-]+@[\w.-]+:.+|.+\.git/?")
 _SECRET = re.compile(r"(?<=://)[^/@:]*:[^/@]*@")
 
 
@@ -48,29 +48,23 @@ class Place(Protocol):
 
 
 def find_place(given: str) -> Place:
-    """Return the place that REPO means: a folder, a git repository, or a data set of the hub. Raises ConfigError."""
+    """Return the place that REPO means: a folder, or a data set of the hub. Raises ConfigError."""
     from emobench.exchange.sharing.folder import FolderPlace
-    from emobench.exchange.sharing.git import GitPlace
     from emobench.exchange.sharing.hub import HubPlace
 
     if given.startswith("hf:"):
-        if (found := _HUB.fullmatch(given)) is None:
+        if (matched := _HUB.fullmatch(given)) is None:
             raise ConfigError(f"REPO {given}: expected hf://datasets/OWNER/NAME.")
-        return HubPlace(given, found[1])
-    name = _SECRET.sub("", given)
-    address, hash_sign, branch = given.rpartition("#") if "#" in given else (given, "", "")
-    for path, wanted in ((_path(given), ""), (_path(address), branch)):
-        if is_folder(path):
-            repository = (path / "HEAD").is_file() and (path / "objects").is_dir()
-            if repository or wanted:
-                return GitPlace(name, str(path.resolve()), wanted or None)
-            return FolderPlace(name, path)
-    if _GIT.fullmatch(address) is None:
-        raise ConfigError(
-            f"REPO {name}: there is no such folder. Make it (mkdir -p), or give a git repository (git@..., "
-            "https://....git, #BRANCH after it) or a data set of the hub (hf://datasets/OWNER/NAME)."
-        )
-    return GitPlace(name, address, branch if hash_sign else None)
+        return HubPlace(given, matched[1])
+    name, path = _SECRET.sub("", given), _path(given)
+    if is_folder(path):
+        return FolderPlace(name, path)
+    if _GIT.fullmatch(given.partition("#")[0]):
+        raise ConfigError(f"REPO {name} is the address of a git repository: clone it, and give the clone's folder.")
+    raise ConfigError(
+        f"REPO {name}: there is no such folder. Make it (mkdir -p), or give a data set of the hub "
+        "(hf://datasets/OWNER/NAME)."
+    )
 
 
 def _path(given: str) -> Path:

@@ -161,7 +161,7 @@ def _publish(copy: Copy, folder: Path, names: set[str], added: Added, key: Path 
 
 
 def _require_board(copy: Copy, place: Place) -> None:
-    """Refuse to push into what is no shared board, such as a repository of code."""
+    """Refuse to push into what is no shared board, such as a folder of code."""
     if copy.read(DIGESTS, LONGEST) is not None:
         return
     others = [
@@ -170,7 +170,7 @@ def _require_board(copy: Copy, place: Place) -> None:
     if others:
         raise ConfigError(
             f"{place.name} holds {others[0]}, and no {DIGESTS}: it is no shared board. Give an empty folder or "
-            "repository, or a new branch: REPO#BRANCH."
+            "data set, or the clone of an empty git repository."
         )
 
 
