@@ -1,4 +1,4 @@
-"""The leaderboard: what an entry is, where entries are kept, what is comparable, how sure we are, and tables of it.
+"""The leaderboard: what an entry is, where entries are kept, which are comparable, and how sure we are.
 
-schema < store < sharing < stats < query < render < charts < exchange < site
+schema < store < stats < query
 """
