@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BOARD, PAGE = ROOT / "leaderboards" / "measured", ROOT / "docs" / "evidence.md"
+BOARD, PAGE = ROOT / "leaderboards" / "studies", ROOT / "docs" / "evidence.md"
 sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))  # as `python tests/benchmarks NAME` does
 
 from evidence.smollm2_page import TABLES, Study, filled  # noqa: E402

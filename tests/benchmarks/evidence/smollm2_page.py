@@ -279,7 +279,7 @@ def command(study: Study) -> str:
     """Return the command whose table has the differences of the main condition."""
     found = study.cells[("wikitext2", ())]
     ids = " ".join(found[name].id for name in ("emo", "mle"))
-    return f"```\nemobench compare {ids} --leaderboard leaderboards/measured\n```"
+    return f"```\nemobench compare {ids} --leaderboard leaderboards/studies\n```"
 
 
 def objectives_table(study: Study) -> str:
@@ -417,7 +417,7 @@ TABLES = {
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--leaderboard", type=Path, default=ROOT / "leaderboards" / "measured")
+    parser.add_argument("--leaderboard", type=Path, default=ROOT / "leaderboards" / "studies")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence.md")
     given = parser.parse_args(argv)

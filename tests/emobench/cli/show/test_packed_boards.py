@@ -16,7 +16,7 @@ from emobench.leaderboard.schema.entry import File
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.pack import pack
 
-MEASURED = Path(__file__).parents[4] / "leaderboards/measured"
+MEASURED = Path(__file__).parents[4] / "leaderboards/studies"
 EMO, MLE, NLU = "4d9fb7a4d5be", "0de7f54dd53e", "2bcae1d65b21"
 
 
