@@ -61,6 +61,12 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built: tuple[Path, 
     assert not {name for name in names if name.startswith(("tests/", "plugins/", "tasks/"))}
 
 
+@pytest.mark.parametrize(("file", "megabytes"), [(0, 1.3), (1, 7.5)], ids=["wheel", "sdist"])
+def test_an_archive_stays_within_its_size_budget(built: tuple[Path, Path], file: int, megabytes: float) -> None:
+    """Entries of studies, with their examples, are most of the sdist. Raise a budget only for what users need."""
+    assert built[file].stat().st_size <= megabytes * 1e6
+
+
 def test_the_wheel_says_how_it_is_used(built: tuple[Path, Path]) -> None:
     archive = zipfile.ZipFile(built[0])
     info = {name.rpartition("/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
