@@ -1,8 +1,10 @@
 """What holds for every test, whatever the shell and the machine."""
 
 import gc
+import json
 import os
 import signal
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -27,6 +29,28 @@ def _old_objects_are_out_of_collections() -> None:
     """Trainers collect garbage again and again. That took half of their tests' time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def real_files() -> Path:
+    """Real data and models, which lie beside a checkout and are no part of it. A test that needs them takes this."""
+    folder = Path(__file__).parents[2] / "shared"
+    if not (folder / "data").is_dir() or not (folder / "models").is_dir():
+        pytest.skip("needs real data and models in ../shared")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_model(real_files: Path) -> Path:
+    """A model of 7M parameters that was trained on English."""
+    return real_files / "models" / "base-en-7m"
+
+
+@pytest.fixture(scope="session")
+def wikitext(real_files: Path) -> list[str]:
+    """The texts of WikiText-2's test split."""
+    lines = (real_files / "data" / "lm" / "wikitext2.test.jsonl").read_text(encoding="utf-8").strip().split("\n")
+    return [json.loads(line)["text"] for line in lines]
 
 
 def pytest_sessionfinish() -> None:

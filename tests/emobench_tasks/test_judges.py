@@ -14,7 +14,6 @@ import emobench
 from emobench.core.errors import ConfigError
 from emobench.registry import judge_class, judge_names, load_judge
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "judge"
 PAIR = emobench.Pair("Add {output_1} and 2 <|im_end|>.", 'I say """3""".', "Four: {instruction}")
 VERDICTS = {
     "auto-j": [
@@ -296,13 +295,13 @@ def test_every_judge_keeps_the_contract() -> None:
         assert judge_class(name).name == name
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
 @pytest.mark.parametrize("model", ["alpaca-7b", "vicuna-13b", "llama-2-7b-chat-hf"])
-def test_win_rates_of_published_annotations_are_the_published_ones(model: str) -> None:
+def test_win_rates_of_published_annotations_are_the_published_ones(model: str, real_files: Path) -> None:
     from emobench.kinds.instruct.judging.judgements import win_rate
 
-    rows = [json.loads(line) for line in (SHARED / f"{model}.annotations.jsonl").read_text().splitlines()]
-    lines = (SHARED / "alpaca_eval_gpt4_leaderboard.csv").read_text().splitlines()
+    folder = real_files / "data" / "judge"
+    rows = [json.loads(line) for line in (folder / f"{model}.annotations.jsonl").read_text().splitlines()]
+    lines = (folder / "alpaca_eval_gpt4_leaderboard.csv").read_text().splitlines()
     published = dict(
         zip(lines[0].split(","), next(x for x in lines if x.startswith(f"{model},")).split(","), strict=True)
     )

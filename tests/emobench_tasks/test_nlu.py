@@ -16,7 +16,6 @@ from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_suite, find_task
 from emobench.tasks.spec import Task
 
-SHARED = Path(__file__).parents[3] / "shared"
 SENTIMENT = {"positive": "positive", "negative": "negative"}
 EMOTION = {name: name for name in ("anger", "joy", "optimism", "sadness")}
 TOPIC = {name: name for name in ("world", "sports", "business", "science and technology")}
@@ -136,11 +135,8 @@ AT_HAND = ("sst2", "trec", "subj", "rotten_tomatoes", "ag_news")
 
 
 @pytest.fixture(scope="module")
-def data() -> Path:
-    folder = SHARED / "data" / "icl"
-    if not folder.is_dir():
-        pytest.skip("../shared/data/icl is not at hand")
-    return folder
+def data(real_files: Path) -> Path:
+    return real_files / "data" / "icl"
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"cr"}))

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-SHARED = Path(__file__).parents[3].parent / "shared"
-
 
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -106,10 +104,11 @@ def test_lm_eval_gives_our_likelihoods(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (SHARED / "models" / "base-en-7m").is_dir(), reason="needs ../shared/models and ../shared/data")
-def test_sst2_itself_with_a_trained_model(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_sst2_itself_with_a_trained_model(
+    command: Callable[..., Any], real_files: Path, real_model: Path, tmp_path: Path
+) -> None:
     more = ("--set", "icl.shots=4", "--limit", 40)
-    theirs, ours = both(command, SHARED / "models" / "base-en-7m", SHARED / "data" / "icl", tmp_path, *more)
+    theirs, ours = both(command, real_model, real_files / "data" / "icl", tmp_path, *more)
     assert {row["dropped"] for row in ours} == {0}
     check_alike(theirs, ours)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,6 @@ from emobench.models.head import Head, probe_head
 from emobench.models.load import load_model
 from emobench.tasks.scores import SECONDARY, Score
 
-BASE = Path(__file__).parents[4] / "shared/models/base-en-7m"
-TEXTS = Path(__file__).parents[4] / "shared/data/lm/wikitext2.validation.jsonl"
 TOKENS = 37
 
 
@@ -139,16 +136,14 @@ def test_distances_equal_whole_logits_in_float64(pair: Any, token_budget: int, c
     assert abs(np.average(expected_XS[:, 0], weights=weights) - expected_XS[:, 0].mean()) > 1e-3
 
 
-@pytest.mark.skipif(not BASE.is_dir() or not TEXTS.is_file(), reason="../shared holds no base-en-7m and no texts here")
-def test_a_trained_model_against_a_noised_copy() -> None:
-    loaded = load_model(ModelSource("base", str(BASE), None, "local"))
+def test_a_trained_model_against_a_noised_copy(real_model: Path, wikitext: list[str]) -> None:
+    loaded = load_model(ModelSource("base", str(real_model), None, "local"))
     noised = copy.deepcopy(loaded.model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in noised.parameters():
             parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
-    lines = [json.loads(line)["text"] for line in TEXTS.read_text().splitlines()]
-    rows = [ids for ids in loaded.tokenizer(lines)["input_ids"] if 20 <= len(ids) <= 60][:5]
+    rows = [ids for ids in loaded.tokenizer(wikitext)["input_ids"] if 20 <= len(ids) <= 60][:5]
     ids = [str(i) for i in range(len(rows))]
     scores = surrogate_distances(loaded.model, noised, loaded.tokenizer, rows, ids)
     check(scores, by_whole_logits(loaded.model, noised, rows, len(loaded.tokenizer)), ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from emobench.core.errors import MetricError
 from emobench.metrics.oracle_perplexity import oracle_perplexity
 
-SHARED = Path(__file__).parents[4] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
-WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
 # Two sampling runs of two prompts; "w1 w" + "2 w3" has a word on the border.
 RUNS = [[("w1 w", "2 w3"), ("w4 w5 ", "w6 w7 w8")], [("w1 w", " w9"), ("w4 w5 ", "")]]
 IDS = ["p", "q"]
@@ -91,12 +87,12 @@ def test_what_cannot_be_scored_is_a_metric_error() -> None:
         oracle_perplexity([[("w1 ", "")]], ["p"], model, words, scope="continuation")
 
 
-@pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared")
 @pytest.mark.parametrize("scope", ["text", "continuation"])
-def test_a_real_oracle_on_real_texts_agrees_with_a_plain_loop(scope: str) -> None:
-    model, words = AutoModelForCausalLM.from_pretrained(BASE).eval(), AutoTokenizer.from_pretrained(BASE)
-    lines = [json.loads(line)["text"] for line in WIKITEXT.read_text().splitlines()[:400]]
-    texts = [line[:400] for line in lines if len(line) > 500][:6]
+def test_a_real_oracle_on_real_texts_agrees_with_a_plain_loop(
+    scope: str, real_model: Path, wikitext: list[str]
+) -> None:
+    model, words = AutoModelForCausalLM.from_pretrained(real_model).eval(), AutoTokenizer.from_pretrained(real_model)
+    texts = [line[:400] for line in wikitext[:400] if len(line) > 500][:6]
     pairs = [(text[:105], text[105:]) for text in texts]  # in the middle of a word, somewhere
     found = oracle_perplexity([pairs[:3], pairs[3:]], ["a", "b", "c"], model, words, scope=scope)
     nats = []

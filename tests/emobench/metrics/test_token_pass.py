@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,6 @@ from emobench.metrics.perplexity import entropy, perplexity
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import Head, probe_head
 
-SHARED = Path(__file__).parents[4] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
-WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
 ROWS = [
     {"input_ids": [1, 2, 3, 4, 5, 6, 7], "labels": [-100, -100, -100, 4, 5, 6, 7]},
     {"input_ids": [8, 9]},
@@ -127,11 +123,12 @@ def test_a_perplexity_beyond_numbers_is_a_metric_error() -> None:
         perplexity(evaluate_tokens(model, Head(linear), ROWS), IDS)
 
 
-@pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared")
-def test_a_real_models_perplexity_and_entropy_of_blocks_equal_a_plain_loop() -> None:
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(BASE).eval(), AutoTokenizer.from_pretrained(BASE)
-    texts = [json.loads(line)["text"] for line in WIKITEXT.read_text().splitlines()[:60]]
-    rows = pack_blocks(texts, tokenizer, length=256).first(4 * 256)
+def test_a_real_models_perplexity_and_entropy_of_blocks_equal_a_plain_loop(
+    real_model: Path, wikitext: list[str]
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(real_model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(real_model)
+    rows = pack_blocks(wikitext[:60], tokenizer, length=256).first(4 * 256)
     sums = evaluate_tokens(model, probe_head(model, tokenizer), list(rows), {"entropy"}, token_budget=700)
     ids = [str(i) for i in range(len(rows))]
     nats, entropies = [], []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,7 @@ from emobench.inference.decoding.continuations import sample_continuations
 from emobench.inference.decoding.request import Decoding, eos_ids
 from emobench.kinds.shared_rules import Sampling
 
-SHARED = Path(__file__).parents[5] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
-WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
-needs_shared = pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared models and data")
 EOS = 3
-
-
-def wikitext() -> list[str]:
-    return [json.loads(line)["text"] for line in WIKITEXT.read_text(encoding="utf-8").strip().split("\n")]
 
 
 def tiny(kind: str, vocab: int = 37) -> Any:
@@ -215,12 +206,10 @@ def test_progress_modes_and_eos_ids() -> None:
     assert eos_ids(model) == (4, 5)
 
 
-@needs_shared
-def test_a_real_model_gives_the_same_texts_in_batches_of_one_and_of_many() -> None:
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(BASE), AutoTokenizer.from_pretrained(BASE)
-    texts = wikitext()
+def test_a_real_model_gives_the_same_texts_in_batches_of_one_and_of_many(real_model: Path, wikitext: list[str]) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(real_model), AutoTokenizer.from_pretrained(real_model)
     prompts = [
-        ids[: 5 + i] for i, ids in enumerate(tokenizer(texts[1:90:8], verbose=False)["input_ids"]) if len(ids) > 30
+        ids[: 5 + i] for i, ids in enumerate(tokenizer(wikitext[1:90:8], verbose=False)["input_ids"]) if len(ids) > 30
     ]
     keys = [str(i) for i in range(len(prompts))]
     one = sample_continuations(model, prompts, prompt_keys=keys, decoding=decoding(length=20, token_budget=1))

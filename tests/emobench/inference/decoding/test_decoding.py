@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from pathlib import Path
@@ -34,9 +33,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scoring"))  # the package of
 
 from tiny_models import EOS, VOCABULARY, tiny_model  # type: ignore[import-not-found]
 
-SHARED = Path(__file__).parents[5] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
-WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
 _draw = random.Random(0)
 PROMPTS = [_draw.choices(range(2, VOCABULARY), k=_draw.randint(1, 20)) for _ in range(9)]
 KEYS = [f"prompt-{i}" for i in range(len(PROMPTS))]
@@ -204,11 +200,11 @@ def test_near_ties_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared models and data")
-def test_a_real_model_gives_the_same_texts_in_batches_of_1_7_and_64_prompts() -> None:
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(BASE), AutoTokenizer.from_pretrained(BASE)
-    texts = [json.loads(line)["text"] for line in WIKITEXT.read_text(encoding="utf-8").splitlines()]
-    prompts = select_prompts(texts, tokenizer, PromptRule(), limit=64).prompts
+def test_a_real_model_gives_the_same_texts_in_batches_of_1_7_and_64_prompts(
+    real_model: Path, wikitext: list[str]
+) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(real_model), AutoTokenizer.from_pretrained(real_model)
+    prompts = select_prompts(wikitext, tokenizer, PromptRule(), limit=64).prompts
 
     def found(batch: int) -> list[list[Continuation]]:
         decoding = Decoding(rule=Sampling(samples=2), length=12, token_budget=batch * 2 * (20 + 12))

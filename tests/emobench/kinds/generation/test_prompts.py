@@ -15,11 +15,6 @@ from emobench.core.errors import ConfigError, DataError, ModelError
 from emobench.core.settings import build
 from emobench.kinds.generation.prompts import ContinuationPrompt, PromptRule, first_ids, select_prompts
 
-SHARED = Path(__file__).parents[5] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
-WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
-needs_shared = pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared models and data")
-
 WORDS = ["<s>", "<unk>", *(f"w{i}" for i in range(50))]
 PAPER = PromptRule(unit="tokens", prefix=3, continuation=2)
 OFFICIAL = {"unit": "words", "margin": 10, "min_characters": 100, "without": ["=="], "joiner": " "}
@@ -29,10 +24,6 @@ def word_tokenizer(**special: str) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", **special)
-
-
-def wikitext() -> list[str]:
-    return [json.loads(line)["text"] for line in WIKITEXT.read_text(encoding="utf-8").strip().split("\n")]
 
 
 def prompts_of(*arguments: Any, **more: Any) -> list[ContinuationPrompt]:
@@ -103,24 +94,21 @@ def test_no_qualifying_text_says_how_many_and_how_long() -> None:
         PromptRule(unit="tokens", prefix=0, continuation=2)
 
 
-@needs_shared
-def test_the_official_filters_leave_971_texts_of_wikitext() -> None:
-    texts = wikitext()
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
+def test_the_official_filters_leave_971_texts_of_wikitext(wikitext: list[str], real_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(real_model)
     rule = build(PromptRule, {**OFFICIAL, "prefix": 20, "continuation": 80}, "test")
-    prompts = prompts_of(texts, tokenizer, rule)
+    prompts = prompts_of(wikitext, tokenizer, rule)
     assert len(prompts) == 971  # counted independently, facts on the official protocol
     assert all(p.text.startswith(p.reference_text) for p in prompts)
     assert len({p.id for p in prompts}) == 971
-    chosen = select_prompts(texts, tokenizer, rule, limit=2000)
+    chosen = select_prompts(wikitext, tokenizer, rule, limit=2000)
     assert json.loads(chosen.to_json())["used"] == 971
-    assert len(texts) == 971 + sum(chosen.dropped.values())
+    assert len(wikitext) == 971 + sum(chosen.dropped.values())
 
 
-@needs_shared
-def test_token_prefixes_are_the_beginning_of_real_texts() -> None:
-    texts = wikitext()[:300]
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
+def test_token_prefixes_are_the_beginning_of_real_texts(wikitext: list[str], real_model: Path) -> None:
+    texts = wikitext[:300]
+    tokenizer = AutoTokenizer.from_pretrained(real_model)
     prompts = prompts_of(texts, tokenizer, PromptRule(unit="tokens", prefix=20, continuation=80))
     expected = [t for t in texts if len(tokenizer.encode(t, add_special_tokens=False, verbose=False)) >= 100]
     assert [p.text for p in prompts] == expected

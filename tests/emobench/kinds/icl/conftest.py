@@ -66,15 +66,6 @@ def minilm() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Real data sets, beside the project and no part of it."""
-    folder = Path(__file__).parents[5] / "shared/data/icl"
-    if not folder.is_dir():
-        pytest.skip("../shared/data/icl is not here")
-    return folder
-
-
 @pytest.fixture
 def subject(tmp_path: Path) -> Callable[..., Subject]:
     """What makes a subject: a model (none for retrieval alone), an encoder's folder, and where its stages are kept."""

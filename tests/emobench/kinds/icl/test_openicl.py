@@ -60,11 +60,11 @@ def test_shots_are_openicls_among_duplicates(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["trec", "sst2", "subj", "rotten_tomatoes", "ag_news"])
-def test_shots_are_openicls_on_real_data(subject: Make, minilm: Path, shared_data: Path, name: str) -> None:
+def test_shots_are_openicls_on_real_data(subject: Make, minilm: Path, real_files: Path, name: str) -> None:
     """60 of the pool, beginning with texts that stand in it twice, and 12 test examples."""
     real = find_task(name)
     assert real.dataset is not None
-    full = load_labelled(real.dataset, data_dirs=[shared_data], offline=True)
+    full = load_labelled(real.dataset, data_dirs=[real_files / "data" / "icl"], offline=True)
     seen: dict[str, int] = {}
     for example in full.pool:
         seen[example.fields["text"]] = seen.get(example.fields["text"], 0) + 1

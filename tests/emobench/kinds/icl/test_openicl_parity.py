@@ -27,8 +27,6 @@ from emobench.registry import find_task
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
-SHARED = Path(__file__).parents[5] / "shared"
-DATA, BASE = SHARED / "data" / "icl", SHARED / "models" / "base-en-7m"
 TASKS = {"trec": 4, "sst2": 4, "subj": 4, "rotten_tomatoes": 4, "ag_news": 3}
 """Shots with which the prompts fit into 512 tokens."""
 EOS, BOS = "<eos>", "<bos>"
@@ -204,17 +202,18 @@ def test_prompts_that_are_too_long_are_cut_at_their_end(kind: str, engine: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["base-en-7m", "gpt2", "llama"])
-def test_real_data(kind: str) -> None:
-    if not (DATA.is_dir() and BASE.is_dir()):
-        pytest.skip(f"the classification sets and base-en-7m are not in {SHARED}")
-    tokenizer = hf.AutoTokenizer.from_pretrained(BASE)
-    model = hf.AutoModelForCausalLM.from_pretrained(BASE).float() if kind == BASE.name else model_of(kind, tokenizer)
+def test_real_data(kind: str, real_files: Path, real_model: Path) -> None:
+    tokenizer = hf.AutoTokenizer.from_pretrained(real_model)
+    if kind == real_model.name:
+        model = hf.AutoModelForCausalLM.from_pretrained(real_model).float()
+    else:
+        model = model_of(kind, tokenizer)
     answers = {}
     for name, shots in TASKS.items():
         task = find_task(name, overrides={"shots": shots})
         assert isinstance(task.protocol, IclProtocol)
         assert task.dataset is not None
-        data = load_labelled(task.dataset, data_dirs=[DATA], offline=True)
+        data = load_labelled(task.dataset, data_dirs=[real_files / "data" / "icl"], offline=True)
         draw = random.Random(0)
         drafts = [Draft(example=e, shots=tuple(draw.sample(list(data.pool), shots))) for e in data.test[:4]]
         answers[name] = assert_parity(model, tokenizer, task.protocol, drafts, ("trie", "cache"))

@@ -230,18 +230,16 @@ def test_an_interrupted_evaluation_goes_on(
     assert (whole / "samples.jsonl").read_text() == (broken / "samples.jsonl").read_text()
 
 
-SHARED = Path(__file__).parents[4].parent / "shared"
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not (SHARED / "models" / "base-en-7m").is_dir(), reason="needs ../shared/models and ../shared/data")
-def test_mmlu_itself_with_a_trained_model(tmp_path: Path, evaluated: Callable[..., Any], tmp_path_factory: Any) -> None:
+def test_mmlu_itself_with_a_trained_model(
+    real_files: Path, real_model: Path, evaluated: Callable[..., Any], tmp_path_factory: Any
+) -> None:
     """All 57 subjects of `mmlu`; 18 hold questions of MMLU, the others borrow some."""
     from emobench.models.catalog import ModelSource
     from emobench.models.load import load_model
 
-    data = mmlu_like(tmp_path_factory.mktemp("mmlu"))
-    source = ModelSource("base-en-7m", str(SHARED / "models" / "base-en-7m"), None, "local")
+    data = mmlu_like(real_files, tmp_path_factory.mktemp("mmlu"))
+    source = ModelSource("base-en-7m", str(real_model), None, "local")
     loaded = load_model(source)
     models = loaded.model, loaded.tokenizer
     scored, _, folder = evaluated("mmlu", models, data=str(data), num_fewshot=2)
@@ -254,7 +252,7 @@ def test_mmlu_itself_with_a_trained_model(tmp_path: Path, evaluated: Callable[..
     assert scored.scores["acc"].n == 57
 
 
-def mmlu_like(folder: Path) -> Path:
+def mmlu_like(real_files: Path, folder: Path) -> Path:
     """Write all subjects of MMLU as Parquet with a README: two questions of dev and one of test each."""
     import lm_eval
     import pyarrow as pa
@@ -262,7 +260,7 @@ def mmlu_like(folder: Path) -> Path:
 
     rows: dict[str, dict[str, list[Any]]] = {}
     for split, count in (("dev", 2), ("test", 1)):
-        for line in (SHARED / "data" / "icl" / f"mmlu_stem.{split}.jsonl").read_text().splitlines():
+        for line in (real_files / "data" / "icl" / f"mmlu_stem.{split}.jsonl").read_text().splitlines():
             row = json.loads(line)
             part = rows.setdefault(row["subject"], {}).setdefault(split, [])
             if len(part) < count:

@@ -24,8 +24,6 @@ sys.path.insert(0, str(CHECKOUT.parent))
 
 from transcribe import paper_fields, publish, read_paper  # noqa: E402
 
-TRANSCRIPTIONS = Path(__file__).parents[5] / "shared" / "published"
-
 # Summed from the tables, in what is printed: table -> cells, the sum of each objective's rows, of each column.
 # A number in another row, in another column or with another digit changes one of them.
 SUMS = """
@@ -78,8 +76,7 @@ def test_the_board_is_these_tables_and_no_more(entries: list[Entry]) -> None:
     assert len(entries) == 49
 
 
-@pytest.mark.skipif(not TRANSCRIPTIONS.is_dir(), reason="no second transcription beside this checkout")
-def test_every_number_is_the_one_of_the_second_transcription(entries: list[Entry]) -> None:
+def test_every_number_is_the_one_of_the_second_transcription(entries: list[Entry], real_files: Path) -> None:
     ours = {
         (entry.suite.name, entry.model.name, entry.objective.name, key): metric.mean
         for entry in entries
@@ -87,7 +84,7 @@ def test_every_number_is_the_one_of_the_second_transcription(entries: list[Entry
     }
     theirs = {}
     for table in TABLES:
-        with (TRANSCRIPTIONS / f"table{table}.csv").open(newline="") as file:
+        with (real_files / "published" / f"table{table}.csv").open(newline="") as file:
             for row in csv.DictReader(file):
                 scale = 1 if row["metric"] in ("ppl_test", "ppl_oracle") else 100
                 address = (f"emo-table{table}", row["model"], row["objective"], f"{row['task']}/{row['metric']}")

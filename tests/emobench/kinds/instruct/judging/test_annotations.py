@@ -16,7 +16,6 @@ from emobench.kinds.instruct.judging.alpaca_eval_order import PLACES, place_of
 from emobench.kinds.instruct.judging.annotations import length_controlled, preference_of, rates, read_annotations
 
 pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
-SHARED = Path(__file__).parents[6] / "shared" / "data" / "judge"
 
 
 @pytest.fixture
@@ -164,9 +163,10 @@ def test_a_preference_is_of_the_second_response() -> None:
         assert preference_of({"preference": value}) is None
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
-def test_annotations_are_aligned_by_instruction(command: Callable[..., Any], gamed: Path, tmp_path: Path) -> None:
-    lines = (SHARED / "alpaca-7b.annotations.jsonl").read_text().splitlines()
+def test_annotations_are_aligned_by_instruction(
+    command: Callable[..., Any], gamed: Path, real_files: Path, tmp_path: Path
+) -> None:
+    lines = (real_files / "data" / "judge" / "alpaca-7b.annotations.jsonl").read_text().splitlines()
     found = []
     for order in (lines, random.Random(0).sample(lines, len(lines)), lines[::-1]):
         (tmp_path / "x.jsonl").write_text("\n".join(order))
@@ -198,12 +198,14 @@ def test_what_is_missing_is_said_in_a_sentence(command: Callable[..., Any], anno
     command("judges", "score", fewer, "--offline").refused("holds 0 annotations; expected two or more")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
 @pytest.mark.parametrize("model", ["alpaca-7b", "vicuna-13b", "llama-2-7b-chat-hf"])
-def test_published_annotations_give_the_published_rates(model: str, command: Callable[..., Any]) -> None:
-    lines = (SHARED / "alpaca_eval_gpt4_leaderboard.csv").read_text().splitlines()
+def test_published_annotations_give_the_published_rates(
+    model: str, command: Callable[..., Any], real_files: Path
+) -> None:
+    folder = real_files / "data" / "judge"
+    lines = (folder / "alpaca_eval_gpt4_leaderboard.csv").read_text().splitlines()
     row = next(line for line in lines if line.startswith(f"{model},"))
     published = dict(zip(lines[0].split(","), row.split(","), strict=True))
-    (ours,) = command("judges", "score", SHARED / f"{model}.annotations.jsonl", "--offline", "--json").ok().json
+    (ours,) = command("judges", "score", folder / f"{model}.annotations.jsonl", "--offline", "--json").ok().json
     assert 100 * ours["win_rate"] == pytest.approx(float(published["win_rate"]), abs=1e-6)
     assert 100 * ours["standard_error"] == pytest.approx(float(published["standard_error"]), abs=1e-6)
