@@ -129,7 +129,7 @@ def test_the_core_names_no_objective_and_no_task() -> None:
         if strings:
             found[str(path.relative_to(ROOT / "emobench"))] = strings
     # "mle" is also a quantity: the negative log-likelihood that every training reports and may select by.
-    quantity = ("training/train.py", "training/trainer.py", "training/attach.py", "training/recipe.py")
+    quantity = ("training/train.py", "training/attach.py", "training/recipe.py")
     for path in (*quantity, "library.py", "objectives/engine/job.py", "testing/token_checks.py"):
         found.get(path, set()).discard("mle")
     assert {path: strings for path, strings in found.items() if strings} == allowed

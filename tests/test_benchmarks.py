@@ -255,7 +255,7 @@ def test_retrieval_is_compared_with_openicls(tmp_path: Path) -> None:
 def test_they_need_no_data_or_evaluation_library() -> None:
     script = BLOCK + (
         "from speed import linear_loss, whole_step, kernel_rates, icl_rate\n"
-        "import emobench.objectives, emobench.training.attach, emobench.models.head, emobench.training.trainer\n"
+        "import emobench.objectives, emobench.training.attach, emobench.models.head, emobench.training.train\n"
         "import importlib.util; assert importlib.util.find_spec('datasets') is None\n"
         "assert not {'datasets', 'lm_eval', 'mauve', 'faiss'} & set(sys.modules)\n"
     )

@@ -214,7 +214,8 @@ class PackedCollator:
     """Builds a batch from packed rows: position ids in the place of an attention mask.
 
     Without a mask, transformers derives one from position ids that begin again: a token sees its own conversation alone
-    (`emobench.training.packed` checks that a model does so). Padding on the right is a conversation without a target.
+    (`require_separate_conversations` checks that a model does so). Padding on the right is a conversation without a
+    target.
     """
 
     pad_id: int

@@ -8,9 +8,10 @@ Legend: B sequences, T positions, V vocabulary.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +22,10 @@ from emobench.core.errors import RunError
 from emobench.data.packing import IGNORE
 from emobench.models.head import Head
 from emobench.training.attach import detach, next_labels
-from emobench.training.sharded import gather_weights
-from emobench.training.trainer import ObjectiveTrainer
-from emobench.training.zero import ZeroTrainer, whole_models
+from emobench.training.parallel import Zero, complete_models, gather_weights
+
+if TYPE_CHECKING:
+    from emobench.training.train import ObjectiveTrainer
 
 ROWS, TOKENS = 8, 512
 """The most validation rows, and tokens of all of them, that are compared."""
@@ -32,6 +34,8 @@ TOLERANCES = {"cpu": 1e-4, "cuda": 1e-3}
 COARSE = 5e-2
 """The same where the trained model computes in half precision."""
 HALF = (torch.bfloat16, torch.float16)
+PRECISIONS = ("float32", "bfloat16", "float16")
+"""The data types of weights in which a model is evaluated."""
 
 
 def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, folder: Path) -> Any:
@@ -55,7 +59,7 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
         model, gathered = _merged(model, adapted, gathered), None
     model.save_pretrained(folder, **({} if gathered is None else {"state_dict": gathered}))
     tokenizer.save_pretrained(folder)
-    with whole_models():
+    with complete_models():
         written = _class_of(model).from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
     _require_same_weights(dict(model.named_parameters()) if gathered is None else gathered, written, folder)
     _require_same_mle(expected, _mle(written, trainer, head), _tolerance(trainer, model), folder)
@@ -66,7 +70,7 @@ def _gathered_weights(trainer: ObjectiveTrainer, model: Any) -> dict[str, Tensor
     """Return the complete weights of a sharded model, with tied weights once. None if the model is not sharded."""
     if trainer.is_fsdp_enabled:
         return gather_weights(trainer.model)
-    if not isinstance(trainer, ZeroTrainer):
+    if not isinstance(trainer, Zero):
         return None
     tied = model.all_tied_weights_keys
     return {name: value for name, value in trainer.gather_weights().items() if name not in tied}
@@ -144,7 +148,7 @@ def _mle(model: Any, trainer: ObjectiveTrainer, head: Head) -> float:
 
 
 def _tolerance(trainer: ObjectiveTrainer, model: Any) -> float:
-    sharded = trainer.is_fsdp_enabled or isinstance(trainer, ZeroTrainer)
+    sharded = trainer.is_fsdp_enabled or isinstance(trainer, Zero)
     autocast = sharded and (trainer.args.bf16 or trainer.args.fp16)
     if autocast or any(weight.dtype in HALF for weight in model.parameters()):
         return COARSE
@@ -174,3 +178,18 @@ def _other_model(folder: Path, what: str) -> RunError:
     return RunError(
         f"{folder} does not hold the model that was trained: {what}. Its checkpoints are kept. Please report this."
     )
+
+
+def weight_digests(model: Any) -> dict[str, str]:
+    """Return the sha256 of a model's weights after rounding to each of `PRECISIONS`.
+
+    Two models of one class have the same digest if all their weights are then equal, bit by bit: those of a training
+    that moved nothing, or of seeds that agree.
+    """
+    digests = {precision: hashlib.sha256() for precision in PRECISIONS}
+    for name, weight in sorted(model.named_parameters()):
+        for precision, digest in digests.items():
+            rounded = weight.detach().to(getattr(torch, precision)).cpu().contiguous()
+            digest.update(f"{name} {tuple(rounded.shape)}".encode())
+            digest.update(rounded.flatten().view(torch.uint8).numpy())
+    return {precision: digest.hexdigest() for precision, digest in digests.items()}

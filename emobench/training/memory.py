@@ -1,19 +1,16 @@
-"""The memory of one training: its peak, and what may be kept. A process may run several trainings one after another."""
+"""The memory of one training: its peak, and its limits. A process may run several trainings one after another."""
 
 from __future__ import annotations
 
 import os
 import re
 import resource
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from emobench.core.errors import ConfigError, RunError, first_line
-from emobench.models.device import free_memory
-from emobench.training.recipe import Recipe
+from emobench.core.errors import ConfigError
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
@@ -22,7 +19,7 @@ _RAN_OUT = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: ou
 
 
 def keepable_bytes(device: torch.device) -> int:
-    """Return how much memory tables may take that only save time: 1/32 of it, and on a GPU 1/8 of what is free."""
+    """Return the memory for tables that only save time: 1/32 of all, and on a GPU at most 1/8 of the free memory."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         total = int(total * torch.cuda.get_per_process_memory_fraction(device))  # see `limit_memory`
@@ -34,9 +31,9 @@ def keepable_bytes(device: torch.device) -> int:
 
 
 def limit_memory(name: str, limit: int) -> None:
-    """Let this process hold at most `limit` bytes of tensors on a GPU; what needs more raises an error of memory.
+    """Let this process hold at most `limit` bytes of tensors on a GPU; beyond it, torch raises OutOfMemoryError.
 
-    Raises ConfigError for a CPU: its libraries keep what they free, so that a smaller attempt would find no room.
+    Raises ConfigError for a CPU: its libraries keep freed memory, so that a smaller attempt would find no room.
     """
     device = torch.device(name)
     if device.type != "cuda":
@@ -49,46 +46,11 @@ def limit_memory(name: str, limit: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(limit / total, 1.0), place)
 
 
-def ran_out(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that there is no memory left."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _RAN_OUT)
-
-
-def in_what_fits(recipe: Recipe, attempt: Callable[[Recipe], None], note: Callable[[str], None]) -> None:
-    """Train by `attempt(recipe)`, and where the memory runs out, with micro-batches of half the rows.
-
-    The batch stays, and the loss is divided by the target tokens of all of it, so that the gradient stays, but for
-    rounding and the masks of dropout. An attempt goes on from the last checkpoint. Several processes train together or
-    not at all: there the error is raised.
-
-    Raises RunError where one row does not fit.
-    """
-    while (problem := _problem(recipe, attempt)) is not None:
-        free_memory()  # of the failed attempt
-        rows, smaller = recipe.micro_batch(1), recipe.in_less_memory()
-        if smaller is None:
-            raise RunError(
-                f"There is not enough memory for one row of {recipe.max_length} tokens ({problem}). Take a smaller "
-                "--model, --set recipe.max_length=N, or --set recipe.gradient_checkpointing=true."
-            )
-        note(
-            f"  out of memory with {rows} rows at once: {smaller.micro_batch(1)} rows, {smaller.accumulation} times a "
-            "step, are the same batch"
-        )
-        recipe = smaller
-
-
-def _problem(recipe: Recipe, attempt: Callable[[Recipe], None]) -> str | None:
-    """Return what an attempt says that ran out of memory; its frames, which hold the model, are gone then."""
-    try:
-        attempt(recipe)
-    except Exception as error:
-        if not ran_out(error) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise
-        return first_line(error)
-    return None
 
 
 def reset_peak(device: torch.device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Literal
 
 from emobench.core.errors import ConfigError
@@ -206,3 +207,11 @@ def require_a_rate(recipe: Recipe, steps: int) -> None:
             "rate is 0: no weight would move. Use --set recipe.warmup=0, or train for more steps: more epochs, a "
             "smaller batch, or more text."
         )
+
+
+def require_liger_on(device: str) -> None:
+    """Raise ConfigError if no kernel of Liger can run on a device."""
+    if not device.startswith("cuda"):
+        raise ConfigError(f"`recipe.liger` is true, which needs a CUDA device, and --device is {device}; drop it.")
+    if find_spec("liger_kernel") is None:
+        raise ConfigError("`recipe.liger` is true, and liger-kernel is not installed: pip install liger-kernel")

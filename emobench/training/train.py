@@ -1,55 +1,77 @@
-"""Train a model with an objective, a recipe and a seed. The result is a plain Hugging Face folder.
+"""One training, from top to bottom: set up the objective, train step by step, write the selected weights.
+
+`docs/plain_loop.py` is the same training as a plain PyTorch loop. Here transformers' Trainer is the loop; around it
+are one division of the loss by all target tokens of a step, an exact validation MLE, and checkpoints with a seal.
+The result is a plain Hugging Face folder:
 
 FOLDER/model/          what AutoModelForCausalLM.from_pretrained loads, with its tokenizer
 FOLDER/log.jsonl       each step: loss, its parts, gradient norm, learning rate, tokens per second; each validation
 FOLDER/training.json   the summary: the selected step, tokens, seconds, memory
+
+Legend: B sequences, T positions, M micro-batches of a step, P parts of a loss, V rows of the head.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PrinterCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_utils import EvalPrediction
 
-from emobench.core.errors import ConfigError, StorageError
+from emobench.core.errors import ConfigError, NonFiniteLossError, RunError, first_line
 from emobench.core.seals import SEAL, find_damage, write_seal
 from emobench.core.settings import OPTIONAL, canonical_json
 from emobench.data.oracle.language import HiddenMarkovLanguage
-from emobench.data.packing import IGNORE
+from emobench.data.packing import IGNORE, WEIGHTS
+from emobench.models.device import free_memory
 from emobench.models.head import Head, probe_head
 from emobench.models.own_loss import require_next_token_loss
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
+from emobench.objectives.engine.job import WEIGHT
 from emobench.objectives.engine.linear import rows_for
-from emobench.training.adapters import with_adapters
-from emobench.training.attach import attach
-from emobench.training.checkpoints import last_checkpoint, restore_objective
+from emobench.training.attach import AttachedObjective, attach
+from emobench.training.checkpoints import last_checkpoint, restore_objective, seal_checkpoint, verify_checkpoint
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
-from emobench.training.digests import weight_digests
-from emobench.training.export import export
-from emobench.training.liger import liger_body, require_liger
-from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
-from emobench.training.packed import require_separate_conversations
+from emobench.training.export import export, weight_digests
+from emobench.training.memory import keepable_bytes, out_of_memory, peak_bytes, reset_peak
+from emobench.training.model_changes import liger_body, require_liger, require_separate_conversations, with_adapters
+from emobench.training.parallel import (
+    FilledRows,
+    FilledSampler,
+    Sharded,
+    Zero,
+    join_without_gpu,
+    process_count,
+    refuse_other_checkpoint,
+    uses_deepspeed,
+    uses_fsdp,
+)
 from emobench.training.recipe import Recipe, optimizer_of, require_a_rate, total_steps, warmup_steps
-from emobench.training.sharded import ShardedTrainer, uses_fsdp
 from emobench.training.trackers import Tracking, tracker_arguments
-from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
-from emobench.training.zero import ALONE, ZeroTrainer, join_without_gpu, uses_deepspeed, writer_of
 
 RESULT, CHECKPOINTS = "training.json", "checkpoints"
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
+SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+ROWS = "row"
+"""The batch column with the index of each row in the training data. Error messages about a loss name it."""
+TARGETS = "targets"
+"""The batch column of the targets, prepared on the host."""
+SAVE_SECONDS = 600.0
+"""A killed process loses at most this much of a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +98,7 @@ class Training:
     note: Callable[[str], None] = lambda text: None
     """Receives messages: the checkpoint from which a training continues, and damaged checkpoints."""
     split: bool = False
-    """Whether the recipe has smaller micro-batches than asked for, because of the memory; the summary then says so."""
+    """Whether the recipe has smaller micro-batches than requested, because of the memory; the summary then says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,27 +123,54 @@ class TrainingSummary:
     """`weight_digests` of the model before ("base") and after ("trained"). None in processes that do not write."""
 
 
+def train_to_fit(prepare: Callable[[Recipe], Training], recipe: Recipe, note: Callable[[str], None]) -> TrainingSummary:
+    """Train `prepare(recipe)`. If the memory runs out, halve the rows of its micro-batches and continue.
+
+    The batch stays, and its loss is divided by all of its target tokens. The gradient is therefore the same, except for
+    rounding and the masks of dropout. An attempt continues from the last checkpoint. Several processes train together
+    or not at all: they raise the error.
+
+    Raises RunError if one row does not fit.
+    """
+    while True:
+        try:
+            return train(prepare(recipe))
+        except Exception as error:
+            if not out_of_memory(error) or process_count() > 1:
+                raise
+            problem = first_line(error)
+        # The error is gone here, and with it the frames that held the model.
+        free_memory()
+        smaller = recipe.in_less_memory()
+        if smaller is None:
+            raise RunError(
+                f"There is not enough memory for one row of {recipe.max_length} tokens ({problem}). Take a smaller "
+                "--model, --set recipe.max_length=N, or --set recipe.gradient_checkpointing=true."
+            )
+        note(
+            f"  out of memory with {recipe.micro_batch(1)} rows at once: {smaller.micro_batch(1)} rows, "
+            f"{smaller.accumulation} times a step, are the same batch"
+        )
+        recipe = smaller
+
+
 def train(job: Training) -> TrainingSummary:
     """Train, or continue from the last checkpoint in the folder, and write the selected weights.
 
     If the folder contains a finished training with a valid seal, return its summary.
     """
     _refuse_unusable(job)
-    job = replace(job, recipe=job.recipe.resolved(job.device, str(job.model.dtype).removeprefix("torch.")))
-    result = job.folder / RESULT
+    recipe = job.recipe.resolved(job.device, str(job.model.dtype).removeprefix("torch."))
+    job = replace(job, recipe=recipe)
+    checkpoints, log, result = job.folder / CHECKPOINTS, job.folder / LOG, job.folder / RESULT
     if (job.folder / SEAL).exists() and find_damage(job.folder, full=True, leave_out=CHECKPOINTS) is None:
-        shutil.rmtree(job.folder / CHECKPOINTS, ignore_errors=True)  # a killed process may have left them
+        shutil.rmtree(checkpoints, ignore_errors=True)  # a killed process may have left them
         return TrainingSummary(**json.loads(result.read_text()))
-    with nullcontext() if job.tracking is None else job.tracking.followed():
-        return _train(job, result)
 
-
-def _train(job: Training, result: Path) -> TrainingSummary:
+    # The model, the objective, and the checkpoint of an interrupted training.
     set_seed(job.seed)
-    recipe = job.recipe
     base = weight_digests(job.model) if os.environ.get("RANK", "0") == "0" else {}
     head = probe_head(job.model, job.tokenizer)
-    checkpoints = job.folder / CHECKPOINTS
     checkpoint = last_checkpoint(checkpoints, job.note)
     if checkpoint is not None:
         job.note(f"  going on from the checkpoint of step {checkpoint.name.split('-')[1]}")
@@ -131,64 +180,103 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
-    log = job.folder / LOG
-    stop = StopOnRequest()
 
-    def on_step(values: dict[str, float]) -> None:
-        with log.open("a") as file:
-            file.write(json.dumps(values) + "\n")
-        if job.progress is not None:
-            job.progress(values)
+    # The steps.
+    with nullcontext() if job.tracking is None else job.tracking.followed():
+        trainer = _trainer_of(job, model, attached)
+        if checkpoint is not None:
+            refuse_other_checkpoint(checkpoint, trainer)
+        main = trainer.is_world_process_zero()
+        if main:
+            # The log of the checkpoint: the steps after it are trained again.
+            log.write_bytes(b"" if checkpoint is None else (checkpoint / LOG).read_bytes())
+        reset_peak(trainer.args.device)
+        with _interruptible(trainer.saving), liger_body(job.model) if recipe.liger else nullcontext():
+            steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
 
-    made: Any = ShardedTrainer if uses_fsdp() else ObjectiveTrainer
-    if uses_deepspeed():
-        made = partial(ZeroTrainer, precision=recipe.precision)
-    trainer: ObjectiveTrainer = made(
-        model=model,
-        args=training_arguments(job, checkpoints),
-        train_dataset=job.train,
-        eval_dataset=job.validation,
-        data_collator=job.collate,
-        callbacks=[stop, SaveRegularly()],
-        attached=attached,
-        on_step=on_step,
-        log=log,
-    )
-    trainer.remove_callback(PrinterCallback)
-    if job.tracking is not None:
-        trainer.callback_handler.callbacks = job.tracking.guard(trainer.callback_handler.callbacks)
-    if checkpoint is not None:
-        _refuse_other_checkpoint(checkpoint, trainer)
-    main = trainer.is_world_process_zero()
-    if main:
-        # The log of the checkpoint: the steps after it are trained again.
-        log.write_bytes(b"" if checkpoint is None else (checkpoint / LOG).read_bytes())
-    reset_peak(trainer.args.device)
-    with _interruptible(stop), liger_body(job.model) if recipe.liger else nullcontext():
-        steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
-    # Wait until every process has loaded the best weights and read the log: the main process deletes files below.
-    trainer.accelerator.wait_for_everyone()
-    summary = _summarise(job, trainer, steps)
-    written = export(trainer, job.model, head, job.tokenizer, job.folder / "model")
-    if main:
-        summary = replace(summary, weights={"base": base, "trained": weight_digests(written)})
-        result.write_text(canonical_json(summary) + "\n")
-        write_seal(job.folder, leave_out=CHECKPOINTS)
-        shutil.rmtree(checkpoints, ignore_errors=True)
-    trainer.accelerator.wait_for_everyone()
+        # The result. Every process has loaded the best weights and read the log before the main process deletes files.
+        trainer.accelerator.wait_for_everyone()
+        summary = _summarise(job, trainer, steps)
+        written = export(trainer, job.model, head, job.tokenizer, job.folder / "model")
+        if main:
+            summary = replace(summary, weights={"base": base, "trained": weight_digests(written)})
+            result.write_text(canonical_json(summary) + "\n")
+            write_seal(job.folder, leave_out=CHECKPOINTS)
+            shutil.rmtree(checkpoints, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
     return summary
+
+
+def _refuse_unusable(job: Training) -> None:
+    recipe = job.recipe
+    require_a_rate(recipe, total_steps(recipe, len(job.train)))
+    if recipe.precision == "float16" and job.device == "cpu":
+        # The Trainer would compute in float32 without a warning.
+        raise ConfigError("`precision` is float16, which needs a GPU; on a CPU set it to bfloat16 or float32.")
+    if recipe.gradient_checkpointing and not job.model.supports_gradient_checkpointing:
+        raise ConfigError(
+            f"`gradient_checkpointing` is true, and {type(job.model).__name__} does not support it; set it to false."
+        )
+    if recipe.liger:
+        require_liger(job.model, job.device)
+    if recipe.select == "objective" and isinstance(job.objective, ModelObjective):
+        raise ConfigError(
+            f"`select` is objective, but {job.objective.name} has no loss of tokens to validate; set it to mle or last."
+        )
+
+
+def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
+    """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint.
+
+    Raises ModelError for a model whose own loss has a part that the objective would drop.
+    """
+    require_next_token_loss(job.model)
+    steps = total_steps(job.recipe, len(job.train))
+    job.objective.setup(
+        TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
+    )
+    cost = _cost_embedding(job.objective)
+    if cost is not None and job.recipe.engine != "reference":
+        _keep_frequent_rows(cost, job)
+    if checkpoint is not None:
+        restore_objective(checkpoint, job.objective)
+
+
+def _cost_embedding(objective: Objective) -> CostEmbedding | None:
+    return getattr(objective, "cost_embedding", None)
+
+
+def _keep_frequent_rows(cost: CostEmbedding, job: Training) -> None:
+    """Keep the cost rows of the most frequent target tokens of the training data."""
+    recipe, rows = job.recipe, job.train
+    device, head = cost.rows_VE.device, job.model.get_output_embeddings().weight
+    dtype = head.dtype if recipe.precision == "float32" else getattr(torch, recipe.precision)
+    row_bytes = len(cost) * rows_for(recipe.engine, device, dtype).cost_dtype(dtype).itemsize
+    limit = recipe.cost_rows or keepable_bytes(device) // row_bytes
+    counts_V = np.zeros(len(cost), dtype=np.int64)
+    for start in range(0, len(rows), 1000):
+        some: list[Any] = [rows[i] for i in range(start, min(start + 1000, len(rows)))]  # type: ignore[index]
+        labels = np.concatenate([np.asarray(row["labels"])[1:] for row in some])
+        counts_V += np.bincount(labels[labels != IGNORE], minlength=len(cost))
+    frequent = np.argsort(-counts_V, kind="stable")[:limit]
+    cost.keep(torch.from_numpy(frequent[counts_V[frequent] > 0]))
 
 
 def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     """Return the Trainer's arguments for a recipe. All others keep the Trainer's defaults."""
     recipe = job.recipe
-    micro = recipe.micro_batch(torch_processes())
-    schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+    micro = recipe.micro_batch(process_count())
     steps = total_steps(recipe, len(job.train))
     zero = uses_deepspeed()
     configured = job.device == "cpu" and zero
     if configured:
         join_without_gpu()
+    checkpointing: dict[str, Any] = {}
+    if recipe.gradient_checkpointing:
+        # Newer transformers calls it activation checkpointing.
+        new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
+        name = "activation_checkpointing" if new else "gradient_checkpointing"
+        checkpointing = {name: True, f"{name}_kwargs": {"use_reentrant": False}}
     # With torch_compile, transformers lets float32 products of the whole process round to TF32.
     precise = torch.backends.fp32_precision  # type: ignore[attr-defined]
     arguments = TrainingArguments(
@@ -198,15 +286,15 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         per_device_eval_batch_size=micro,
         gradient_accumulation_steps=recipe.accumulation,
         learning_rate=recipe.learning_rate,
-        lr_scheduler_type=schedules[recipe.schedule],
+        lr_scheduler_type=SCHEDULES[recipe.schedule],
         warmup_steps=warmup_steps(recipe, steps),
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         optim=optimizer_of(job.device, recipe.optimizer),
-        **(_checkpointing() if recipe.gradient_checkpointing else {}),
+        **checkpointing,
         seed=job.seed,
         data_seed=job.seed,
-        bf16=recipe.precision == "bfloat16" and not zero,  # ZeroTrainer sets them
+        bf16=recipe.precision == "bfloat16" and not zero,  # `Zero` sets them
         fp16=recipe.precision == "float16" and not zero,
         use_cpu=job.device == "cpu" and not configured,
         torch_compile=recipe.compile,
@@ -229,121 +317,321 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     )
     torch.backends.fp32_precision = precise  # type: ignore[attr-defined]
     if not zero:  # else ACCELERATE_MIXED_PRECISION of the environment would decide
-        arguments.mixed_precision = "fp16" if arguments.fp16 else "bf16" if arguments.bf16 else "no"
+        arguments.mixed_precision = "no"
+        if arguments.fp16 or arguments.bf16:
+            arguments.mixed_precision = "fp16" if arguments.fp16 else "bf16"
     # One GPU per process; use torchrun for more. DataParallel would copy the model without its attached objective.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
 
-def _checkpointing() -> dict[str, Any]:
-    """Return the arguments of gradient checkpointing, which newer transformers calls activation checkpointing."""
-    new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
-    name = "activation_checkpointing" if new else "gradient_checkpointing"
-    return {name: True, f"{name}_kwargs": {"use_reentrant": False}}
+def _trainer_of(job: Training, model: Any, attached: AttachedObjective) -> ObjectiveTrainer:
+    """Return the trainer of a job, which writes its log; `model` may have adapters around the job's model."""
+    log = job.folder / LOG
+
+    def on_step(values: dict[str, float]) -> None:
+        with log.open("a") as file:
+            file.write(json.dumps(values) + "\n")
+        if job.progress is not None:
+            job.progress(values)
+
+    values: dict[str, Any] = {
+        "model": model,
+        "args": training_arguments(job, job.folder / CHECKPOINTS),
+        "train_dataset": job.train,
+        "eval_dataset": job.validation,
+        "data_collator": job.collate,
+        "attached": attached,
+        "on_step": on_step,
+        "log": log,
+    }
+    if uses_deepspeed():
+        trainer: ObjectiveTrainer = ZeroTrainer(**values, precision=job.recipe.precision)
+    elif uses_fsdp():
+        trainer = ShardedTrainer(**values)
+    else:
+        trainer = ObjectiveTrainer(**values)
+    trainer.remove_callback(PrinterCallback)
+    if job.tracking is not None:
+        trainer.callback_handler.callbacks = job.tracking.guard(trainer.callback_handler.callbacks)
+    return trainer
 
 
-def torch_processes() -> int:
-    """Return the number of processes that train together: 1 without torchrun."""
-    if torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1"))
+class ObjectiveTrainer(Trainer):
+    """Trains a model with an attached objective. The loss is divided by the objective's total weight, which is summed
+    over all devices and micro-batches.
 
-
-def _refuse_unusable(job: Training) -> None:
-    require_a_rate(job.recipe, total_steps(job.recipe, len(job.train)))
-    if job.recipe.precision == "float16" and job.device == "cpu":
-        # The Trainer would compute in float32 without a warning.
-        raise ConfigError("`precision` is float16, which needs a GPU; on a CPU set it to bfloat16 or float32.")
-    if job.recipe.gradient_checkpointing and not job.model.supports_gradient_checkpointing:
-        raise ConfigError(
-            f"`gradient_checkpointing` is true, and {type(job.model).__name__} does not support it; set it to false."
-        )
-    if job.recipe.liger:
-        require_liger(job.model, job.device)
-    if job.recipe.select == "objective" and isinstance(job.objective, ModelObjective):
-        raise ConfigError(
-            f"`select` is objective, but {job.objective.name} has no loss of tokens to validate; set it to mle or last."
-        )
-
-
-def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
-    """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint.
-
-    Raises ModelError for a model whose own loss has a part that the objective would drop.
+    Each checkpoint contains a copy of the `log`, if one is given. The methods stand in the order of a step.
     """
-    require_next_token_loss(job.model)
-    steps = total_steps(job.recipe, len(job.train))
-    job.objective.setup(
-        TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
-    )
-    _keep_costs(job)
-    if checkpoint is not None:
-        restore_objective(checkpoint, job.objective)
 
+    def __init__(
+        self,
+        *args: Any,
+        attached: AttachedObjective,
+        on_step: Callable[[dict[str, float]], None],
+        log: Path | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.attached = attached
+        self.saving = SaveAndStop()
+        self._on_step = on_step
+        self._log = log
+        self._rows: list[Tensor] = []
+        self._order: FilledSampler | None = None
+        self._parts: dict[str, float] = {}
+        self._step_began = time.monotonic()
+        self.collate = kwargs.pop("data_collator")
+        if kwargs["args"].world_size > 1:
+            kwargs["train_dataset"] = FilledRows(kwargs["train_dataset"])
+        super().__init__(*args, data_collator=self._prepared, compute_metrics=validation_losses, **kwargs)
+        self.add_callback(_AroundStep(self))
+        self.add_callback(self.saving)
 
-def _keep_costs(job: Training) -> None:
-    """Keep the cost rows of the most frequent target tokens of the training data."""
-    cost, recipe = _cost_embedding(job.objective), job.recipe
-    if cost is None or recipe.engine == "reference":
-        return
-    device, head = cost.rows_VE.device, job.model.get_output_embeddings().weight
-    dtype = head.dtype if recipe.precision == "float32" else getattr(torch, recipe.precision)
-    row_bytes = len(cost) * rows_for(recipe.engine, device, dtype).cost_dtype(dtype).itemsize
-    limit = recipe.cost_rows or keepable_bytes(device) // row_bytes
-    counts = _target_counts(job.train, len(cost))
-    most = np.argsort(-counts, kind="stable")[:limit]
-    cost.keep(torch.from_numpy(most[counts[most] > 0]))
+    # Rows become a batch.
 
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.args.world_size == 1:
+            return super()._get_train_sampler(train_dataset)
+        together = self.args.train_batch_size * self.args.world_size
+        self._order = FilledSampler(self.train_dataset, int(self.args.data_seed or 0), together)
+        return self._order
 
-def _target_counts(rows: Any, vocabulary: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return how often each token is a target."""
-    counts = np.zeros(vocabulary, dtype=np.int64)
-    for start in range(0, len(rows), 1000):
-        some = range(start, min(start + 1000, len(rows)))
-        labels = np.concatenate([np.asarray(rows[i]["labels"])[1:] for i in some])
-        counts += np.bincount(labels[labels != IGNORE], minlength=vocabulary)
-    return counts
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the order of an epoch. After a resume within one, accelerate does not reach the sampler."""
+        if self._order is not None:
+            self._order.set_epoch(epoch)
 
+    def _prepared(self, rows: list[Any]) -> dict[str, Any]:
+        """Return a batch with its targets. They are copied to the device together with it."""
+        batch = self.collate(rows)
+        dtype = self.attached.head.linear.weight.dtype
+        if dtype != torch.float64 and (self.args.bf16 or self.args.fp16):
+            dtype = torch.bfloat16 if self.args.bf16 else torch.float16
+        targets = self.attached.targets_of(batch["labels"], device=self.args.device, dtype=dtype)
+        return batch if targets is None else {**batch, TARGETS: targets}
 
-def _cost_embedding(objective: Objective) -> CostEmbedding | None:
-    return getattr(objective, "cost_embedding", None)
+    # A batch becomes a loss: the sum over its units, divided by the weight of all units of the step.
 
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Tell the objective how far the training is, and start the clock. Validation and saving are not counted."""
+        self.attached.objective.begin_step(step, total_steps)
+        self._step_began = time.monotonic()
 
-def _refuse_other_checkpoint(checkpoint: Path, trainer: ObjectiveTrainer) -> None:
-    """Refuse to go on from a checkpoint that this trainer cannot read: DeepSpeed's are for it alone."""
-    before, now = writer_of(checkpoint), trainer.writer if isinstance(trainer, ZeroTrainer) else ALONE
-    if before != now:
-        raise StorageError(
-            f"{checkpoint} was written {before}, and this training is run {now}; start it as it was started before, or "
-            f"delete {checkpoint.parent} to train again."
+    def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Any:
+        # The objective defines its units. No tensor of floating point, which mixed precision would round.
+        if not batch_samples:
+            return None
+        weights = [self.attached.objective.total_weight(batch) for batch in batch_samples]
+        total = torch.stack([torch.as_tensor(w) for w in weights]).sum().to(device)
+        if self.args.world_size > 1:
+            total = self.accelerator.gather(total).sum()  # type: ignore[union-attr]
+        if total.is_floating_point():
+            return float(total) or 1.0
+        return torch.where(total > 0, total, torch.ones_like(total))
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the divided loss of a micro-batch; see `AttachedObjective.forward`."""
+        inputs = dict(inputs)
+        rows = inputs.pop(ROWS, None)
+        if model.training and rows is not None:
+            self._rows.append(rows)
+        self.attached.ready = inputs.pop(TARGETS, None)
+        self.attached.weights = inputs.pop(WEIGHTS, None)  # as an argument of the model, they would be rounded too
+        if self.args.torch_compile:
+            with self.accelerator.autocast():  # the size of the chunks depends on the dtype of the products
+                self.attached.prepare(inputs, num_items_in_batch, training=model.training)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    # The gradient is complete: the weights move only if all sums are finite.
+
+    def before_step(self) -> None:
+        """Sum the parts of this step's micro-batches. Raises NonFiniteLossError before the weights change."""
+        window, self.attached.window = self.attached.window, []
+        rows, self._rows = self._rows, []
+        names = list(window[0])
+        sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
+        total_P = sums_MP.sum(0)
+        if self.args.world_size > 1:
+            # Reduce before the check, so that a non-finite value in one process stops all of them.
+            total_P = self.accelerator.reduce(total_P, "sum")
+        totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
+        if _not_finite(totals):
+            micro_batches = [dict(zip(names, sums_P, strict=True)) for sums_P in sums_MP.tolist()]
+            raise self._diverged(totals, micro_batches, [row_B.tolist() for row_B in rows])
+        tokens = max(totals["tokens"], 1.0)
+        self._parts = {}
+        for name, total in totals.items():
+            counted = name == "tokens" or name.endswith("_count")
+            self._parts[name] = total if counted else total / tokens
+        if WEIGHT in totals:
+            self._parts["loss"] = totals["loss"] / (totals[WEIGHT] or 1.0)
+
+    def _diverged(
+        self, totals: dict[str, float], micro_batches: list[dict[str, float]], rows: list[list[int]]
+    ) -> NonFiniteLossError:
+        sums, where = totals, " of another process"
+        for place, micro_batch in enumerate(micro_batches):
+            if _not_finite(micro_batch):
+                sums = micro_batch
+                where = f" of training rows {rows[place]}" if rows else ""
+                break
+        bad = _not_finite(sums)
+        part = "loss" if "loss" in bad else bad[0]
+        tokens = max(sums["tokens"], 1)
+        means = ", ".join(f"{name} = {value / tokens:g}" for name, value in sums.items() if name != "tokens")
+        return NonFiniteLossError(
+            f"The {part} became {_not_a_number(sums[part])} at step {self.state.global_step + 1}, in the "
+            f"micro-batch{where} (means over its tokens: {means}). {self._advice()}"
         )
 
+    def _advice(self) -> str:
+        kept = any(Path(str(self.args.output_dir)).glob("checkpoint-*"))
+        where = f"The last good checkpoint is kept in {self.args.output_dir}." if kept else "No checkpoint was due yet."
+        return (
+            f"{where} Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
+        )
 
-def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> TrainingSummary:
-    lines = [json.loads(line) for line in (job.folder / LOG).read_text().splitlines()]
-    validated = {line["step"]: line["eval_mle"] for line in lines if "eval_mle" in line}
-    best = trainer.state.best_global_step if job.recipe.select != "last" else steps
-    return TrainingSummary(
-        steps=steps,
-        tokens=int(sum(line.get("tokens", 0) for line in lines)),
-        seconds=sum(line.get("seconds", 0.0) for line in lines),
-        peak_memory_bytes=peak_bytes(trainer.args.device),
-        selected_by=job.recipe.select,
-        selected_step=best or steps,
-        validation_mle=validated.get(best or steps),
-        zero_cost_rows=0 if (cost := _cost_embedding(job.objective)) is None else cost.zero_rows,
-        accumulation=job.recipe.accumulation if job.split else None,
-    )
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the objective's parts, seconds and tokens per second to the log of a training step.
+
+        Raises NonFiniteLossError for a non-finite validation loss, before the weights are saved.
+        """
+        for name in KEPT.values():
+            value = logs.get(name, 0.0)
+            if not math.isfinite(value):
+                raise NonFiniteLossError(
+                    f"The validation loss became {_not_a_number(value)} at step {self.state.global_step}. "
+                    f"{self._advice()}"
+                )
+        if "loss" in logs and self._parts:
+            seconds = time.monotonic() - self._step_began
+            speed = self._parts["tokens"] / max(seconds, 1e-9)
+            logs.update(self._parts, seconds=seconds, tokens_per_second=speed)
+        super().log(logs, start_time)
+        if self.is_world_process_zero():
+            self._on_step({**logs, "step": self.state.global_step, "steps": self.state.max_steps})
+
+    # After an epoch: validation, and a checkpoint.
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> Any:
+        """Return sums per sequence: validation losses then do not depend on batches or devices."""
+        with torch.no_grad():
+            loss = self.compute_loss(model, self._prepare_inputs(inputs))
+        sums = self.attached.evaluated
+        assert sums is not None
+        return loss.detach(), (sums.mle_B, sums.loss_B, sums.tokens_B), sums.tokens_B
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.is_world_process_zero():
+            seal_checkpoint(self._checkpoint(self.state.global_step), self.attached.objective, self._log)
+        self.accelerator.wait_for_everyone()
+
+    def _checkpoint(self, step: int) -> Path:
+        return Path(str(self.args.output_dir)) / f"checkpoint-{step}"
+
+    def find_best(self) -> None:
+        """Set the current path of the best checkpoint after a resume: the folder may have been moved."""
+        if self.args.load_best_model_at_end and self.state.best_global_step:
+            self.state.best_model_checkpoint = str(self._checkpoint(self.state.best_global_step))
+
+    def _load_best_model(self) -> None:
+        # If the best checkpoint is missing, the Trainer would keep the last weights without an error.
+        verify_checkpoint(Path(str(self.state.best_model_checkpoint)))
+        super()._load_best_model()
+
+
+class ShardedTrainer(Sharded, ObjectiveTrainer):
+    """Trains a model that FSDP2 shards."""
+
+
+class ZeroTrainer(Zero, ObjectiveTrainer):
+    """Trains a model with DeepSpeed."""
+
+
+def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
+    """Return validation MLE and the objective's loss in nats per token, averaged over the tokens of the split."""
+    mle_B, loss_B, tokens_B = (np.asarray(p, dtype=np.float64) for p in predictions.predictions)
+    tokens = max(float(tokens_B.sum()), 1.0)
+    return {"mle": float(mle_B.sum() / tokens), "objective": float(loss_B.sum() / tokens)}
+
+
+def _not_finite(values: Mapping[str, float]) -> list[str]:
+    return [name for name, value in values.items() if not math.isfinite(value)]
+
+
+def _not_a_number(value: float) -> str:
+    return "NaN" if math.isnan(value) else "infinite"
+
+
+class _AroundStep(TrainerCallback):
+    def __init__(self, trainer: ObjectiveTrainer) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.find_best()
+
+    def on_epoch_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
+        self._trainer.begin_epoch(int(state.epoch or 0))
+
+    def on_step_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
+        self._trainer.begin_step(state.global_step, state.max_steps)
+
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.before_step()
+
+
+class SaveAndStop(TrainerCallback):
+    """Saves a checkpoint every `SAVE_SECONDS`, and stops after a requested one. Results do not change.
+
+    All processes save and stop at the same step.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        """Whether to finish the step, save a checkpoint and stop."""
+        self._stopping = False
+        self._saved = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._stopping = _any_process(args, self.requested)
+        due = _any_process(args, time.monotonic() - self._saved > SAVE_SECONDS)
+        # At the end of an epoch, validate first: a resumed training would otherwise never have the result.
+        ends_epoch = control.should_training_stop or float(state.epoch).is_integer()
+        if (self._stopping or due) and not ends_epoch:
+            control.should_save = True
+
+    def on_evaluate(self, args: Any, *others: Any, **kwargs: Any) -> None:
+        self._stopping = _any_process(args, self.requested)
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        self._saved = time.monotonic()
+        if self._stopping:
+            raise KeyboardInterrupt
+
+
+def _any_process(args: Any, value: bool) -> bool:
+    """Return whether `value` is true in any process. All processes must then act together, or they would deadlock."""
+    if args.world_size == 1:
+        return value
+    largest = torch.tensor(float(value), device=args.device)
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return largest.item() > 0
 
 
 @contextmanager
-def _interruptible(stop: StopOnRequest) -> Iterator[None]:
+def _interruptible(saving: SaveAndStop) -> Iterator[None]:
     """Handle Ctrl-C, SIGTERM (a scheduler) and SIGHUP (a lost terminal): stop after this step; the second time, now."""
 
     def request(signum: int, frame: Any) -> None:
-        if stop.requested:
+        if saving.requested:
             raise KeyboardInterrupt
-        stop.requested = True
+        saving.requested = True
         with suppress(OSError):  # the terminal may be gone
             # Not `print`: the handler may run inside another print, which is not reentrant.
             os.write(2, b"\nStopping after this step, with a checkpoint; once more stops at once.\n")
@@ -361,3 +649,29 @@ def _interruptible(stop: StopOnRequest) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> TrainingSummary:
+    tokens, seconds = 0.0, 0.0
+    validated: dict[int, float] = {}
+    for text in (job.folder / LOG).read_text().splitlines():
+        line = json.loads(text)
+        tokens += line.get("tokens", 0)
+        seconds += line.get("seconds", 0.0)
+        if "eval_mle" in line:
+            validated[line["step"]] = line["eval_mle"]
+    selected = steps
+    if job.recipe.select != "last":
+        selected = trainer.state.best_global_step or steps
+    cost = _cost_embedding(job.objective)
+    return TrainingSummary(
+        steps=steps,
+        tokens=int(tokens),
+        seconds=seconds,
+        peak_memory_bytes=peak_bytes(trainer.args.device),
+        selected_by=job.recipe.select,
+        selected_step=selected,
+        validation_mle=validated.get(selected),
+        zero_cost_rows=0 if cost is None else cost.zero_rows,
+        accumulation=job.recipe.accumulation if job.split else None,
+    )

@@ -94,7 +94,7 @@ class Costs:
         costs = EXPECTED_COST in getattr(planned.objective.objective, "needs", ())
         memory = estimate.training_memory(self.size, recipe, costs=costs)
         parts = recipe
-        # As `in_what_fits` does on a GPU whose memory is used up. A CPU's system would end the process.
+        # As `train_to_fit` does on a GPU whose memory is used up. A CPU's system would end the process.
         while self._plan.request.device.startswith("cuda") and memory > self.machine.memory:
             smaller = parts.in_less_memory()
             if smaller is None:

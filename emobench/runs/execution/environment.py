@@ -48,8 +48,7 @@ def machine_facts(device: str) -> dict[str, str]:
             "cudnn": f"{flags.version()}, benchmark {_switch(flags.benchmark)}, TF32 {_switch(flags.allow_tf32)}",
         }
     if dist.is_initialized() and dist.get_world_size() > 1:
-        from emobench.training.sharded import uses_fsdp
-        from emobench.training.zero import uses_deepspeed
+        from emobench.training.parallel import uses_deepspeed, uses_fsdp
 
         engine = "FSDP2" if uses_fsdp() else f"DeepSpeed {version('deepspeed')}" if uses_deepspeed() else "DDP"
         facts["processes"] = f"{dist.get_world_size()}, with {engine}"

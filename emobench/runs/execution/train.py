@@ -69,19 +69,16 @@ class Trainer:
 
     def train(self, planned: PlannedTraining, folder: Path) -> None:
         """Train in the folder of a stage that is locked, alone or as one of the processes of a group."""
-        from emobench.training.memory import in_what_fits
-
         scratch, main = planned.model.options.from_scratch, rank() == 0
-        title = f"train {planned.objective.objective} seed {planned.seed}"
         tracks = self._trackers and main
         tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if tracks else None
 
-        def attempt(recipe: Recipe) -> None:
-            seed = planned.seed if scratch else None
-            loaded = planned.model.load(self.base_folder(planned.model), seed=seed, dtype=recipe.weight_dtype)
-            self._train(planned, loaded, folder, title, recipe=recipe, pretrained=not scratch, tracking=tracking)
+        def load() -> LoadedModel:
+            base = self.base_folder(planned.model)
+            return planned.model.load(base, seed=planned.seed if scratch else None, dtype=planned.recipe.weight_dtype)
 
-        in_what_fits(planned.recipe, attempt, self._reporter.note)
+        title = f"train {planned.objective.objective} seed {planned.seed}"
+        self._train(planned, load, folder, title, pretrained=not scratch, tracking=tracking)
         if main:
             write_environment(folder, planned.model.options.device)
 
@@ -98,10 +95,8 @@ class Trainer:
             self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
             with fixed_threads():
                 write_untrained(model.tiny, folder / "untrained", model.tokenizer)
-                loaded = planned.model.load(folder / "untrained")
-                self._train(
-                    planned, loaded, folder, f"pre-train {planned.model.name}", recipe=planned.recipe, pretrained=False
-                )
+                load = partial(planned.model.load, folder / "untrained")
+                self._train(planned, load, folder, f"pre-train {planned.model.name}", pretrained=False)
             leave_out_version(folder / "model")
             free_memory()
 
@@ -110,20 +105,17 @@ class Trainer:
     def _train(
         self,
         planned: PlannedTraining,
-        loaded: LoadedModel,
+        load: Callable[[], LoadedModel],
         folder: Path,
         title: str,
         *,
-        recipe: Recipe,
         pretrained: bool,
         tracking: Tracking | None = None,
     ) -> None:
-        from emobench.training.train import Training, train
+        from emobench.training.train import Training, train_to_fit
 
-        options, tokenizer = planned.options, loaded.tokenizer
+        options = planned.options
         rows = {split: self.corpora.rows(planned, split) for split in ("train", "validation")}
-        # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
-        pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
         with quiet_libraries(), self._reporter.work(title, "steps") as progress:
 
             def on_step(values: dict[str, float]) -> None:
@@ -131,8 +123,12 @@ class Trainer:
                     self._reporter.values(values)
                 progress(int(values["step"]), int(values["steps"]))
 
-            train(
-                Training(
+            def prepare(recipe: Recipe) -> Training:
+                loaded = load()
+                tokenizer = loaded.tokenizer
+                # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
+                pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
+                return Training(
                     model=loaded.model,
                     tokenizer=tokenizer,
                     # A copy, so that what it holds on a device is gone with this training.
@@ -141,7 +137,7 @@ class Trainer:
                     split=recipe != planned.recipe,
                     train=rows["train"],
                     validation=rows["validation"],
-                    collate=(PackedCollator if planned.recipe.packing == "conversations" else RowCollator)(pad),
+                    collate=(PackedCollator if recipe.packing == "conversations" else RowCollator)(pad),
                     seed=planned.seed,
                     folder=folder,
                     pretrained=pretrained,
@@ -153,7 +149,8 @@ class Trainer:
                     progress=on_step,
                     note=self._reporter.note,
                 )
-            )
+
+            train_to_fit(prepare, planned.recipe, self._reporter.note)
 
 
 def head_of(name: str, options: LoadOptions) -> Any:

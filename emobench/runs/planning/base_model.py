@@ -16,7 +16,7 @@ from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.models.folder import identity, model_folder, read_config, require_weights_here, weight_files
-from emobench.training.liger import require_liger_on
+from emobench.training.recipe import require_liger_on
 
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel
@@ -118,7 +118,7 @@ class BaseModel:
         if self.checked is not None and self.checked.untrainable is not None:
             raise ModelError(self.checked.untrainable)
         if recipe.adapters is not None:
-            self._check_adapters(recipe.adapters)
+            self._with_adapters(recipe.adapters)
         if self.context is not None and recipe.max_length > self.context:
             raise ConfigError(
                 f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most "
@@ -138,17 +138,17 @@ class BaseModel:
         if recipe.liger:
             require_liger_on(self.options.device)
 
-    def _check_adapters(self, lora: Lora) -> None:
+    def _with_adapters(self, lora: Lora) -> None:
         """Raise ConfigError if the adapters of a recipe do not fit the architecture."""
         require("peft")
         if self.source.kind == "made":  # peft's defaults fit what the harness makes
             return
         from emobench.models.load import build_skeleton
-        from emobench.training.adapters import check_adapters
+        from emobench.training.model_changes import with_adapters
 
         options = self.options
         skeleton = build_skeleton(self.source, offline=options.offline, trust_remote_code=options.trust_remote_code)
-        check_adapters(skeleton, lora)
+        with_adapters(skeleton, lora)
 
     def known(self, auxiliary: AuxiliaryModel) -> KnownModel:
         """Return what is known of a model that is read besides this one; "pretrained" is this one, as it is.

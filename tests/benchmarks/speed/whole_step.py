@@ -37,10 +37,9 @@ from emobench.models.device import resolve_dtype
 from emobench.models.head import probe_head
 from emobench.objectives import StatisticsObjective
 from emobench.training.attach import attach
-from emobench.training.liger import liger_body
+from emobench.training.model_changes import liger_body
 from emobench.training.recipe import Recipe
-from emobench.training.train import Training, set_up, training_arguments
-from emobench.training.trainer import ObjectiveTrainer
+from emobench.training.train import ObjectiveTrainer, Training, set_up, training_arguments
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 

@@ -29,7 +29,7 @@ from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import IGNORE, WEIGHTS, RowCollator
 from emobench.data.responses import Counts, PackedCollator, ResponseRows, best_fit, response_rows
-from emobench.training.packed import require_separate_conversations
+from emobench.training.model_changes import require_separate_conversations
 
 CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
 CHAT += "{% if add_generation_prompt %}[assistant]{% endif %}"

@@ -30,8 +30,7 @@ from emobench.models.head import probe_head
 from emobench.training.attach import attach, detach
 from emobench.training.context import TrainingContext
 from emobench.training.recipe import Recipe
-from emobench.training.train import Training, total_steps, training_arguments
-from emobench.training.trainer import ObjectiveTrainer
+from emobench.training.train import ObjectiveTrainer, Training, total_steps, training_arguments
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 

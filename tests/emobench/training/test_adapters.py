@@ -13,7 +13,7 @@ import torch
 import transformers as hf
 
 from emobench.core.errors import ModelError
-from emobench.training.adapters import check_adapters
+from emobench.training.model_changes import with_adapters
 from emobench.training.recipe import Lora
 
 SIZES = {
@@ -51,21 +51,21 @@ def skeleton(config: Any) -> Any:
 
 @pytest.mark.parametrize("kind", list(KNOWN))
 def test_the_defaults_of_peft_are_taken(kind: str) -> None:
-    check_adapters(skeleton(KNOWN[kind]), Lora())
+    with_adapters(skeleton(KNOWN[kind]), Lora())
 
 
 @pytest.mark.parametrize("kind", list(UNKNOWN))
 def test_an_architecture_without_defaults_is_refused_with_targets_that_fit(kind: str) -> None:
     model = skeleton(UNKNOWN[kind])
     with pytest.raises(ModelError, match=type(model).__name__) as caught:
-        check_adapters(model, Lora())
+        with_adapters(model, Lora())
     suggested = SUGGESTED.search(str(caught.value))
     assert suggested is not None
     targets = tuple(suggested[1].split(","))
     again = skeleton(UNKNOWN[kind])
     names = {path.rpartition(".")[2] for path, one in again.named_modules() if isinstance(one, torch.nn.Linear)}
     assert {*targets} <= names - {"lm_head"}
-    check_adapters(again, Lora(targets=targets))
+    with_adapters(again, Lora(targets=targets))
     adapted = {path for path, _ in again.named_parameters() if "lora_A" in path}
     assert all(any(f".{target}." in path for path in adapted) for target in targets)
 
@@ -73,15 +73,15 @@ def test_an_architecture_without_defaults_is_refused_with_targets_that_fit(kind:
 @pytest.mark.parametrize("targets", [("q_proj", "nope"), ("nope",), ("proj",)])
 def test_a_target_without_a_module_is_named(targets: tuple[str, ...]) -> None:
     with pytest.raises(ModelError, match=f"{targets[-1]} of recipe.lora.targets names no module.*q_proj"):
-        check_adapters(skeleton(KNOWN["llama"]), Lora(targets=targets))
+        with_adapters(skeleton(KNOWN["llama"]), Lora(targets=targets))
     with pytest.raises(ModelError, match="c_attn"):
-        check_adapters(skeleton(KNOWN["gpt2"]), Lora(targets=targets))
+        with_adapters(skeleton(KNOWN["gpt2"]), Lora(targets=targets))
 
 
 def test_all_linear_is_no_name_among_others() -> None:
     with pytest.raises(ModelError, match=r"all-linear of recipe\.lora\.targets"):
-        check_adapters(skeleton(KNOWN["llama"]), Lora(targets=("all-linear", "q_proj")))
-    check_adapters(skeleton(KNOWN["llama"]), Lora(targets=("all-linear",)))
+        with_adapters(skeleton(KNOWN["llama"]), Lora(targets=("all-linear", "q_proj")))
+    with_adapters(skeleton(KNOWN["llama"]), Lora(targets=("all-linear",)))
 
 
 def test_an_embedding_that_is_the_head_is_no_target() -> None:
@@ -89,13 +89,13 @@ def test_an_embedding_that_is_the_head_is_no_target() -> None:
         return hf.LlamaConfig(**SIZES, tie_word_embeddings=tied)
 
     with pytest.raises(ModelError, match="embedding"):
-        check_adapters(skeleton(given(True)), Lora(targets=("embed_tokens", "q_proj")))
-    check_adapters(skeleton(given(False)), Lora(targets=("embed_tokens", "q_proj")))
+        with_adapters(skeleton(given(True)), Lora(targets=("embed_tokens", "q_proj")))
+    with_adapters(skeleton(given(False)), Lora(targets=("embed_tokens", "q_proj")))
 
 
 def test_the_head_is_no_target() -> None:
     with pytest.raises(ModelError, match="LM head"):
-        check_adapters(skeleton(KNOWN["llama"]), Lora(targets=("q_proj", "lm_head")))
+        with_adapters(skeleton(KNOWN["llama"]), Lora(targets=("q_proj", "lm_head")))
 
 
 def test_a_dry_run_refuses_adapters_that_do_not_fit(

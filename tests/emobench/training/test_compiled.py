@@ -12,8 +12,7 @@ import emobench
 from emobench.data.packing import RowCollator
 from emobench.models.head import probe_head
 from emobench.objectives import CostEmbedding
-from emobench.training.attach import AttachedObjective, attach
-from emobench.training.compiled import compiled_loss
+from emobench.training.attach import AttachedObjective, attach, compiled_loss
 from emobench_objectives.emo import Emo
 
 

@@ -11,8 +11,8 @@ import torch
 from transformers.models.llama import modeling_llama
 
 from emobench.core.errors import ConfigError
-from emobench.training import liger
-from emobench.training.liger import liger_body, require_liger
+from emobench.training import recipe
+from emobench.training.model_changes import liger_body, require_liger
 from emobench.training.train import train
 
 OTHERS = {"rms_norm": False, "swiglu": False}
@@ -31,7 +31,7 @@ def test_what_it_cannot_do_is_refused(
     kind: str, device: str, installed: bool, message: str, kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not installed:
-        monkeypatch.setattr(liger, "find_spec", lambda name: None)
+        monkeypatch.setattr(recipe, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
         require_liger(kit.tiny(kind), device)
 
