@@ -185,7 +185,7 @@ def test_the_command_writes_a_file_for_each_entry(command: Callable[..., Any], t
     assert {json.loads(path.read_text())["schema_version"] for path in found} == {"0.3.0"}
 
 
-MEASURED = Path(__file__).parents[3] / "leaderboards" / "measured"
+STUDIES = Path(__file__).parents[3] / "leaderboards" / "studies"
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def exported(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     """A folder with two entries of the board that ships, of three seeds each."""
     folder = tmp_path_factory.mktemp("exported")
     command(
-        *("leaderboard", "export", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", MEASURED),
+        *("leaderboard", "export", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", STUDIES),
         *("--runs", folder / "none", "--to", "every-eval-ever", "--out", folder),
     ).ok()
     return folder
@@ -235,7 +235,7 @@ def test_exported_entries_compare_as_on_the_board(command: Callable[..., Any], e
     emo, mle = named["emo(cost=pretrained)"], named["mle"]
     found = {c.metric: c for c in compare_files([str(emo), str(mle)])[0].contrasts}
     (own,) = command(
-        *("compare", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", MEASURED, "--runs", tmp_path, "--json")
+        *("compare", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", STUDIES, "--runs", tmp_path, "--json")
     ).json["comparisons"]
     for contrast in own["contrasts"]:
         if contrast["metric"].rpartition("/")[2] in ("rouge1", "rouge2", "rougeL"):
@@ -249,7 +249,7 @@ def test_records_become_entries(command: Callable[..., Any], exported: Path, tmp
     told = command("leaderboard", "import", exported, *places, "--json").ok().json
     assert told["added"] == 2
     for entry in told["entries"]:
-        (was,) = select({"emo": "4d9fb7a4d5be", "mle": "0de7f54dd53e"}[entry["objective"]["name"]], MEASURED)
+        (was,) = select({"emo": "4d9fb7a4d5be", "mle": "0de7f54dd53e"}[entry["objective"]["name"]], STUDIES)
         assert (entry["kind"], entry["suite"]) == ("imported", {"name": "every-eval-ever", "version": 1})
         assert entry["model"]["name"] == was.model.name
         assert entry["objective"]["params"] == dict(was.objective.params)

@@ -16,7 +16,7 @@ from emobench.leaderboard.schema.entry import File
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.pack import pack
 
-MEASURED = Path(__file__).parents[4] / "leaderboards/studies"
+STUDIES = Path(__file__).parents[4] / "leaderboards/studies"
 EMO, MLE, NLU = "4d9fb7a4d5be", "0de7f54dd53e", "2bcae1d65b21"
 
 
@@ -30,12 +30,12 @@ def packed(written: Any, tmp_path: Path) -> tuple[object, ...]:
 
 @pytest.fixture
 def shipped(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    return lambda *given: command(*given, "--leaderboard", MEASURED, "--runs", tmp_path / "nowhere")
+    return lambda *given: command(*given, "--leaderboard", STUDIES, "--runs", tmp_path / "nowhere")
 
 
 def lines(file: File) -> list[dict[str, Any]]:
     """Read a file that the shipped board has."""
-    text = lzma.decompress((MEASURED / "runs" / f"{file.path}.xz").read_bytes()).decode()
+    text = lzma.decompress((STUDIES / "runs" / f"{file.path}.xz").read_bytes()).decode()
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -74,7 +74,7 @@ def test_samples_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
     (table,) = shipped("samples", EMO, MLE, "--seed", 1, "--count", 3, "--json").json["samples"]
     columns = []
     for name in (EMO, MLE):
-        (entry,) = select(name, MEASURED)
+        (entry,) = select(name, STUDIES)
         (run,) = (run for run in entry.runs if run.seed == 1)
         columns.append({row["prompt_id"]: row["continuation_text"] for row in lines(run.samples[0])[1:]})
     assert [writer["prompts"] for writer in table["writers"]] == [len(column) for column in columns]
@@ -89,7 +89,7 @@ def test_samples_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
 
 def test_curves_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
     (group,) = shipped("curves", EMO, "--json").json["curves"]
-    (entry,) = select(EMO, MEASURED)
+    (entry,) = select(EMO, STUDIES)
     logs = [{row["step"]: row["loss"] for row in lines(run.curves[0]) if "loss" in row} for run in entry.runs]
     assert [training["seed"] for training in group["trainings"]] == [0, 1, 2]
     means = [sum(log[step] for log in logs) / len(logs) for step in logs[0]]
@@ -97,7 +97,7 @@ def test_curves_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
 
 
 def test_answers_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
-    (entry,) = select(NLU, MEASURED)
+    (entry,) = select(NLU, STUDIES)
     found = shipped("answers", NLU, "--json").json["answers"]
     assert [one["task"] for one in found] == list(entry.protocols)
     for one, file in zip(found, entry.runs[0].samples, strict=True):
@@ -126,7 +126,7 @@ def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str
     from emobench.kinds.icl.rules import IclProtocol
     from emobench.runs.inspect.recorded_tasks import recorded_task
 
-    (entry,) = select(NLU, MEASURED)
+    (entry,) = select(NLU, STUDIES)
     task = recorded_task(entry, "trec")
     assert task is not None
     rows = lines(entry.runs[0].samples[list(entry.protocols).index("trec")])
@@ -139,8 +139,8 @@ def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str
 def test_one_task_is_shown_where_the_losses_of_another_are_left_out(
     command: Callable[..., Any], tmp_path: Path
 ) -> None:
-    (entry,) = select(NLU, MEASURED)
-    shutil.copytree(MEASURED, tmp_path / "board")
+    (entry,) = select(NLU, STUDIES)
+    shutil.copytree(STUDIES, tmp_path / "board")
     (tmp_path / "board/runs" / f"{entry.runs[0].samples[0].path}.xz").unlink()
     places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "nowhere", "--json")
     (found,) = command("answers", NLU, "--task", "trec", *places).json["answers"]

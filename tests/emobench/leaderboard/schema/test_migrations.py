@@ -23,7 +23,7 @@ from emobench.tasks.families import OTHERS
 SCHEMA_1 = Path(__file__).parent / "schema_1"
 """A board with one entry that was recorded under schema 1, when a run named its per-example results only."""
 PUBLISHED = Path(__file__).parents[4] / "leaderboards" / "published"
-MEASURED = PUBLISHED.with_name("measured")
+STUDIES = PUBLISHED.with_name("studies")
 
 
 @pytest.fixture
@@ -115,12 +115,12 @@ def test_the_endpoint_of_an_older_entry_is_over_the_tasks_of_its_run(
 
 
 def test_the_shipped_entries_of_generation_have_the_endpoint_of_their_task() -> None:
-    entries = [entry for entry in Leaderboard(MEASURED).entries() if entry.suite.name == "generation"]
+    entries = [entry for entry in Leaderboard(STUDIES).entries() if entry.suite.name == "generation"]
     assert len(entries) >= 44
     for entry in entries:
         (task,) = entry.protocols
         assert entry.primary == f"{task}/mauve"
-        assert json.loads((MEASURED / "generation-v1" / f"{entry.id}.json").read_text())["id"] == entry.id
+        assert json.loads((STUDIES / "generation-v1" / f"{entry.id}.json").read_text())["id"] == entry.id
 
 
 def test_reading_leaves_the_file_and_the_given_data_alone(path: Path, written: dict[str, Any]) -> None:

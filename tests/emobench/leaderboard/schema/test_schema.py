@@ -120,7 +120,7 @@ def test_it_is_a_json_schema() -> None:
 
 
 def test_real_entries_are_valid() -> None:
-    boards = (REPOSITORY / "leaderboards" / "published", REPOSITORY / "leaderboards" / "measured")
+    boards = (REPOSITORY / "leaderboards" / "published", REPOSITORY / "leaderboards" / "studies")
     read = [e for root in (Path(__file__).parent / "schema_1", *boards) for e in Leaderboard(root).entries()]
     assert len(read) > 1
     for plain in (*map(to_plain, read), *made_entries(100)):

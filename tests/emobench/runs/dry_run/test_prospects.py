@@ -20,7 +20,7 @@ from emobench.runs.planning.prospects import Prospect, Prospects, prospects
 from emobench.runs.planning.request import Request
 from emobench.tasks.families import DUPLICATES
 
-MEASURED = Path(__file__).parents[4] / "leaderboards" / "measured"
+STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies"
 OLD = Path(__file__).parents[2] / "leaderboard" / "schema" / "schema_1"
 NLU = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_news", "mmlu")
 
@@ -144,7 +144,7 @@ def test_equal_instructions_are_one_unit(tmp_path: Path) -> None:
     assert (found["instructions/rougeL"].examples, found["instructions/rougeL"].units) == (20, 12)
 
 
-@pytest.mark.parametrize("board", [MEASURED, OLD])
+@pytest.mark.parametrize("board", [STUDIES, OLD])
 def test_the_metrics_are_those_that_entries_have(board: Path) -> None:
     """Those with a verdict: others describe, are secondary, or repeat one."""
     seen = set()

@@ -27,7 +27,7 @@ from emobench.runs.execution.environment import (
     write_environment,
 )
 
-MEASURED = Path(__file__).parents[4] / "leaderboards" / "measured"
+STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies"
 
 
 def test_the_lock_has_every_package_and_no_path() -> None:
@@ -104,13 +104,13 @@ def test_an_entry_tells_what_computed_it(entry: tuple[Path, Entry]) -> None:
 
 
 def test_older_entries_keep_their_ids() -> None:
-    board = Leaderboard(MEASURED)
+    board = Leaderboard(STUDIES)
     entries = board.entries(superseded=True)
     assert board.problems == []
     assert len(entries) > 10
     for one in entries:
         if one.provenance.environment is None:
-            (file,) = MEASURED.glob(f"*/{one.id}.json")
+            (file,) = STUDIES.glob(f"*/{one.id}.json")
             recorded = json.loads(file.read_text())
             changed = {name: recorded[name] for name in ("schema", "primary")}  # migrated from schema 4 on reading
             assert entry_id({**to_plain(one), **changed}) == one.id
