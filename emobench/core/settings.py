@@ -14,7 +14,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -153,25 +153,60 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         raise ConfigError(text if text.startswith(f"{where}:") else f"{where}: {text}") from None
 
 
-def ranged(default: Any, *, low: float | None = None, above: float | None = None, high: float) -> Any:
-    """Declare a numeric field with its range. `low` and `high` are allowed values, `above` is not.
+def setting(
+    default: Any,
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    choices: Sequence[Any] = (),
+    help: str = "",
+    optional: bool = False,
+) -> Any:
+    """Declare a setting of a dataclass, such as a parameter of an objective or a value of a recipe.
 
-    The limits are far beyond useful values. A number outside is a typing error that would run for years or overflow.
-    `check_ranges` checks the range. The value None is not checked.
+    `low` and `high` are allowed values, `above` is not. Without `help`, the docstring below the field is its meaning.
+    `optional` leaves the setting out of keys and entries where it has its default, as `OPTIONAL` does.
+
+    `check_settings` checks the values. None is not checked. Limits of recipes and rules are far beyond useful values: a
+    number outside is a typing error that would run for years or overflow.
     """
-    return dataclasses.field(default=default, metadata={"low": low, "above": above, "high": high})
+    metadata: dict[str, Any] = {"low": low, "above": above, "high": high, "choices": tuple(choices), "help": help}
+    if optional:
+        metadata |= OPTIONAL
+    return dataclasses.field(default=default, metadata=metadata)
 
 
-def check_ranges(owner: Any) -> None:
-    """Raise ConfigError for the first field of a dataclass outside of its declared range."""
+def check_settings(owner: Any) -> None:
+    """Raise ConfigError for the first setting of a dataclass outside of its declared range or choices."""
     for field in dataclasses.fields(owner):
         value = getattr(owner, field.name)
-        if value is None or "high" not in field.metadata:
-            continue
-        low, above, high = (field.metadata[end] for end in ("low", "above", "high"))
-        if not ((low is None or value >= low) and (above is None or value > above) and value <= high):
-            least = f"a number above {above:,}" if low is None else f"at least {low:,}"
-            raise ConfigError(f"`{field.name}` is {value}; expected {least}, at most {high:,}.")
+        allowed = describe_range(field)
+        if allowed and value is not None and not _is_allowed(value, field.metadata):
+            raise ConfigError(f"`{field.name}` is {value!r}; expected {allowed}.")
+
+
+def _is_allowed(value: Any, limits: Mapping[str, Any]) -> bool:
+    low, above, high = limits["low"], limits["above"], limits["high"]
+    if limits["choices"]:
+        return value in limits["choices"]
+    # `not value < low` would allow NaN.
+    return (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
+
+
+def describe_range(field: dataclasses.Field[Any]) -> str:
+    """Return the allowed values of a setting as text, such as "at least 0, at most 1". Empty: all are allowed."""
+    limits = field.metadata
+    if limits.get("choices"):
+        return "one of " + ", ".join(map(str, limits["choices"]))
+    ends = []
+    if limits.get("low") is not None:
+        ends.append(f"at least {limits['low']:,}")
+    if limits.get("above") is not None:
+        ends.append(f"a number above {limits['above']:,}")
+    if limits.get("high") is not None:
+        ends.append(f"at most {limits['high']:,}")
+    return ", ".join(ends)
 
 
 Converter = Callable[[Any, str], Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from emobench.core.errors import ConfigError
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.tasks.rules import RuleGroup, model_rule, seeds
 
@@ -33,13 +33,13 @@ class MauveRule(RuleGroup):
     pooling: Literal["mean", "last", "auto"] = "mean"
     """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large). "auto" is the last
     token's of a causal model, the only one that has read the whole text, and the mean of an encoder's."""
-    max_length: int = ranged(256, low=1, high=2**20)
+    max_length: int = setting(256, low=1, high=2**20)
     """Tokens of the featurizer that are read of a text, at most."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """Of k-means; the score is the mean over them."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
         seeds("seeds", *self.seeds)
 
     @property
@@ -76,32 +76,32 @@ class Sampling:
 
     method: Literal["sample", "greedy", "beam"] = "sample"
     """sample: draw each token. greedy: take the most probable one. beam: beam search."""
-    samples: int = ranged(1, low=1, high=10_000)
+    samples: int = setting(1, low=1, high=10_000)
     """Continuations of each prompt."""
     seed: int = 0
     """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
     suppress_eos: bool = True
     """No end of text before the full length; otherwise a continuation may end early."""
-    extra_tokens: int = ranged(0, low=0, high=2**20)
+    extra_tokens: int = setting(0, low=0, high=2**20)
     """Tokens beyond the full length, at which EOS is allowed (official code: 1)."""
-    temperature: float = ranged(1.0, above=0, high=1000)
+    temperature: float = setting(1.0, above=0, high=1000)
     """The logits are divided by it."""
-    top_k: int = ranged(0, low=0, high=10**7)
+    top_k: int = setting(0, low=0, high=10**7)
     """Draw from this many of the most probable tokens. 0 keeps all."""
-    top_p: float = ranged(1.0, above=0, high=1)
+    top_p: float = setting(1.0, above=0, high=1)
     """Draw from the most probable tokens that together have this probability. 1 keeps all."""
-    typical_p: float = ranged(1.0, above=0, high=1)
+    typical_p: float = setting(1.0, above=0, high=1)
     """Draw from the most typical tokens that together have this probability. 1 keeps all."""
-    min_p: float = ranged(0.0, low=0, high=1)
+    min_p: float = setting(0.0, low=0, high=1)
     """Sample only tokens with at least this fraction, 0 to 1, of the most likely token's probability. 0: all tokens."""
-    beams: int = ranged(4, low=1, high=1000)
+    beams: int = setting(4, low=1, high=1000)
     """beam: the number of beams."""
     backend: Literal["transformers", "vllm"] = "transformers"
     """Who decodes. transformers: the harness, with transformers' models. vllm: vLLM, which has random numbers of its
     own, so that it makes another protocol; its version is part of the key."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
         seeds("seed", self.seed)
         if self.method != "sample" and self.samples > 1:
             raise ConfigError(

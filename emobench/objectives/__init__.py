@@ -1,5 +1,6 @@
 """Objectives: base classes, token statistics and the chunked linear engine. Concrete objectives are plugins."""
 
+from emobench.core.settings import setting as param
 from emobench.objectives.base import (
     KnownLanguage,
     LogitsObjective,
@@ -16,7 +17,6 @@ from emobench.objectives.dense import DenseTargetObjective
 from emobench.objectives.engine.job import LossResult
 from emobench.objectives.engine.linear import objective_loss, prepare_for, token_statistics
 from emobench.objectives.engine.targets import IGNORED, Targets
-from emobench.objectives.parameters import param
 from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics
 
 __all__ = [

@@ -21,19 +21,19 @@ Lifecycle:
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, dataclass_transform
+from typing import Any, ClassVar, Protocol, dataclass_transform, get_type_hints
 
 from torch import Tensor
 
-from emobench.core.errors import PluginError
-from emobench.core.settings import PRETRAINED
+from emobench.core.errors import ConfigError, PluginError
+from emobench.core.settings import PRETRAINED, check_settings, convert
 from emobench.data.packing import WEIGHTS
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.targets import IGNORED
-from emobench.objectives.parameters import check_parameters
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
 
 
@@ -116,7 +116,18 @@ class Objective:
         check_needs(cls.needs, cls.__name__)
 
     def __post_init__(self) -> None:
-        check_parameters(self, f"objective {self.name}")
+        """Convert each parameter to its annotated type. Raises ConfigError if one is out of its range."""
+        label = f"objective {self.name}"
+        hints = get_type_hints(type(self))
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = convert(hints[field.name], getattr(self, field.name), f"{label}: `{field.name}`")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{label}: `{field.name}` is {value}; expected a finite number.")
+            setattr(self, field.name, value)
+        try:
+            check_settings(self)
+        except ConfigError as error:
+            raise ConfigError(f"{label}: {error}") from None
 
     @property
     def params(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from emobench.core.errors import PluginError
+from emobench.core.settings import setting
 from emobench.objectives.base import KnownLanguage, LogitsObjective, SetupContext, Teacher
-from emobench.objectives.parameters import param
 
 LANGUAGE = "language"
 """A reserved name in `Objective.reads`: the known distribution of the training corpus."""
@@ -32,7 +32,7 @@ class DenseTargetObjective(LogitsObjective):
     """
 
     needs = frozenset({SIDE})
-    target: str = param(
+    target: str = setting(
         LANGUAGE,
         help="P: language (the oracle language's own), pretrained (the model before training), or a model's name "
         "or folder",

@@ -80,6 +80,8 @@ def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:
     path = _file("recipes", name, "recipe")
     recipe = _named(build(Recipe, data := read_yaml(path), str(path)), data.get("name"), path)
     for changes in overrides:
+        if isinstance(changes.get("trainer"), Mapping):  # single arguments change, and the others stay
+            changes = {**changes, "trainer": {**(recipe.trainer or {}), **changes["trainer"]}}
         recipe = override(recipe, changes, "--set recipe")
     return recipe
 

@@ -3,31 +3,97 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal, get_type_hints
 
-from emobench.core.errors import ConfigError
-from emobench.core.settings import OPTIONAL, check_ranges, ranged
+from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.settings import OPTIONAL, check_settings, convert, setting
 from emobench.data.conversations import Responses
 from emobench.models.device import AUTO
+
+SET_BY: dict[str, tuple[str, ...]] = {
+    "recipe.epochs or recipe.max_tokens": ("num_train_epochs", "max_steps"),
+    "recipe.batch or recipe.accumulation": (
+        *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+        *("auto_find_batch_size", "eval_accumulation_steps"),
+    ),
+    "recipe.learning_rate": ("learning_rate",),
+    "recipe.schedule": ("lr_scheduler_type",),
+    "recipe.warmup": ("warmup_steps", "warmup_ratio"),
+    "recipe.weight_decay": ("weight_decay",),
+    "recipe.clip": ("max_grad_norm",),
+    "recipe.optimizer": ("optim",),
+    "recipe.precision": ("bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "half_precision_backend", "tf32"),
+    "recipe.gradient_checkpointing": (
+        *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+        *("activation_checkpointing", "activation_checkpointing_kwargs"),
+    ),
+    "recipe.compile": ("torch_compile",),
+    "recipe.liger": ("use_liger_kernel", "liger_kernel_config"),
+    "recipe.select": (
+        *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "save_strategy", "save_steps"),
+        *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+    ),
+    "--objective label-smoothing": ("label_smoothing_factor",),
+    "--seed": ("seed", "data_seed", "full_determinism"),
+    "--device": ("use_cpu", "no_cuda"),
+    "--launch": ("deepspeed", "fsdp", "fsdp_config", "parallelism_config", "local_rank", "ddp_backend"),
+    "--track": ("report_to", "run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
+    "--runs": ("output_dir", "logging_dir"),
+}
+"""Arguments of transformers' TrainingArguments that emobench sets, by the setting or option that decides each."""
+FIXED = frozenset({
+    "accelerator_config", "average_tokens_across_devices", "batch_eval_metrics", "dataloader_drop_last",
+    "dataloader_num_workers", "ddp_find_unused_parameters", "debug", "disable_tqdm", "do_eval", "do_predict",
+    "do_train", "enable_jit_checkpoint", "eval_do_concat_batches", "eval_use_gather_object", "group_by_length",
+    "hub_always_push", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy", "hub_token",
+    "ignore_data_skip", "include_for_metrics", "label_names", "length_column_name", "logging_first_step",
+    "logging_nan_inf_filter", "logging_steps", "logging_strategy", "prediction_loss_only", "push_to_hub",
+    "remove_unused_columns", "restore_callback_states_from_checkpoint", "resume_from_checkpoint", "save_on_each_node",
+    "save_only_model", "save_total_limit", "train_sampling_strategy",
+})  # fmt: skip
+"""Arguments that emobench sets, or whose change it would not survive: data order, logs, checkpoints, uploads."""
+
+
+def _trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments for transformers' TrainingArguments, converted to their types.
+
+    Raises UnknownNameError for another name, and ConfigError for a wrong type and for arguments that emobench sets.
+    """
+    from transformers import TrainingArguments
+
+    hints = get_type_hints(TrainingArguments)
+    owners = {name: owner for owner, names in SET_BY.items() for name in names}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in owners:
+            raise ConfigError(f"`trainer.{name}`: emobench sets this argument; use {owners[name]} instead.")
+        if name in FIXED:
+            raise ConfigError(f"`trainer.{name}`: emobench sets this argument, and it cannot be changed; drop it.")
+        if name not in TrainingArguments.__dataclass_fields__:
+            free = set(TrainingArguments.__dataclass_fields__) - set(owners) - FIXED
+            raise UnknownNameError("argument of TrainingArguments", f"trainer.{name}", [f"trainer.{n}" for n in free])
+        values[name] = convert(hints[name], value, f"`trainer.{name}`")
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
     """Low-rank adapters (peft). The defaults are those of the official EMO code for LLaMA."""
 
-    rank: int = ranged(32, low=1, high=8192)
+    rank: int = setting(32, low=1, high=8192)
     """Rank of the adapters' matrices."""
-    alpha: int = ranged(16, low=1, high=100_000)
+    alpha: int = setting(16, low=1, high=100_000)
     """Scale of the adapters: their output is multiplied by alpha / rank."""
-    dropout: float = ranged(0.05, low=0, high=0.99)
+    dropout: float = setting(0.05, low=0, high=0.99)
     """Share of the adapters' inputs that are dropped in training."""
     targets: tuple[str, ...] = ()
     """Module names to adapt. Empty: the default of peft for the architecture; without one, the plan is refused."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,73 +107,76 @@ class Recipe:
     """The recipe's name."""
     corpus: str
     """The corpus to train on: a name, or a hub data set as ORG/NAME:COLUMN."""
-    epochs: float = ranged(3, above=0, high=100_000)
+    epochs: float = setting(3, above=0, high=100_000)
     """Passes over the corpus."""
-    batch: int = ranged(32, low=1, high=1_000_000)
+    batch: int = setting(32, low=1, high=1_000_000)
     """Sequences per optimizer step, summed over devices and micro-batches."""
-    accumulation: int = ranged(1, low=1, high=1_000_000)
+    accumulation: int = setting(1, low=1, high=1_000_000)
     """Micro-batches per optimizer step and device. It changes memory and speed, not the gradient."""
-    learning_rate: float = ranged(5e-5, above=0, high=100)
+    learning_rate: float = setting(5e-5, above=0, high=100)
     """Largest learning rate of AdamW."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """How the learning rate goes on after the warm-up: to 0 (linear, cosine), or constant."""
-    warmup: float = ranged(0.0, low=0, high=1)
+    warmup: float = setting(0.0, low=0, high=1)
     """Share of the steps in which the learning rate grows from 0."""
-    weight_decay: float = ranged(0.0, low=0, high=1000)
+    weight_decay: float = setting(0.0, low=0, high=1000)
     """Weight decay of AdamW."""
-    clip: float = ranged(0.0, low=0, high=1_000_000)
+    clip: float = setting(0.0, low=0, high=1_000_000)
     """Largest gradient norm. 0: no clipping."""
-    max_length: int = ranged(256, low=2, high=2**20)
+    max_length: int = setting(256, low=2, high=2**20)
     """Number of tokens of a block, or the largest number of tokens of a row."""
     packing: Literal["blocks", "rows", "conversations"] = "blocks"
     """blocks: texts are concatenated and cut into blocks of max_length. rows: one text, or one conversation, per row.
     conversations: whole conversations, as many as fit into a row; none sees another one."""
-    template: Literal["none", "alpaca", "chat"] = field(default="none", metadata=OPTIONAL)
+    template: Literal["none", "alpaca", "chat"] = setting("none", optional=True)
     """How conversations become tokens, with the loss on responses alone. alpaca: the prompt of Stanford Alpaca. chat:
     the tokenizer's chat template. none: the corpus holds texts, not conversations."""
-    responses: Responses = field(default="all", metadata=OPTIONAL)
+    responses: Responses = setting("all", optional=True)
     """The responses of a conversation that carry loss: all, or the last."""
-    weights: str = field(default="", metadata=OPTIONAL)
+    weights: str = setting("", optional=True)
     """The field of the data with each conversation's weight in the loss, a number of at least 0, such as "weight". The
     loss is the weighted mean over target tokens. Empty: all weigh the same."""
     ends: bool = False
     """blocks: add an end-of-text token after each text. rows: add one before and one after each text."""
     mask_until: str = ""
     """rows: no loss on the text up to and including this marker, such as "### Response:". Empty: no masking."""
-    max_tokens: int | None = ranged(None, low=2, high=10**14)
+    max_tokens: int | None = setting(None, low=2, high=10**14)
     """Largest number of tokens to train on. None: no limit."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the matrix products, by autocast. float32: no autocast. auto: that of --dtype; without it, like the
     EMO paper's code, on a GPU float16 with LoRA and bfloat16 without, and float32 on a CPU."""
-    weight_dtype: Literal["float32", "bfloat16", "float16"] = field(default="float32", metadata=OPTIONAL)
+    weight_dtype: Literal["float32", "bfloat16", "float16"] = setting("float32", optional=True)
     """Data type of the weights while they are trained. Half precision takes half of the memory; without LoRA it rounds
     most updates away. LoRA's adapters are always float32, and are merged in float32."""
     lora: bool | Lora = False
     """Train low-rank adapters instead of all weights. true: the defaults of `recipe.lora.*`."""
-    optimizer: Literal["auto", "adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"] = field(
-        default="auto", metadata=OPTIONAL
+    optimizer: Literal["auto", "adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"] = setting(
+        "auto", optional=True
     )
     """The optimizer, by transformers' name, with the Trainer's settings for it. auto: AdamW, on a GPU the fused one."""
-    gradient_checkpointing: bool = field(default=False, metadata=OPTIONAL)
+    gradient_checkpointing: bool = setting(False, optional=True)
     """Compute the activations of each layer again in the backward pass: less memory, more time, the same gradient."""
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint to keep: lowest validation MLE, lowest validation loss (the official code), or the last one."""
-    cost_rows: int = ranged(0, low=0, high=10**7)
+    cost_rows: int = setting(0, low=0, high=10**7)
     """Keep the cost rows of this many of the most frequent target tokens. 0: as many as 1/32 of the memory holds. The
     result is the same, and other rows are computed for each micro-batch. A row takes 2 bytes per token of the
     vocabulary on a GPU in half precision, else 4."""
-    liger: bool = field(default=False, metadata=OPTIONAL)
+    liger: bool = setting(False, optional=True)
     """Train with Liger's kernels for RMSNorm, gated layers and rotary positions, on a GPU: more tokens a second, other
     rounding. Needs liger-kernel. Evaluation does not use them."""
     compile: bool = False
     """Compile the model with torch.compile. The loss is one operator in the graph."""
     engine: Literal["chunked", "torch", "triton", "reference"] = "chunked"
-    """chunked: Triton kernels on a GPU, PyTorch elsewhere. reference: autograd on whole logits, large and slow."""
+    """chunked: Triton kernels on a GPU, PyTorch elsewhere. reference: autograd on complete logits, large and slow."""
+    trainer: Mapping[str, Any] | None = field(default=None, hash=False, metadata=OPTIONAL)
+    """Further arguments of transformers' TrainingArguments, by name: recipe.trainer.adam_beta2=0.95."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
         if self.max_tokens is not None and self.max_tokens < self.max_length:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
+        object.__setattr__(self, "trainer", _trainer_arguments(self.trainer) if self.trainer else None)
         if self.weight_dtype == "float16" and self.adapters is None:
             raise ConfigError(
                 "`weight_dtype` is float16, whose gradients underflow; set it to float32 or bfloat16, or lora to true."

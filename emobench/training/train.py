@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, get_scheduler, set_seed
 from transformers.trainer_utils import EvalPrediction
 
 from emobench.core.errors import ConfigError, NonFiniteLossError, RunError, first_line
@@ -279,7 +279,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         checkpointing = {name: True, f"{name}_kwargs": {"use_reentrant": False}}
     # With torch_compile, transformers lets float32 products of the whole process round to TF32.
     precise = torch.backends.fp32_precision  # type: ignore[attr-defined]
-    arguments = TrainingArguments(
+    values: dict[str, Any] = dict(
         output_dir=str(folder),
         num_train_epochs=recipe.epochs,
         per_device_train_batch_size=micro,
@@ -314,7 +314,12 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         disable_tqdm=True,
         dataloader_num_workers=0,
         ddp_find_unused_parameters=False,
+        **(recipe.trainer or {}),
     )
+    with _blaming_the_recipe(recipe):
+        arguments = TrainingArguments(**values)
+        if recipe.trainer:
+            _try_optimizer(arguments, steps)
     torch.backends.fp32_precision = precise  # type: ignore[attr-defined]
     if not zero:  # else ACCELERATE_MIXED_PRECISION of the environment would decide
         arguments.mixed_precision = "no"
@@ -323,6 +328,26 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     # One GPU per process; use torchrun for more. DataParallel would copy the model without its attached objective.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
+
+
+def _try_optimizer(arguments: TrainingArguments, steps: int) -> None:
+    """Make an optimizer and its schedule for one weight, which checks their arguments."""
+    make, values = Trainer.get_optimizer_cls_and_kwargs(arguments)
+    optimizer = make([torch.nn.Parameter(torch.zeros(1))], **values)
+    specific: Any = arguments.lr_scheduler_kwargs
+    get_scheduler(arguments.lr_scheduler_type, optimizer, 0, steps, scheduler_specific_kwargs=specific)
+
+
+@contextmanager
+def _blaming_the_recipe(recipe: Recipe) -> Iterator[None]:
+    """Raise ConfigError if transformers or torch refuses an argument of `recipe.trainer`."""
+    try:
+        yield
+    except (ValueError, TypeError, ImportError) as error:
+        if not recipe.trainer:
+            raise
+        given = ", ".join(f"{name}={value}" for name, value in recipe.trainer.items())
+        raise ConfigError(f"--set recipe.trainer: {given} was refused: {first_line(error)}") from error
 
 
 def _trainer_of(job: Training, model: Any, attached: AttachedObjective) -> ObjectiveTrainer:

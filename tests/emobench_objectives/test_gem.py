@@ -66,5 +66,5 @@ def test_masked_tokens_add_nothing(h: str) -> None:
 def test_parameters_have_ranges() -> None:
     with pytest.raises(ConfigError, match="beta"):
         Gem(beta=0.0)
-    with pytest.raises(ConfigError, match="expected one of 'linear', 'logsigmoid'"):
+    with pytest.raises(ConfigError, match="expected one of linear, logsigmoid"):
         Gem(h="tanh")

@@ -144,5 +144,5 @@ def test_a_token_of_no_probability_has_a_finite_weight() -> None:
 
 @pytest.mark.parametrize("make", [lambda: TaiLr(gamma=1.5), lambda: MixCE(gamma=-0.1), lambda: TaiLr(min_weight=2.0)])
 def test_parameters_have_ranges(make: object) -> None:
-    with pytest.raises(ConfigError, match=r"expected a number of at least 0\.0 and at most 1\.0"):
+    with pytest.raises(ConfigError, match=r"expected at least 0\.0, at most 1\.0"):
         make()  # type: ignore[operator]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
 from emobench.tasks.rules import Rules
@@ -23,17 +23,17 @@ class PromptRule(Rules):
     """The split of the corpus that prompts are cut from."""
     unit: Literal["tokens", "words"] = "tokens"
     """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
-    prefix: int = ranged(20, low=1, high=2**20)
+    prefix: int = setting(20, low=1, high=2**20)
     """Length of a prompt, in `unit`."""
-    continuation: int = ranged(80, low=1, high=2**20)
+    continuation: int = setting(80, low=1, high=2**20)
     """Length of a continuation, in `unit`."""
-    margin: int = ranged(0, low=0, high=10**9)
+    margin: int = setting(0, low=0, high=10**9)
     """What a text must hold beyond prefix and continuation, in `unit`."""
-    min_characters: int = ranged(0, low=0, high=10**9)
+    min_characters: int = setting(0, low=0, high=10**9)
     """Characters that a text must hold."""
     without: tuple[str, ...] = ()
     """Texts that hold one of these strings are not used."""
-    first_texts: int | None = ranged(None, low=1, high=10**12)
+    first_texts: int | None = setting(None, low=1, high=10**12)
     """Only the first texts of the split are looked at."""
     bos: Literal["tokenizer", "none", "one"] = "none"
     """Whether each prompt begins with a beginning-of-text token: "tokenizer" if the tokenizer adds one by itself."""
@@ -41,7 +41,7 @@ class PromptRule(Rules):
     """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
 
     @property
     def shortest(self) -> int:
@@ -65,14 +65,14 @@ class GenerationProtocol(PromptRule):
     """The encoder of coherence."""
     stemming: bool = False
     """Whether ROUGE stems words."""
-    max_length: int = ranged(256, low=1, high=2**20)
+    max_length: int = setting(256, low=1, high=2**20)
     """Block length of the split's text for PPL_test."""
-    test_blocks: int | None = ranged(None, low=1, high=10**12)
+    test_blocks: int | None = setting(None, low=1, high=10**12)
     """Blocks of it that PPL_test reads at most; None reads all."""
     documents: Literal["stream"] | None = None
     """stream: the rows of the corpus are pieces of one text, such as lines of a book, so that runs of rows are its
     sampling units. null: as the corpus says; each row of a local file or a hub corpus is a document."""
-    limit: int | None = ranged(None, low=1, high=10**12)
+    limit: int | None = setting(None, low=1, high=10**12)
     """Prompts at most; None takes all that are long enough."""
     metrics: tuple[str, ...] = ()
     """Metrics of installed packages, next to the built-in ones, such as "fluency(judge=gpt2-large)"."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from emobench.core.errors import ConfigError
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.tasks.rules import Rules, model_rule, once, seeds
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -37,7 +37,7 @@ class IclProtocol(Rules):
     """Before the shots; may hold fields of the test example."""
     separator: str = "\n"
     """After each shot."""
-    shots: int = ranged(8, low=0, high=10_000)
+    shots: int = setting(8, low=0, high=10_000)
     """Solved examples in a prompt."""
     retriever: str = "dense"
     """A retriever's name, with parameters where it has some: "bm25(k1=1.2)"."""
@@ -50,9 +50,9 @@ class IclProtocol(Rules):
     (" ." becomes ".")."""
     order: Literal["nearest-first", "nearest-last"] = "nearest-first"
     """nearest-first is OpenICL's: the least similar shot stands next to the test example."""
-    pool: float = ranged(1.0, above=0, high=1)
+    pool: float = setting(1.0, above=0, high=1)
     """The first share of the pool that shots are taken from."""
-    held_out: int = ranged(0, low=0, high=10**9)
+    held_out: int = setting(0, low=0, high=10**9)
     """Answer so many examples of the pool instead of the test split, and take no shot from them: what is chosen, such
     as an objective's parameter, is chosen on these. They are those of lowest id, a digest of their texts."""
     seed: int = 0
@@ -67,7 +67,7 @@ class IclProtocol(Rules):
     """calibrated: texts that take the place of the test example's fields; their losses are averaged."""
     bos: Literal["tokenizer", "none", "one"] = "tokenizer"
     """Beginning-of-text tokens: what the tokenizer puts there by itself (none or one), none, or exactly one."""
-    max_length: int | None = ranged(None, low=2, high=2**20)
+    max_length: int | None = setting(None, low=2, high=2**20)
     """Tokens that a prompt may have; None is the model's context."""
     too_long: Literal["drop_shots", "cut_right"] = "drop_shots"
     """What becomes of longer prompts. drop_shots: they lose their least similar shots; cut_right: they lose their end,
@@ -77,7 +77,7 @@ class IclProtocol(Rules):
     """How prompts are scored. trie: what prompts begin with alike, in one example or several, is read once; cache: the
     prefix of an example once, labels from its keys and values; plain: each prompt by itself; auto: the first of these
     that this model computes rightly; openicl: OpenICL itself."""
-    limit: int | None = ranged(None, low=1, high=10**12)
+    limit: int | None = setting(None, low=1, high=10**12)
     """Test examples at most: the first ones."""
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class IclProtocol(Rules):
         object.__setattr__(self, "ties", self.ties or tuple(self.labels))  # the order counts as a rule
         if sorted(self.ties) != sorted(self.labels):
             raise ConfigError(f"`ties` is {list(self.ties)}; expected each of {', '.join(self.labels)} once.")
-        check_ranges(self)
+        check_settings(self)
         seeds("seed", self.seed)
         if self.too_long == "cut_right" and self.scorer != "prompt":
             raise ConfigError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from emobench.core.errors import ConfigError
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.instruct.judging.address import check_address
 from emobench.kinds.shared_rules import Sampling
@@ -35,17 +35,17 @@ class JudgeRule(RuleGroup):
     url: str | None = None
     """The address of the endpoint, which ends in /v1 as a rule, without a user or a query. null: OPENAI_BASE_URL, or
     OpenAI's own."""
-    concurrency: int = ranged(8, low=1, high=10_000)
+    concurrency: int = setting(8, low=1, high=10_000)
     """Requests that are under way at once."""
-    per_minute: float | None = ranged(None, above=0, high=10**9)
+    per_minute: float | None = setting(None, above=0, high=10**9)
     """Requests that are begun in a minute at most. null: no limit."""
-    retries: int = ranged(6, low=0, high=1000)
+    retries: int = setting(6, low=0, high=1000)
     """How often a request is sent again after a fault of the connection or of the server."""
-    seconds: float = ranged(120.0, above=0, high=10**6)
+    seconds: float = setting(120.0, above=0, high=10**6)
     """Time for one attempt."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
         if self.url is not None:
             check_address(self.url, "judge.url")
         if self.name == NOBODY and self.model is not None:
@@ -89,11 +89,11 @@ class InstructProtocol(Rules):
     Alpaca. chat: the chat template of the model's tokenizer."""
     other_template: bool = False
     """Whether the template may be another one than that of the training."""
-    max_new_tokens: int = ranged(512, low=1, high=2**20)
+    max_new_tokens: int = setting(512, low=1, high=2**20)
     """Tokens of a response at most. It ends before them at EOS, or where the template ends a turn."""
-    temperature: float = ranged(0.0, low=0, high=1000)
+    temperature: float = setting(0.0, low=0, high=1000)
     """0: the likeliest token at each step. Otherwise tokens are drawn, after the logits are divided by it."""
-    top_p: float = ranged(1.0, above=0, high=1)
+    top_p: float = setting(1.0, above=0, high=1)
     """Draw from the likeliest tokens that together have this probability. 1 keeps all."""
     seed: int = 0
     """Of the draws; all objectives have the same random numbers."""
@@ -101,11 +101,11 @@ class InstructProtocol(Rules):
     """Who decodes, as of generation.sampling.backend. vllm has random numbers of its own: another protocol."""
     judge: JudgeRule = JudgeRule()
     """Who compares the responses with the references."""
-    limit: int | None = ranged(None, low=1, high=10**12)
+    limit: int | None = setting(None, low=1, high=10**12)
     """Instructions at most, the first ones."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
         seeds("seed", self.seed)
         if self.top_p < 1 and not self.temperature:
             raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.tasks.rules import Rules
 
 
@@ -23,13 +23,13 @@ class LmEvalProtocol(Rules):
     so --trust-remote-code is required."""
     data: str = ""
     """A folder or repository that takes the place of the task's `dataset_path`, laid out alike."""
-    num_fewshot: int | None = ranged(None, low=0, high=10_000)
+    num_fewshot: int | None = setting(None, low=0, high=10_000)
     """Shots; None is the task's own number."""
     chat_template: bool = False
     """Whether prompts are turns of the tokenizer's chat template, each shot two of them, as lm-eval writes them."""
-    max_length: int | None = ranged(None, low=2, high=2**20)
+    max_length: int | None = setting(None, low=2, high=2**20)
     """Tokens of a prompt at most, cut on the left as lm-eval does; None is the model's context."""
-    batch: int = ranged(8, low=1, high=100_000)
+    batch: int = setting(8, low=1, high=100_000)
     """Prompts that lm-eval reads together."""
     engine: Literal["auto", "lm-eval"] = "auto"
     """How log-likelihoods are computed. `auto` reads what requests begin with once; the answers are lm-eval's, up to
@@ -37,8 +37,8 @@ class LmEvalProtocol(Rules):
     backend: Literal["transformers", "vllm"] = "transformers"
     """Who generates answers, for tasks that ask for nothing else. vllm: vLLM, greedily and without the generation
     settings of the model's folder, so that it makes another protocol; its version is part of the key."""
-    limit: int | None = ranged(None, low=1, high=10**12)
+    limit: int | None = setting(None, low=1, high=10**12)
     """Examples of each task at most."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.shared_rules import MauveRule
 from emobench.tasks.rules import Rules, seeds
 
@@ -16,23 +16,23 @@ class OracleProtocol(Rules):
 
     domain: Literal["source", "target"] = "target"
     """The version of the oracle language that is true: target (of the training) or source (of the pre-training)."""
-    texts: int = ranged(1000, low=1, high=10**6)
+    texts: int = setting(1000, low=1, high=10**6)
     """Texts sampled from the model, and texts of P that they are compared with."""
-    length: int = ranged(63, low=1, high=2**20)
+    length: int = setting(63, low=1, high=2**20)
     """Words and end-of-text that a sample may have, and that are read of each test text."""
-    prefix: int = ranged(8, low=1, high=2**20)
+    prefix: int = setting(8, low=1, high=2**20)
     """Words of the prefix of the continuations that ROUGE compares."""
-    continuation: int = ranged(16, low=1, high=2**20)
+    continuation: int = setting(16, low=1, high=2**20)
     """Words of the continuations that ROUGE compares."""
     seed: int = 0
     """Seed of the texts that are sampled from the model and from the language, for all objectives the same."""
     mauve: MauveRule = MauveRule()
     """How MAUVE is computed."""
-    limit: int | None = ranged(None, low=1, high=10**12)
+    limit: int | None = setting(None, low=1, high=10**12)
     """Test texts, samples and prompts at most."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
         seeds("seed", self.seed)
 
     @property

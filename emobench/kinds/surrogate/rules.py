@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emobench.core.settings import check_ranges, ranged
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.tasks.rules import Rules, model_rule
 
@@ -18,15 +18,15 @@ class SurrogateProtocol(Rules):
     """The surrogate of the data's distribution."""
     split: Literal["test", "validation"] = "validation"
     """The split of the corpus that is read."""
-    min_words: int = ranged(20, low=0, high=10**9)
+    min_words: int = setting(20, low=0, high=10**9)
     """Words that a text must hold."""
-    max_tokens: int = ranged(500, low=1, high=2**20)
+    max_tokens: int = setting(500, low=1, high=2**20)
     """Texts of fewer words or more tokens are skipped, as in the official code."""
-    limit: int | None = ranged(None, low=1, high=10**12)
+    limit: int | None = setting(None, low=1, high=10**12)
     """Texts at most."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_settings(self)
 
     @property
     def auxiliary(self) -> AuxiliaryModel:

@@ -235,6 +235,9 @@ def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
 def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
     """Yield what else a reader has to know: other programs, a faster precision, and what is not known."""
     dtype, machine, model = plan.request.weights, costs.machine, plan.model
+    for recipe in plan.recipes:
+        for name, value in (recipe.trainer or {}).items():
+            yield f"Recipe {recipe.name} passes {name}={value} to transformers' TrainingArguments."
     programs = {p.task.name: p.kind.generated_by(p.task, plan.request.device) for p in plan.tasks()}
     for name, program in programs.items():
         if program is not None:

@@ -9,7 +9,7 @@ import inspect
 import itertools
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from emobench.core.errors import UnknownNameError
@@ -122,7 +122,7 @@ def _type(hint: Any) -> str:
         return " | ".join(_type(part) for part in inner)
     if origin is tuple:
         return f"list of {_type(inner[0])}"
-    if dataclasses.is_dataclass(hint) or origin is dict:
+    if dataclasses.is_dataclass(hint) or origin in (dict, Mapping):
         return "mapping"
     names = {int: "whole number", float: "number", str: "text", bool: "true | false", type(None): "null"}
     return names.get(hint, str(hint))

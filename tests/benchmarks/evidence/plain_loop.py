@@ -1,28 +1,25 @@
-"""MLE and EMO in a plain PyTorch loop, written from the paper and the description of its code, against emobench.
+"""The plain loop of the docs against emobench, on a real model and real texts.
 
     python tests/benchmarks evidence.plain_loop --model NAME --data-dir FOLDER [--steps 20] [--double] [--out FILE]
 
-Both train the same model on the same batches in the same order. The loop holds whole logits and lets autograd
-differentiate (EMO paper, Eq. 14 and 19; each token's ratio is a constant, as in `emo_patch.py`), with AdamW and the
-linear schedule of 4.1.1. Compared: the loss and the gradient's norm of each step, and the final weights. If they agree,
-what a study finds is the method's and not the harness's. FOLDER/wikitext2.{train,validation}.jsonl are read.
+Both train the same model on the same batches in the same order. Compared: the loss and the gradient's norm of each
+step, and the final weights. If they agree, a study's result is the method's and not the harness's.
+FOLDER/wikitext2.{train,validation}.jsonl are read.
 
 In float32 the weights part: AdamW divides by the gradient's own size, so that rounding moves a weight with almost no
-gradient by a whole step. With --double both compute in float64, and only a difference of method is left.
+gradient by a complete step. With --double both compute in float64, and only a difference of method is left.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import runpy
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from measuring import RESULTS, origin, write
 from torch import Tensor
 
@@ -34,43 +31,10 @@ from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_recipe, load_objective
 from emobench.training.train import Training, train
 
+LOOP = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "plain_loop.py"))
 Log = list[dict[str, float]]
 
 VALIDATION_ROWS = 2
-
-
-def mle(logits_NV: Tensor, targets_N: Tensor, embedding_VD: Tensor) -> Tensor:
-    """Return the mean of -log q_t (Eq. 1)."""
-    return F.cross_entropy(logits_NV, targets_N)
-
-
-def emo(logits_NV: Tensor, targets_N: Tensor, embedding_VD: Tensor) -> Tensor:
-    """Return the mean of 0.5 (MLE + sg(MLE / DEMD) DEMD), with the cosine cost of the frozen rows (Eq. 14 and 19)."""
-    mle_N = F.cross_entropy(logits_NV, targets_N, reduction="none")
-    unit_VD = F.normalize(embedding_VD, dim=-1)
-    cost_NV = 1 - unit_VD[targets_N] @ unit_VD.T
-    demd_N = (logits_NV.softmax(-1) * cost_NV).sum(-1)
-    return (0.5 * (mle_N + (mle_N / demd_N).detach() * demd_N)).mean()
-
-
-LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"mle": mle, "emo": emo}
-
-
-def plain(model: Any, name: str, batches: list[Tensor], learning_rate: float) -> Log:
-    """Train by the plain loop, and return the loss and the gradient's norm of each step."""
-    embedding_VD = model.get_output_embeddings().weight.detach().clone()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    log = []
-    for step, ids_BT in enumerate(batches):
-        optimizer.param_groups[0]["lr"] = learning_rate * (1 - step / len(batches))
-        logits_NV = model(input_ids=ids_BT).logits[:, :-1].flatten(0, 1)
-        loss = LOSSES[name](logits_NV, ids_BT[:, 1:].flatten(), embedding_VD)
-        loss.backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        log.append({"loss": loss.item(), "grad_norm": norm.item()})
-        optimizer.step()
-        optimizer.zero_grad()
-    return log
 
 
 def ours(loaded: Any, name: str, options: argparse.Namespace, folder: Path) -> tuple[Log, list[Tensor]]:
@@ -124,7 +88,9 @@ def compared(name: str, options: argparse.Namespace) -> dict[str, float]:
             loop.model.double()
         start = {key: value.clone() for key, value in loop.model.state_dict().items()}
         log, batches = ours(trained, name, options, Path(temporary))
-        plain_log = plain(loop.model.train(), name, batches, find_recipe("lm-finetune").learning_rate)
+        validation_BT = Tensor(packed(loop.tokenizer, "validation", options).tokens).long().view(-1, options.length)
+        lines = LOOP["train"](loop.model, [batches], validation_BT, LOOP["OBJECTIVES"][name])
+        plain_log = [line for line in lines if "loss" in line]
     moved, apart, largest = 0.0, 0.0, 0.0
     after = trained.model.state_dict()
     for key, value in loop.model.state_dict().items():
@@ -159,11 +125,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--double", action="store_true", help="Compute in float64.")
     parser.add_argument("--out", type=Path, help="Default: a file of results/evidence, by precision.")
     options = parser.parse_args(argv)
-    found = {name: compared(name, options) for name in LOSSES}
+    results = {name: compared(name, options) for name in ("mle", "emo")}
     precision = "float64" if options.double else "float32"
     out = options.out or RESULTS / "evidence" / f"plain_loop-{precision}-cpu.json"
-    write({**origin(__file__, argv, "cpu"), "objectives": found}, out)
-    print(json.dumps(found, indent=1))
+    write({**origin(__file__, argv, "cpu"), "objectives": results}, out)
+    print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_a_call_is_shown_with_the_values_that_it_gives(command: Callable[..., An
     shown = command("objectives", "show", "power(max_prob=0.5)", "--json").json
     assert [(p["value"], p["default"]) for p in shown["parameters"]] == [(1.0, 1.0), (0.0, 0.0), (0.5, 1.0)]
     assert shown["use"] == 'emobench run --objective "power(max_prob=0.5)"'
-    command("objectives", "show", "focal(gamma=-1)").refused("`gamma` is -1.0; expected a number of at least 0.0.")
+    command("objectives", "show", "focal(gamma=-1)").refused("`gamma` is -1.0; expected at least 0.0.")
 
 
 SOURCES = '''"""Losses of a paper (Doe et al., *On Losses*, 2024)."""
@@ -215,7 +215,7 @@ def test_a_check_names_the_line_that_raises(command: Callable[..., Any], file: P
     [
         ("tail", "There is no objective 'tail'; did you mean 'tailr'?"),
         ("nothing", "There is no objective 'nothing'. Known: brier, "),
-        ("tailr(gamma=2)", "`gamma` is 2.0; expected a number of at least 0.0 and at most 1.0."),
+        ("tailr(gamma=2)", "`gamma` is 2.0; expected at least 0.0, at most 1.0."),
         ("FILE:Bare", "Bare is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."),
         ("./absent.py:Loss", "There is no file absent.py"),
     ],

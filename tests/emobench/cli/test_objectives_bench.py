@@ -91,7 +91,7 @@ def test_the_table_has_a_line_for_each_and_says_how_it_was_measured(command: Cal
         (["mle", "--dtype", "float8"], "--dtype is float8; expected float32, bfloat16 or float16."),
         (["mle", "--device", "tpu"], "--device tpu is unknown; expected auto, cpu, cuda or cuda:0."),
         (["mle", "emoo"], "There is no objective 'emoo'; did you mean 'emo'?"),
-        (["tailr(gamma=7)"], "expected a number of at least 0.0 and at most 1.0"),
+        (["tailr(gamma=7)"], "expected at least 0.0, at most 1.0"),
     ],
 )
 def test_bad_input_gets_a_sentence(command: Callable[..., Any], arguments: list[str], sentence: str) -> None:

@@ -163,14 +163,14 @@ class Tuned(emobench.StatisticsObjective):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"gamma": 1.5}, r"`gamma` is 1\.5; expected a number of at least 0\.0 and at most 1\.0"),
-        ({"gamma": -1}, r"`gamma` is -1\.0; expected a number"),
+        ({"gamma": 1.5}, r"`gamma` is 1\.5; expected at least 0\.0, at most 1\.0"),
+        ({"gamma": -1}, r"`gamma` is -1\.0; expected at least 0\.0"),
         ({"gamma": float("nan")}, "`gamma` is nan; expected a finite number"),
         ({"gamma": "much"}, "`gamma`"),
         ({"gamma": True}, "`gamma`"),
-        ({"steps": 0}, "`steps` is 0; expected a number of at least 1"),
+        ({"steps": 0}, "`steps` is 0; expected at least 1"),
         ({"steps": 1.5}, "`steps`"),
-        ({"kind": "c"}, "`kind` is 'c'; expected one of 'a', 'b'"),
+        ({"kind": "c"}, "`kind` is 'c'; expected one of a, b"),
     ],
 )
 def test_parameters_are_checked(given: dict[str, Any], sentence: str) -> None:

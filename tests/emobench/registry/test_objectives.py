@@ -20,7 +20,7 @@ def test_parameters_come_inline_or_by_set() -> None:
     assert registry.load_objective("tailr", {"gamma": 0.3}).objective.params["gamma"] == 0.3
 
 
-BAD_GAMMA = r"objective tailr: .*`gamma` is 1.5; expected a number of at least 0"
+BAD_GAMMA = r"objective tailr: .*`gamma` is 1.5; expected at least 0"
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,13 @@ def test_strangers_are_listed_and_broken_ones_are_named_with_their_error(site: P
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert rows["sound"]["summary"].rstrip(".") == "A stranger's objective"
     (scale,) = rows["sound"]["parameters"]
-    assert scale == {"name": "scale", "type": "float", "default": 1.0, "range": "from 0.0 to 2.0", "help": "a factor"}
+    assert scale == {
+        "name": "scale",
+        "type": "float",
+        "default": 1.0,
+        "range": "at least 0.0, at most 2.0",
+        "help": "a factor",
+    }
     assert rows["mle"]["parameters"] == []
     expected = {
         "imports": ("'imports' from b-imports does not import: ModuleNotFoundError", "b_imports.py:1)"),

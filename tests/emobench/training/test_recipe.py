@@ -10,6 +10,7 @@ import torch
 
 from emobench.core.errors import ConfigError, UserError
 from emobench.core.settings import build, content_hash, to_plain
+from emobench.registry import find_recipe
 from emobench.training.recipe import (
     Lora,
     Recipe,
@@ -62,6 +63,35 @@ def test_a_value_that_cannot_be_used(values: dict[str, Any], sentence: str) -> N
 def test_a_recipe_file_that_does_not_fit(values: dict[str, Any], found: str) -> None:
     with pytest.raises(UserError, match=found):
         build(Recipe, NAMES | values, "recipe tiny")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"adam_betta2": 0.9}, "trainer.adam_betta2'; did you mean 'trainer.adam_beta2'"),
+        ({"adam_beta2": "high"}, "`trainer.adam_beta2` is 'high'; expected a number"),
+        ({"max_grad_norm": 1.0}, "`trainer.max_grad_norm`.*use recipe.clip"),
+        ({"per_device_train_batch_size": 4}, "recipe.batch or recipe.accumulation"),
+        ({"report_to": "wandb"}, "--track"),
+        ({"push_to_hub": True}, "`trainer.push_to_hub`.*cannot be changed"),
+    ],
+)
+def test_an_argument_of_the_trainer_that_cannot_be_passed(given: dict[str, Any], found: str) -> None:
+    with pytest.raises(UserError, match=found):
+        build(Recipe, NAMES | {"trainer": given}, "recipe tiny")
+
+
+def test_arguments_of_the_trainer_are_part_of_a_recipe_only_if_they_are_given() -> None:
+    assert "trainer" not in to_plain(Recipe(**NAMES))
+    recipe = build(Recipe, NAMES | {"trainer": {"adam_beta2": "1e-1", "torch_empty_cache_steps": 3}}, "recipe tiny")
+    assert to_plain(recipe)["trainer"] == {"adam_beta2": 0.1, "torch_empty_cache_steps": 3}
+    assert hash(recipe) == hash(replace(recipe, trainer=None))
+
+
+def test_overrides_of_the_trainers_arguments_add_up() -> None:
+    overrides = ({"trainer": {"adam_beta1": 0.8, "adam_beta2": 0.9}}, {"trainer": {"adam_beta2": 0.95}})
+    assert find_recipe("lm-finetune", *overrides).trainer == {"adam_beta1": 0.8, "adam_beta2": 0.95}
+    assert find_recipe("lm-finetune", *overrides, {"trainer": None}).trainer is None
 
 
 @pytest.mark.parametrize(

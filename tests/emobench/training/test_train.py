@@ -20,8 +20,8 @@ import emobench
 from emobench.core.errors import ConfigError, ModelError, NonFiniteLossError
 from emobench.data.packing import RowCollator
 from emobench.objectives import ModelObjective, UnitLosses
-from emobench.training.recipe import Lora
-from emobench.training.train import total_steps, train
+from emobench.training.recipe import FIXED, SET_BY, Lora
+from emobench.training.train import total_steps, train, training_arguments
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 
@@ -170,6 +170,50 @@ def test_float16_on_a_cpu_is_refused(kit: SimpleNamespace, tmp_path: Path) -> No
     """The Trainer would train in float32 without a word."""
     with pytest.raises(ConfigError, match=r"`precision` is float16, which needs a GPU; .* bfloat16 or float32\."):
         train(kit.job(tmp_path, recipe={"precision": "float16"}))
+
+
+def test_arguments_of_the_trainer_change_the_training(kit: SimpleNamespace, tmp_path: Path) -> None:
+    """Steps of AdamW with another second beta, against the optimizer itself on gradients of plain PyTorch."""
+    losses = {}
+    for beta in (0.999, 0.5):
+        model, rows = kit.tiny("llama"), kit.ragged(8)
+        batch = RowCollator(0)(rows)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, beta), weight_decay=0.0)
+        losses[beta] = []
+        for _ in range(4):
+            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+            loss = F.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[beta].append(loss.item())
+        trainer = {} if beta == 0.999 else {"trainer": {"adam_beta2": beta}}
+        recipe = {"epochs": 4, "schedule": "constant", "select": "last", **trainer}
+        train(kit.job(tmp_path / str(beta), model=kit.tiny("llama"), train=rows, recipe=recipe))
+        log = [line["loss"] for line in kit.log_of(tmp_path / str(beta)) if "loss" in line]
+        assert log == pytest.approx(losses[beta], rel=1e-6)
+    assert losses[0.5][-1] != pytest.approx(losses[0.999][-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("given", [{"adam_beta2": 2.0}, {"lr_scheduler_kwargs": {"cycles": 2}}])
+def test_arguments_that_the_optimizer_refuses_are_named(
+    kit: SimpleNamespace, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        train(kit.job(tmp_path, recipe={"trainer": given, "schedule": "cosine"}))
+
+
+def test_all_arguments_that_the_harness_sets_are_refused_in_a_recipe(
+    kit: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: set[str] = set()
+    monkeypatch.setattr(
+        "emobench.training.train.TrainingArguments", lambda **values: given.update(values) or SimpleNamespace(n_gpu=1)
+    )
+    with pytest.raises(AttributeError):
+        training_arguments(kit.job(tmp_path), tmp_path)
+    assert given
+    assert given <= FIXED.union(*SET_BY.values())
 
 
 class Whole(ModelObjective):
