@@ -21,15 +21,14 @@ from emobench.core.extras import missing_packages_explained
 from emobench.core.settings import PRETRAINED
 from emobench.exchange.result_files import compare_files, names_results
 from emobench.exchange.rows import metric_rows
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import labels
 from emobench.leaderboard.query.references import PUBLISHED, select
 from emobench.leaderboard.query.view import wanted
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.examples import ExamplesReader, read_examples
-from emobench.leaderboard.schema.labels import labels
-from emobench.leaderboard.schema.run_files import recorded_file
+from emobench.leaderboard.run_files import ExamplesReader, read_examples, recorded_file
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
-from emobench.leaderboard.store.board import Leaderboard, published_root
+from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.report.render import compare_table
 from emobench.report.render.numbers import decimals, plain, unit_label
 

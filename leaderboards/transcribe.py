@@ -15,9 +15,8 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED, build, to_plain
-from emobench.leaderboard.schema.entry import new_entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.index import remove_index
+from emobench.leaderboard.entry import new_entry
+from emobench.leaderboard.store import Leaderboard
 from emobench.models.catalog import CATALOG
 
 NO_INTERVAL = "the paper prints none"
@@ -102,7 +101,6 @@ def publish(root: Path) -> int:
                 continue
             board.append(new_entry({**fields, "supersedes": known["id"] if known else None}, str(path)))
             added += 1
-    remove_index(root)  # a board that is packed and shared holds no cache
     return added
 
 

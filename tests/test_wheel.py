@@ -36,9 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def shipped() -> set[str]:
     """Return what belongs into the wheel: the three packages' files that are no cache, and the papers' numbers."""
     papers = ROOT / "leaderboards" / "published"
-    found = {
-        f"emobench/leaderboard/store/data/published/{p.relative_to(papers)}" for p in papers.rglob("*") if p.is_file()
-    }
+    found = {f"emobench/leaderboard/data/published/{p.relative_to(papers)}" for p in papers.rglob("*") if p.is_file()}
     for name, place in PLACES.items():
         for path in (place / name).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -52,7 +50,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built: tuple[Path, 
     assert {
         "emobench/data/texts.py",
         "emobench/models/load.py",
-        "emobench/leaderboard/schema/entry.schema.json",
+        "emobench/leaderboard/entry.schema.json",
         "emobench_objectives/emo.py",
         "emobench_tasks/suites/oracle-language.yaml",
         "emobench_tasks/tasks/lm-quick.yaml",
@@ -144,8 +142,8 @@ def test_the_installed_wheel_works_from_another_folder(installed: Path, tmp_path
 
 
 def test_the_installed_wheel_shows_the_papers_numbers(installed: Path, tmp_path: Path) -> None:
-    board = installed / "emobench" / "leaderboard" / "store" / "data" / "published"
-    code = f"import sys; sys.path.insert(0, {str(installed)!r})\nfrom emobench.leaderboard.store import board\n"
+    board = installed / "emobench" / "leaderboard" / "data" / "published"
+    code = f"import sys; sys.path.insert(0, {str(installed)!r})\nfrom emobench.leaderboard import store as board\n"
     code += "root = board.published_root(); print(root, len(board.Leaderboard(root).entries()))"
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(board), "49"]

@@ -18,8 +18,8 @@ from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.core.files import write_whole
 from emobench.core.settings import parse_overrides, to_plain
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import Entry
 from emobench.reproduce.agreement import Agreement, agreements
 from emobench.reproduce.rerun import (
     BOARD,

@@ -20,7 +20,7 @@ from emobench.cli.terminal.console import print_json, print_out, print_table, re
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import CATALOG
 from emobench.models.device import resolve_device
 from emobench.registry import DEFAULT_RECIPE

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import MetricError
-from emobench.leaderboard.schema.examples import Recorded
-from emobench.leaderboard.stats.common_examples import common_ids
+from emobench.leaderboard.run_files import Recorded
+from emobench.leaderboard.stats.series import common_ids
 from emobench.tasks.lm_eval_numbers import clip
 
 MOST_NAMED = 4

@@ -12,7 +12,7 @@ from emobench.core.errors import DataError, MetricError
 from emobench.core.settings import PRETRAINED, file_sha256, parse_call, to_plain
 from emobench.exchange.evaluation import UNNAMED, Evaluation, Measured
 from emobench.exchange.lm_eval_entry import ImportedModel
-from emobench.leaderboard.schema.private_paths import distinct_name, published, published_value
+from emobench.leaderboard.private_paths import distinct_name, published, published_value
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from emobench.exchange.every_eval_ever_instances import Instances, Shown, instances
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.scores import RANGES
 
 SCHEMA = "0.3.0"

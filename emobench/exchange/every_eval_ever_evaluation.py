@@ -18,7 +18,7 @@ from emobench.exchange.evaluation import UNNAMED, Evaluation, Measured, by_conte
 from emobench.exchange.every_eval_ever_instances import UNIT
 from emobench.exchange.json_files import json_lines, listed, mapping
 from emobench.exchange.lm_eval_model import DEFAULT_REVISIONS
-from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 from emobench.tasks.scores import RANGES
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import Recorded
 
 NO_TEXTS = "not in this export; sample_hash is the sha256 of the example's id, a digest of its content"
 UNIT = "sampling_unit"

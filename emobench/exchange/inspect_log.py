@@ -19,8 +19,8 @@ from emobench.exchange.evaluation import UNNAMED, Evaluation, Measured, by_conte
 from emobench.exchange.inspect_scores import LETTERS, epoch_values, recorded_reductions, reducer_of
 from emobench.exchange.json_files import listed, mapping
 from emobench.exchange.lm_eval_model import deciding_arguments, precision, variant
-from emobench.leaderboard.schema.examples import Recorded
-from emobench.leaderboard.stats.distributions import NORMAL
+from emobench.leaderboard.run_files import Recorded
+from emobench.leaderboard.stats.classical import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 
 MEANS = ("accuracy", "mean")

@@ -12,9 +12,9 @@ from emobench.core.settings import PRETRAINED, parse_call, to_plain
 from emobench.exchange.evaluation import UNNAMED
 from emobench.exchange.lm_eval_model import changed_weights, loading, model_name, variant
 from emobench.exchange.lm_eval_results import ResultsFile
-from emobench.leaderboard.schema.examples import Recorded
-from emobench.leaderboard.schema.private_paths import distinct_name, published, published_value, without_paths
-from emobench.leaderboard.stats.distributions import NORMAL
+from emobench.leaderboard.private_paths import distinct_name, published, published_value, without_paths
+from emobench.leaderboard.run_files import Recorded
+from emobench.leaderboard.stats.classical import NORMAL
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.lm_eval_numbers import LmEvalNumber, clip, number, task_name
 from emobench.tasks.scores import Score

@@ -13,7 +13,7 @@ from emobench.exchange.lm_eval_entry import interval
 from emobench.exchange.lm_eval_model import model_name, precision, variant, window
 from emobench.exchange.lm_eval_results import ROLLING, ResultsFile
 from emobench.exchange.lm_eval_samples import Samples, read_samples
-from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import NUMBERED, gives, task_name
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any
 from emobench.core.reading import parse_json
 from emobench.exchange.evaluation import TEMPLATE_ARGUMENTS, UNNAMED
 from emobench.exchange.json_files import mapping
-from emobench.leaderboard.schema.private_paths import distinct_name
+from emobench.leaderboard.private_paths import distinct_name
 from emobench.tasks.lm_eval_numbers import LONGEST, clip
 
 NAMES = ("pretrained", "model", "path", "engine", "load")

@@ -23,7 +23,7 @@ from emobench.core.errors import DataError
 from emobench.data.sampling_units import joined_units
 from emobench.exchange.json_files import json_rows, listed, mapping
 from emobench.exchange.lm_eval_results import ResultsFile
-from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     example_id,

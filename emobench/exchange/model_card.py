@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import clean
 from emobench.report.render.grid import Cell
 from emobench.report.render.layout import Sheet
 from emobench.report.render.markdown import markdown_table, markdown_text

@@ -19,13 +19,12 @@ from emobench.exchange.json_files import read_json
 from emobench.exchange.lm_eval_evaluation import lm_eval_evaluation
 from emobench.exchange.lm_eval_results import ResultsFile
 from emobench.exchange.lm_eval_samples import require_no_samples
-from emobench.leaderboard.schema.entry import Entry, new_entry
-from emobench.leaderboard.schema.examples import RunExamples
-from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.common_examples import common_examples, scored
-from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.run_files import RunExamples
+from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.leaderboard.stats.models import compare_models
+from emobench.leaderboard.stats.series import common_examples, scored
 from emobench.tasks.lm_eval_numbers import clip
 
 RECORDS = "data/*/*/*/*.json"

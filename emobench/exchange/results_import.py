@@ -16,9 +16,9 @@ from emobench.exchange.lm_eval_entry import SUITE, ImportedModel, entry_fields
 from emobench.exchange.lm_eval_results import ResultsFile
 from emobench.exchange.lm_eval_samples import read_samples
 from emobench.exchange.result_files import read_results, result_files
-from emobench.leaderboard.schema.entry import Entry, new_entry
-from emobench.leaderboard.schema.examples import Recorded, write_examples
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.run_files import Recorded, write_examples
+from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.scores import Score
 
 

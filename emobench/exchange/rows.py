@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.report.render.csv_text import csv_text
 
 

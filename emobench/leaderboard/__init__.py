@@ -1,4 +1,4 @@
 """The leaderboard: what an entry is, where entries are kept, which are comparable, and how sure we are.
 
-schema < store < stats < query
+entry < store < stats < query
 """

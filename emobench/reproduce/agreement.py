@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from emobench.leaderboard.schema.entry import ROUNDING, Entry
-from emobench.leaderboard.schema.metric import MetricSummary
+from emobench.leaderboard.entry import ROUNDING, Entry, MetricSummary
 
 Verdict = Literal["exactly", "float rounding", "within the spread over seeds", "differs", "missing now", "new"]
 

@@ -12,7 +12,7 @@ from emobench.kinds.instruct.judged import expected_requests, unread_pairs
 from emobench.kinds.instruct.judging.judge import Pair
 from emobench.kinds.instruct.responses import asked_instructions
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.registry import find_suite, load_judge, load_kind
 from emobench.report.render.duels import Duel
 from emobench.reproduce.run import Reproduction, outline_table, reproduce, requests_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard, published_root
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.registry import find_suite, load_kind
 from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.planning.find_model import find_base_model

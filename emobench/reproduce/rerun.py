@@ -12,8 +12,8 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.core.reading import names_path
 from emobench.core.settings import PRETRAINED, to_plain
 from emobench.kinds.interface import Kind
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.private_paths import published
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.private_paths import published
 from emobench.models.catalog import CATALOG, HUB_ID
 from emobench.registry import (
     find_suite,

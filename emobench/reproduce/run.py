@@ -8,8 +8,8 @@ from typing import Any
 
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
 from emobench.report.render.duels import Duel

@@ -14,7 +14,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import PRETRAINED
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
 from emobench.reproduce.requests import at_scale, firsts, scale_of, table_request
 from emobench.reproduce.run import candidate_remarks, choice_remarks, choose_rows, row_outlines

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emobench.core.errors import ConfigError, EmobenchError
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.models.device import Place
 from emobench.runs.execution.corpora import PackedCorpora
 from emobench.runs.execution.evaluate import Evaluation

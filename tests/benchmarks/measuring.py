@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.leaderboard.schema.private_paths import published_command
+from emobench.leaderboard.private_paths import published_command
 
 BENCHMARKS = Path(__file__).parent
 RESULTS = BENCHMARKS / "results"

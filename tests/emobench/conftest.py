@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     import numpy as np
 
-    from emobench.leaderboard.schema.entry import Entry
+    from emobench.leaderboard.entry import Entry
     from emobench.tasks.scores import Score
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `shown`: the folder of tests has no __init__.py
@@ -184,7 +184,7 @@ def entry_of() -> Callable[..., Entry]:
 
     Unless given, its protocols are of the tasks, and its seeds of the values, that its plain metrics have.
     """
-    from emobench.leaderboard.schema.entry import new_entry
+    from emobench.leaderboard.entry import new_entry
 
     return lambda name="emo", **changes: new_entry(_fields(name, **changes))
 
@@ -237,7 +237,7 @@ def make_entry(runs: Path, entry_of: MakeEntry) -> MakeEntry:
         **changes: Any,
     ) -> Entry:
         from emobench.core.settings import to_plain
-        from emobench.leaderboard.schema.examples import write_examples
+        from emobench.leaderboard.run_files import write_examples
         from emobench.leaderboard.stats.summary import summarise
 
         by_seed = [

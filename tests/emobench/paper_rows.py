@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import compare
 from emobench.report.render.paper_table import PaperComparison
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.report.render import compare_table, leaderboard_table
 from emobench.report.render.grid import ABSENT, Grid, TableReport, marks

@@ -113,7 +113,7 @@ def modules_after(code: str) -> list[str]:
         "emobench.registry.hookspecs",
         "emobench.registry",
         "emobench.tasks.spec",
-        "emobench.leaderboard.store.board",
+        "emobench.leaderboard.store",
         "emobench.models.catalog",
         "emobench.data.sources",
         "emobench.cli",

@@ -13,9 +13,9 @@ from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.files import write_whole
 from emobench.exchange import every_eval_ever, model_card, rows
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 
 Format = Literal["jsonl", "csv", "model-card", "every-eval-ever"]
 

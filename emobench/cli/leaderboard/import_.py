@@ -14,9 +14,9 @@ from emobench.core.errors import DataError, UserError
 from emobench.core.settings import PRETRAINED
 from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.results_import import Imported, find_results, import_each, import_results
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.store import Leaderboard
 
 SHOWN = 5
 """Metrics that could not be taken, named in a line; the entry has them all."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from emobench.cli import options
 from emobench.cli.terminal.console import reporter
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.pack import PROMPTS
-from emobench.leaderboard.store.pack import pack as pack_files
+from emobench.leaderboard.pack import PROMPTS
+from emobench.leaderboard.pack import pack as pack_files
+from emobench.leaderboard.store import Leaderboard
 
 
 def pack(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import UserError
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 
 LONGEST = 20_000
 """Characters of code that a page holds."""

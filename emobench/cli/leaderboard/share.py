@@ -13,7 +13,7 @@ from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.exchange.sharing import share
 from emobench.exchange.sharing.places import find_place
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 
 Repo = Annotated[
     str,

@@ -14,9 +14,9 @@ from emobench.cli.terminal.reports import remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.extras import require
 from emobench.kinds.views import WrittenText
-from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.leaderboard.schema.examples import ExamplesReader
-from emobench.leaderboard.store.board import Leaderboard, published_root
+from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.run_files import ExamplesReader
+from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import RunFiles
 from emobench.training.curves import mean_curve, read_curves

@@ -10,8 +10,8 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.streams import print_text
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.verify import verify as check
+from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.verify import verify as check
 
 
 def verify(

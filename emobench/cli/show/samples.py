@@ -11,7 +11,7 @@ from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
-from emobench.leaderboard.store.pack import PROMPTS
+from emobench.leaderboard.pack import PROMPTS
 from emobench.runs.inspect.recorded_runs import newest_of
 from emobench.runs.inspect.samples import SideBySide, Writer, has_texts, side_by_side
 

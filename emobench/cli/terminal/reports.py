@@ -7,7 +7,7 @@ from typing import Literal
 
 from emobench.cli.terminal.console import print_out
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 from emobench.report.render.grid import TableReport
 from emobench.report.render.latex import latex
 from emobench.report.render.markdown import markdown

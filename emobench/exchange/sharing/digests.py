@@ -15,10 +15,10 @@ from pathlib import Path
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import file_sha256
-from emobench.leaderboard.schema.run_files import PACKED, SUFFIX
-from emobench.leaderboard.store.board import LARGEST as LARGEST_ENTRY
-from emobench.leaderboard.store.pack import LARGEST as LARGEST_PACKED
-from emobench.leaderboard.store.pack import LEFT_OUT
+from emobench.leaderboard.pack import LARGEST as LARGEST_PACKED
+from emobench.leaderboard.pack import LEFT_OUT
+from emobench.leaderboard.run_files import PACKED, SUFFIX
+from emobench.leaderboard.store import LARGEST as LARGEST_ENTRY
 
 DIGESTS = "digests.txt"
 SIGNATURE = f"{DIGESTS}.sig"

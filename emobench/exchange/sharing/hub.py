@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.core.errors import DataError
 from emobench.exchange.sharing.digests import DIGESTS, LONGEST, largest, read_digests
 from emobench.exchange.sharing.folder import FolderCopy, too_large
-from emobench.leaderboard.schema.run_files import PACKED
+from emobench.leaderboard.run_files import PACKED
 from emobench.models.hub import resolve_revision
 
 if TYPE_CHECKING:

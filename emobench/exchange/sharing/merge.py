@@ -7,11 +7,11 @@ from pathlib import Path
 
 from emobench.core.errors import DataError, EmobenchError
 from emobench.core.files import write_whole
-from emobench.leaderboard.schema.entry import Entry, File
-from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.schema.run_files import PACKED, free_place, packed_file
-from emobench.leaderboard.store.board import Leaderboard, file_of, read_file
-from emobench.leaderboard.store.pack import LEFT_OUT, left_out_files, list_left_out
+from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.pack import LEFT_OUT, left_out_files, list_left_out
+from emobench.leaderboard.run_files import PACKED, free_place, packed_file
+from emobench.leaderboard.store import Leaderboard, file_of, read_file
 
 _HINT = "Free space, and give the same command again."
 

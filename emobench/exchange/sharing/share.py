@@ -27,10 +27,10 @@ from emobench.exchange.sharing.digests import (
 )
 from emobench.exchange.sharing.merge import Added, merge
 from emobench.exchange.sharing.places import Copy, Place
-from emobench.leaderboard.schema.run_files import PACKED
-from emobench.leaderboard.store.board import Leaderboard, parse
-from emobench.leaderboard.store.pack import pack
-from emobench.leaderboard.store.verify import ALLOWED, verify
+from emobench.leaderboard.pack import pack
+from emobench.leaderboard.run_files import PACKED
+from emobench.leaderboard.store import Leaderboard, parse
+from emobench.leaderboard.verify import ALLOWED, verify
 
 ATTEMPTS = 50
 """Pushes before giving up, where others push at the same time."""
@@ -38,7 +38,7 @@ LOOKS = 5
 """Readings of a folder in which somebody may be writing."""
 PAUSE = 0.2
 """Seconds between them."""
-HARMLESS = ("leftover", "index", "stray")
+HARMLESS = ("leftover", "stray")
 """Findings on files of the user's own board that are not shared."""
 _SUITE = re.compile(r".+-v\d+")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.leaderboard.labels import clean, is_row
 from emobench.leaderboard.query.view import wanted
-from emobench.leaderboard.schema.labels import clean, is_row
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.store import Row
 
 _PUBLISHED = "The papers' own numbers are a board of their own: `emobench leaderboard show --published`."
 KNOWN = 20

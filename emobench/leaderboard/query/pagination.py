@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from emobench.core.errors import EmobenchError
-from emobench.leaderboard.schema.comparable import differences
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.comparable import differences
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.store import Leaderboard, Row
 
 
 @dataclass(frozen=True, kw_only=True)

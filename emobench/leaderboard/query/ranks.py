@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.query.view import View, named
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.labels import MEAN
-from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.holm import holm
-from emobench.leaderboard.stats.pairwise import PairContrasts, SeriesByMetric
+from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
+from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesByMetric
 from emobench.leaderboard.stats.series import Series, mean
-from emobench.leaderboard.stats.thresholds import ALPHA, MIN_SEEDS, SMALL_N_FLAG
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.leaderboard.comparable import groups, older_code
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.filters import NAMES, matching
-from emobench.leaderboard.schema.comparable import groups, older_code
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard, published_root
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.store import Leaderboard, Row, published_root
 
 PUBLISHED = "published:"
 FORMS = (

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from emobench.core.errors import UnknownNameError
+from emobench.leaderboard.comparable import groups, older_code
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import MEAN, clean, is_row
 from emobench.leaderboard.query.ranks import Ranking, ranking
 from emobench.leaderboard.query.view import ORDERS, View, named
-from emobench.leaderboard.schema.comparable import groups, older_code
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.schema.labels import MEAN, clean, is_row
-from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.pairwise import PairContrasts, SeriesByMetric
+from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.classical import MIN_SEEDS, SMALL_N_FLAG
+from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesByMetric
 from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.stats.thresholds import MIN_SEEDS, SMALL_N_FLAG
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,12 @@ import numpy as np
 
 from emobench.core.errors import ConfigError, MetricError
 from emobench.core.settings import content_hash, to_plain
-from emobench.leaderboard.schema.comparable import differences
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.stats.common_examples import Common, common_examples
-from emobench.leaderboard.stats.compare import Comparison, compare, title
-from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader
+from emobench.leaderboard.comparable import differences
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, SeriesReader, compare, title
 from emobench.leaderboard.stats.random_effects import Array
-from emobench.leaderboard.stats.series import Series, effective, mean
+from emobench.leaderboard.stats.series import Common, Series, common_examples, effective, mean
 from emobench.tasks.scores import Examples
 
 Bases = Mapping[str, Entry]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from emobench.leaderboard.stats.distributions import t_quantile
+from emobench.leaderboard.stats.classical import t_quantile
 
 
 @dataclass(frozen=True, kw_only=True)

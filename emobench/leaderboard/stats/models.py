@@ -11,16 +11,13 @@ from dataclasses import replace
 
 from emobench.core.errors import MetricError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.stats.common_examples import common_examples
-from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader, adjusted, describing, plain_contrast
-from emobench.leaderboard.stats.paired_tests import mcnemar
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.classical import MCNEMAR_EXACT, MIN_ITEMS, mcnemar_exact, mcnemar_interval
+from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesReader, adjusted, describing, plain_contrast
+from emobench.leaderboard.stats.difference import PAIRED_T, is_right_or_wrong, noise_of
 from emobench.leaderboard.stats.random_effects import over_items
-from emobench.leaderboard.stats.series import Series, effective, linearise
-from emobench.leaderboard.stats.thresholds import MIN_ITEMS
-from emobench.leaderboard.stats.within_seed import PAIRED_T, is_right_or_wrong, noise_of
+from emobench.leaderboard.stats.series import Series, common_examples, effective, linearise
 from emobench.tasks.families import families
 
 NO_EXAMPLES = "no per-example results whose mean is this number"
@@ -100,8 +97,8 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     if binary:
         noise = over_items(delta_I, units, skewed=False)
         only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
-        test, p = mcnemar.EXACT, mcnemar.mcnemar_exact(only_a, only_b)
-        interval = mcnemar.interval(only_a, only_b, len(ids))
+        test, p = MCNEMAR_EXACT, mcnemar_exact(only_a, only_b)
+        interval = mcnemar_interval(only_a, only_b, len(ids))
     else:
         noise = noise_of(delta_I, units, max(abs(ours.centre(None)), abs(theirs.centre(None))))
         if isinstance(noise, str):

@@ -60,15 +60,16 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from emobench.leaderboard.schema.entry import ROUNDING
-from emobench.leaderboard.stats.distributions import (
+from emobench.leaderboard.entry import ROUNDING
+from emobench.leaderboard.stats.classical import (
+    ALPHA,
+    POWER,
     chi_square_quantile,
     f_quantile,
     t_below,
     t_noncentrality,
     t_quantile,
 )
-from emobench.leaderboard.stats.thresholds import ALPHA, POWER
 
 Array: TypeAlias = np.ndarray
 Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]

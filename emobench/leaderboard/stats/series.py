@@ -16,12 +16,32 @@ treated on the log scale, and its interval exponentiated (the delta method, with
 average no less), but their mean is the score corrected for its bias in 1 / n, which does not hold for MAUVE of few
 texts. So they are shifted to have the score as their mean: they tell how the score varies, and not where it is. For
 the other aggregates the shift is zero, so that no reader has to know the aggregate.
+
+The examples that all runs of a comparison have: a test is over these.
+
+A run may lack an example: a judge gave no verdict, a text is too short for a score. Where few are missing, the others
+tell nearly as much. Where many are, the runs may lack the hard ones, and the others would be a selection.
+
+The runs may also name sampling units differently: a run that lacks one of two questions on a passage takes the other
+for a unit of its own. All runs are therefore grouped alike: examples that are one unit in any run are one unit.
+
+Tasks that ask about the same items, such as one data set in several wordings.
+
+Legend: S seeds, I items. The mean over such tasks is over the items that any of them has, each with the mean of its
+values: five wordings of 20 texts are 20 texts. Taken for five samples, the variance of the mean could be five times too
+small.
+
+Items are the same if their names are, and if these have a digest of the content in them: the rows of two corpora are
+called "row 17", too.
+
+Whether the runs of an entry are replicates: trainings that moved their weights, each to others.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -29,11 +49,10 @@ from statistics import fmean
 import numpy as np
 
 from emobench.core.errors import MetricError
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.stats.common_examples import Common, Scored, scored
+from emobench.data.sampling_units import joined_units
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.stats.random_effects import Array
-from emobench.leaderboard.stats.replicates import no_replicates
-from emobench.tasks.scores import Examples, only
+from emobench.tasks.scores import MOST_MISSING, Examples, only, single_examples, units_of
 
 UNKNOWN_SEEDS = "one value of a trained model, whose seeds are not known: import a file for each, with --seed"
 
@@ -213,3 +232,161 @@ def _mean(value_I: Array, weight_I: Array) -> float:
     if not total > 0:
         raise MetricError("The weights of a metric's examples sum to 0; expected some weight above 0.")
     return float((value_I * weight_I).sum() / total)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The ids of the examples that a run's score is made of, and the run's sampling units."""
+
+    ids: frozenset[str]
+    sampled: Examples
+
+
+@dataclass(frozen=True)
+class Common:
+    """The ids of the examples that every run has, and how many examples any run has.
+
+    `units` is the sampling unit of each example that is not a unit of its own; None if all runs have the same examples
+    in the same units.
+    """
+
+    ids: frozenset[str]
+    total: int
+    units: Mapping[str, str] | None
+
+    @property
+    def complete(self) -> bool:
+        return len(self.ids) == self.total
+
+
+def common_examples(*sides: Sequence[Scored]) -> Common:
+    """Return the common examples of the runs of each side.
+
+    Raises MetricError where the runs of a side lack more than 5 % of all examples.
+    """
+    ids, total = common_ids(*([run.ids for run in side] for side in sides))
+    return Common(ids, total, _joint_units([run.sampled for side in sides for run in side]))
+
+
+def common_ids(*sides: Sequence[frozenset[str]]) -> tuple[frozenset[str], int]:
+    """Return the ids that all runs of all sides have, and how many ids any run has; raises as `common_examples`."""
+    first = sides[0][0]
+    if all(ids == first for side in sides for ids in side):
+        return first, len(first)
+    everything = first.union(*(ids for side in sides for ids in side))
+    kept = [frozenset.intersection(*side) for side in sides]
+    common = frozenset.intersection(*kept)
+    if not common:
+        raise MetricError("the per-example results are not available for the same examples")
+    missing = len(everything) - min(map(len, kept))
+    if missing > MOST_MISSING * len(everything):
+        share = f"{missing:,} of {len(everything):,}"
+        raise MetricError(f"{share} examples are missing in a run of one side; at most {MOST_MISSING:.0%} may be")
+    return common, len(everything)
+
+
+def _joint_units(runs: Sequence[Examples]) -> Mapping[str, str] | None:
+    """Return `Common.units`: units that have a name or an example in common are one."""
+    first = runs[0]
+    if all(run.keys() == first.keys() and units_of(run) == units_of(first) for run in runs[1:]):
+        return None
+    names: dict[str, list[str]] = {}
+    named: dict[str, str] = {}
+    for run in runs:
+        units = units_of(run)
+        for example in single_examples(run):
+            unit = units.get(example, example)
+            names.setdefault(example, []).append(unit)
+            if unit != example:
+                named[example] = min(unit, named.get(example, unit))
+    return {**named, **joined_units(names, named)}
+
+
+def scored(sampled: Examples) -> Scored:
+    """Return what a score is made of: an example without weight is in no score, and so missing."""
+    ids = frozenset(example for example, (_, weight) in single_examples(sampled).items() if weight)
+    return Scored(ids, sampled)
+
+
+_CONTENT = re.compile(r"(?:.*[ -])?[0-9a-f]{12}(?:-.*)?")
+"""Such as "9f86d081884c-17", "17-9f86d081884c" and "text 9f86d081884c"."""
+
+
+@dataclass(frozen=True)
+class TaskItems:
+    """The names of a task's items, both sides' (S, I) values, and how many items of equal weight these are worth.
+
+    `examples` are the names of the examples that the items consist of: a document has a row for a name, and its prompts
+    have digests. `data` is a digest of the task's texts, if it is known.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[Array, Array]
+    effective: float
+    examples: frozenset[str] = frozenset()
+    data: str = ""
+
+    @property
+    def contents(self) -> set[str]:
+        found = {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
+        return found | {self.data} if self.data else found
+
+
+def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
+    """Return the tasks, with those that share items as one; the mean over them stays that over the tasks."""
+    if len(tasks) == 1:
+        return list(tasks)
+    groups = _groups([task.contents for task in tasks])
+    if len(groups) == len(tasks):
+        return list(tasks)
+    return [_joined([tasks[i] for i in group], len(group) * len(groups) / len(tasks)) for group in groups]
+
+
+def _groups(names_of: Sequence[set[str]]) -> list[list[int]]:
+    """Return the places of sets that have a name in common, directly or through other sets."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for place, names in enumerate(names_of):
+        near = [group for group in groups if group[0] & names]
+        together = names.union(*(known for known, _ in near))
+        places = [one for _, places in near for one in places]
+        groups = [group for group in groups if group not in near] + [(together, [*places, place])]
+    return [sorted(places) for _, places in groups]
+
+
+def _joined(tasks: Sequence[TaskItems], scale: float) -> TaskItems:
+    names = tuple(sorted({name for task in tasks for name in task.names}))
+    place_of = {name: place for place, name in enumerate(names)}
+    left_SI, right_SI = (_pooled(tasks, side, place_of) * scale for side in (0, 1))
+    return TaskItems(names, (left_SI, right_SI), min(task.effective for task in tasks))
+
+
+def _pooled(tasks: Sequence[TaskItems], side: int, place_of: dict[str, int]) -> Array:
+    """Return (S, I) values of all items, whose mean is that of the tasks' means.
+
+    An item counts by its deviations from the means of the tasks that have it, and more in a task of fewer items.
+    """
+    seeds = len(tasks[0].values[side])
+    pooled_SI = np.zeros((seeds, len(place_of)))
+    for task in tasks:
+        values_SI = task.values[side]
+        mean_S1 = values_SI.mean(axis=1, keepdims=True)
+        places = [place_of[name] for name in task.names]
+        pooled_SI += mean_S1
+        pooled_SI[:, places] += len(place_of) / len(task.names) * (values_SI - mean_S1)
+    return pooled_SI / len(tasks)
+
+
+def no_replicates(entry: Entry, metric: str) -> str | None:
+    """Return why the runs of an entry are no replicates for a metric; None if they are, or if nothing is known."""
+    task = metric.partition("/")[0]
+    seed_of: dict[str, int | None] = {}
+    for run in entry.runs:
+        for weights in run.weights:
+            if task not in weights.tasks:
+                continue
+            if weights.trained == weights.base:
+                return f"the training of seed {run.seed} changed no weight"
+            if weights.trained in seed_of:
+                return f"seeds {seed_of[weights.trained]} and {run.seed} have the same weights"
+            seed_of[weights.trained] = run.seed
+    return None

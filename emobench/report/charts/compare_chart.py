@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError
-from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.report.charts.vega_lite import write_picture
 from emobench.report.render.compare_table import pair_tables
 from emobench.report.render.numbers import effect, p_value

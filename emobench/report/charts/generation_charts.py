@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 from emobench.report.charts.vega_lite import HUMAN, Row, axis, grouped, panel, picture, series_of, shape
 from emobench.report.render.numbers import plain
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 from emobench.report.charts.generation_charts import scatter as scatter_of
 from emobench.report.charts.vega_lite import picture, write_picture
 from emobench.report.render import numbers as figures

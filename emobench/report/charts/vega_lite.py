@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import StorageError
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 from emobench.report.render.palette import GREY, on_paper
 
 HUMAN = "human"

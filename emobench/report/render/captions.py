@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emobench.core.settings import content_hash
+from emobench.leaderboard.comparable import changed_rules, differences, digests
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import MEAN, clean, labels, parameters
 from emobench.leaderboard.query.standings import Standings
-from emobench.leaderboard.schema.comparable import changed_rules, differences, digests
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.labels import MEAN, clean, labels, parameters
-from emobench.leaderboard.stats.compare import Comparison, rows_of
-from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.thresholds import ALPHA, MIN_SEEDS, POWER
+from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
+from emobench.leaderboard.stats.compare import Comparison, Contrast, rows_of
 from emobench.report.render.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.labels import MEAN, clean
-from emobench.leaderboard.stats.compare import Comparison, place, title
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import MEAN, clean
+from emobench.leaderboard.stats.compare import Comparison, Contrast, place, title
 from emobench.report.render.captions import (
     compare_legend,
     compare_remarks,

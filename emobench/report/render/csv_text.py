@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Begin a formula in a spreadsheet; the wide ones in East Asian editions."""

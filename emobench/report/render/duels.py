@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 from emobench.report.render.grid import Cell, Column, Grid
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.labels import clean
 
 ABSENT = "–"
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from emobench.core.settings import to_plain
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.query.ranks import Ranking, mean_summary
 from emobench.leaderboard.query.standings import Standings, standings
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.schema.labels import MEAN, clean, labels
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.compare import Contrast
 from emobench.report.render import captions
 from emobench.report.render import numbers as figures
 from emobench.report.render.grid import ABSENT, Cell, Column, Grid, Notes, TableReport

@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import MetricSummary
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.entry import MetricSummary
+from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, place
-from emobench.leaderboard.stats.variance_components import SOURCES
+from emobench.leaderboard.stats.summary import SOURCES
 from emobench.report.render.grid import ABSENT, Cell, Column, Grid
 from emobench.report.render.numbers import deviation
 

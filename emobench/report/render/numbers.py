@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from emobench.leaderboard.schema.entry import ROUNDING, MetricSummary
-from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.entry import ROUNDING, MetricSummary
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.stats.compare import Contrast
 from emobench.report.render.grid import ABSENT
 
 MOST = 6

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from emobench.leaderboard.stats.contrasts import NO_VERDICT
+from emobench.leaderboard.stats.compare import NO_VERDICT
 
 
 class Tone(NamedTuple):

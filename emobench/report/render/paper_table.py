@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.report.render import numbers as figures
 from emobench.report.render.captions import BASE, adjustment
 from emobench.report.render.grid import ABSENT, Cell, Column, Grid

@@ -10,8 +10,8 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.files import write_whole
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesOf
 from emobench.report.site.data import BoardData, details
 from emobench.report.site.front import told_suites
 from emobench.report.site.objectives import FactsOf, PageObjectives

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast, SeriesReader
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, SeriesReader, compare
 from emobench.report.charts.compare_chart import unit_of
 from emobench.report.render import numbers as figures
 from emobench.report.render.grid import ABSENT

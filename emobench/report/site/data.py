@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from emobench.core.settings import content_hash, to_plain
+from emobench.leaderboard.comparable import conditions
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import MEAN, labels
+from emobench.leaderboard.private_paths import published
 from emobench.leaderboard.query.ranks import Ranking
-from emobench.leaderboard.schema.comparable import conditions
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.schema.labels import MEAN, labels
-from emobench.leaderboard.schema.private_paths import published
+from emobench.leaderboard.run_files import ExamplesOf
 from emobench.metrics.catalog import MetricInfo, describe
 from emobench.report.charts.board_charts import page_charts
 from emobench.report.render import captions

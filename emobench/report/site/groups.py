@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from emobench.leaderboard.comparable import groups, older_code
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.query.ranks import mean_summary
 from emobench.leaderboard.query.standings import Standings, group_metrics, standings
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.comparable import groups, older_code
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.schema.labels import MEAN
-from emobench.leaderboard.stats.thresholds import MIN_SEEDS
+from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.classical import MIN_SEEDS
 from emobench.report.render.captions import representative
 
 RANK_BUDGET = 15_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 
 ARXIV = re.compile(r"\barXiv[: ]\s?(\d{4}\.\d{4,5})", re.IGNORECASE)
 DOI = re.compile(r"\b(?:doi[: ]\s?)?(10\.\d{4,9}/[\w./()-]+\w)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 
 Facts = dict[str, Any]
 FactsOf = Callable[[Entry], Sequence[Facts]]

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 from emobench.core.errors import UserError
 from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.data.oracle.language import oracle_words
-from emobench.leaderboard.schema.entry import Entry, File, Run
-from emobench.leaderboard.schema.run_files import SHORTENED, find_file, is_recorded
+from emobench.leaderboard.entry import Entry, File, Run
+from emobench.leaderboard.run_files import SHORTENED, find_file, is_recorded
 
 T = TypeVar("T")
 Curve = Mapping[int, float]

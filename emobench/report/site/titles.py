@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from emobench.leaderboard.schema.comparable import conditions
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.comparable import conditions
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import clean
 
 LONGEST = 40
 """Letters of a value; where two are alike to this length, another fact tells their groups apart."""

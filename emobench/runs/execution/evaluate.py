@@ -16,7 +16,7 @@ from typing import Any
 from emobench.core.settings import PRETRAINED, build
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import ModelFiles, Subject
-from emobench.leaderboard.schema.examples import Recorded, read_examples, write_examples
+from emobench.leaderboard.run_files import Recorded, read_examples, write_examples
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import model_folder
 from emobench.models.quiet import quiet_libraries

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.leaderboard.schema.examples import digest
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.run_files import digest
+from emobench.leaderboard.store import Leaderboard
 from emobench.runs.planning.plan import Plan
 from emobench.runs.stages.stage import Stages
 

@@ -19,11 +19,11 @@ from emobench.core.errors import EmobenchError, MetricError, StorageError
 from emobench.core.locks import locked
 from emobench.core.seals import find_damage
 from emobench.core.settings import PRETRAINED, canonical_json, content_hash, to_plain
-from emobench.leaderboard.schema.entry import Entry, new_entry
-from emobench.leaderboard.schema.examples import digest, write_examples
-from emobench.leaderboard.schema.private_paths import published, published_command, published_value
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.private_paths import published, published_command, published_value
+from emobench.leaderboard.run_files import digest, write_examples
 from emobench.leaderboard.stats.summary import summarise
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.runs.execution.environment import ENVIRONMENT, join_environments, read_environment
 from emobench.runs.execution.evaluate import Evaluation
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, UnknownNameError, UserError
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.runs.inspect.recorded_runs import texts_of
 from emobench.runs.inspect.samples import run_of
 

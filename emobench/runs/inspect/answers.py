@@ -11,9 +11,8 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.interface import LabelAnswers
-from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.leaderboard.schema.examples import Recorded, read_examples
-from emobench.leaderboard.schema.run_files import is_here, recorded_file
+from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.run_files import Recorded, is_here, read_examples, recorded_file
 from emobench.registry import usable_kinds
 from emobench.runs.inspect.recorded_runs import Named, newest, read_json, score_stages
 from emobench.runs.inspect.recorded_tasks import recorded_task, task_of_samples

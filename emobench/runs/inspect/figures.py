@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import entry_examples
-from emobench.leaderboard.schema.labels import labels
-from emobench.leaderboard.schema.run_files import find_file, is_here, shortened_from
-from emobench.leaderboard.store.board import file_of
-from emobench.leaderboard.store.pack import PROMPTS
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import labels
+from emobench.leaderboard.pack import PROMPTS
+from emobench.leaderboard.run_files import entry_examples, find_file, is_here, shortened_from
+from emobench.leaderboard.store import file_of
 from emobench.metrics.mauve.score import MAUVE_RUNS
 from emobench.report.charts.generation_charts import divergence_curves, histograms, scatter
 from emobench.report.charts.vega_lite import HUMAN, write_pictures

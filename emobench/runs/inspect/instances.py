@@ -8,9 +8,8 @@ from pathlib import Path
 from emobench.core.errors import DataError, UserError
 from emobench.exchange.every_eval_ever_instances import Shown
 from emobench.kinds.views import WrittenText
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import Recorded, read_examples
-from emobench.leaderboard.schema.run_files import recorded_file
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import Recorded, read_examples, recorded_file
 from emobench.runs.inspect.recorded_runs import texts_of
 
 

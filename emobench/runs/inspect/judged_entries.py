@@ -16,7 +16,7 @@ from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge, lo
 from emobench.kinds.instruct.judging.judgements import Replies, pair_judgements, request_key, request_keys, requests_of
 from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robin
 from emobench.kinds.instruct.rules import JudgeRule
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import find_model
 from emobench.models.folder import identity
 from emobench.models.quiet import quiet_libraries

@@ -12,10 +12,10 @@ from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.core.seals import find_damage
 from emobench.kinds.views import WrittenText
+from emobench.leaderboard.comparable import differences
+from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.comparable import differences
-from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.leaderboard.schema.run_files import SHORTENED, recorded_file, shortened_from
+from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
 from emobench.registry import kind_names, load_kind
 from emobench.runs.inspect.recorded_tasks import recorded_task, task_of_samples
 from emobench.runs.stages.stage import FACTS

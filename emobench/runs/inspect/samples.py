@@ -9,8 +9,8 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.kinds.views import WrittenText
-from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.leaderboard.schema.run_files import is_here
+from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.run_files import is_here
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import texts_of
 

@@ -12,10 +12,10 @@ from emobench.core.errors import ConfigError, DataError, UserError
 from emobench.core.reading import parse_json, read_text
 from emobench.core.seals import SEAL, find_damage
 from emobench.core.settings import content_hash, parse_call, to_plain
+from emobench.leaderboard.entry import Entry, Run, TrainedObjective
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import Entry, Run, TrainedObjective
-from emobench.leaderboard.schema.run_files import is_here, recorded_file
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.run_files import is_here, recorded_file
+from emobench.leaderboard.store import Leaderboard
 from emobench.runs.planning.tiny_models import TINY_MODELS
 from emobench.runs.stages.stage import FACTS, Stage
 from emobench.training.curves import LOG

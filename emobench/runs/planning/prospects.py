@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emobench.kinds.interface import TestSize
-from emobench.leaderboard.schema.labels import MEAN
-from emobench.leaderboard.stats.thresholds import MIN_ITEMS, MIN_SEEDS
+from emobench.leaderboard.labels import MEAN
+from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS
 from emobench.runs.planning.estimate import duration
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.planned import PlannedTask

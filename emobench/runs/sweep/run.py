@@ -14,7 +14,7 @@ from pathlib import Path
 
 from emobench.core.errors import ConfigError, EmobenchError
 from emobench.core.files import write_whole
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.models.device import Place
 from emobench.runs.execution.corpora import PackedCorpora
 from emobench.runs.execution.reporter import Reporter

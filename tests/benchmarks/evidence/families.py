@@ -30,8 +30,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import special
 
+from emobench.leaderboard.stats.classical import ALPHA, POWER
 from emobench.leaderboard.stats.random_effects import EXPONENT, Uncertainty, exponent
-from emobench.leaderboard.stats.thresholds import ALPHA, POWER
 from emobench.tasks.families import PRIMARY, families
 
 Array: TypeAlias = np.ndarray

@@ -18,16 +18,13 @@ from typing import Any
 
 from evidence.smollm2 import FEWER, LIMIT, MAIN, MODEL, OTHERS, OWN, SETTINGS, TASKS
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
-from emobench.leaderboard.schema.run_files import find_file
-from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesReader, find_file
+from emobench.leaderboard.stats.classical import ALPHA, holm
+from emobench.leaderboard.stats.compare import Contrast, SeriesReader, compare
 from emobench.leaderboard.stats.difference import Difference, compare_rows
-from emobench.leaderboard.stats.holm import holm
 from emobench.leaderboard.stats.series import effective
-from emobench.leaderboard.stats.thresholds import ALPHA
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.charts.compare_chart import LIGHT, TEXT, forest
 from emobench.report.charts.vega_lite import axis, panel, picture, shape, write_picture
 from emobench.training.curves import read_curves

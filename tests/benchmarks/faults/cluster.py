@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from measuring import RESULTS, origin, write
 
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
 
 SWEEP = """

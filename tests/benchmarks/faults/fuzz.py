@@ -28,11 +28,10 @@ from emobench.exchange.model_card import card_name
 from emobench.exchange.sharing.digests import read_digests
 from emobench.kinds.generation.samples import read_samples as read_generated
 from emobench.kinds.icl.losses import read_samples as read_losses
-from emobench.leaderboard.schema.entry import Entry, entry_id, new_entry
-from emobench.leaderboard.schema.examples import read_examples
-from emobench.leaderboard.schema.run_files import shortened_from, unpack
-from emobench.leaderboard.store.board import Leaderboard, parse
-from emobench.leaderboard.store.verify import verify
+from emobench.leaderboard.entry import Entry, entry_id, new_entry
+from emobench.leaderboard.run_files import read_examples, shortened_from, unpack
+from emobench.leaderboard.store import Leaderboard, parse
+from emobench.leaderboard.verify import verify
 from emobench.report.site.runs import _read_samples
 from emobench.runs.inspect.recorded_runs import read_json
 from emobench.runs.planning.rebuild import find_stage

@@ -221,7 +221,7 @@ def files(world: World, bases: dict[str, list[str]], count: int, chance: random.
             plain = json.loads(chance.choice(entries).read_text())
             _set(plain, chance)
             with contextlib.suppress(ValueError, TypeError):
-                from emobench.leaderboard.schema.entry import entry_id
+                from emobench.leaderboard.entry import entry_id
 
                 plain["id"] = entry_id(plain)
             (folder / f"{plain.get('id')}.json"[-200:].replace("/", "_")).write_text(json.dumps(plain))

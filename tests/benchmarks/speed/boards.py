@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from emobench.leaderboard.schema.entry import SCHEMA_VERSION, entry_id
+from emobench.leaderboard.entry import SCHEMA_VERSION, entry_id
 from emobench.tasks.families import endpoint, families
 
 GENERATION = {"ppl_test": "perplexity", "mauve": "fraction", "rouge1": "fraction", "entropy": "nats"}

@@ -19,10 +19,10 @@ from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.lm_eval_model import model_arguments, variant, window
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.exchange.results_import import find_results, import_results
-from emobench.leaderboard.schema.comparable import comparison_key, differences
+from emobench.leaderboard.comparable import comparison_key, differences
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.random_effects import over_items
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 
 STAMP = "2026-01-01T00-00-00"
 N = 60

@@ -21,7 +21,7 @@ from emobench.exchange.every_eval_ever import files, record
 from emobench.exchange.every_eval_ever_instances import Shown
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.run_files import Recorded
 
 ROWS = "published:emo-table3/llama-7b/emo", "published:emo-table1"
 
@@ -193,7 +193,7 @@ def exported(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     """A folder with two entries of the board that ships, of three seeds each."""
     folder = tmp_path_factory.mktemp("exported")
     command(
-        *("leaderboard", "export", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", STUDIES),
+        *("leaderboard", "export", "8055b2f60fd9", "1d1287c865af", "--leaderboard", STUDIES),
         *("--runs", folder / "none", "--to", "every-eval-ever", "--out", folder),
     ).ok()
     return folder
@@ -235,7 +235,7 @@ def test_exported_entries_compare_as_on_the_board(command: Callable[..., Any], e
     emo, mle = named["emo(cost=pretrained)"], named["mle"]
     found = {c.metric: c for c in compare_files([str(emo), str(mle)])[0].contrasts}
     (own,) = command(
-        *("compare", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", STUDIES, "--runs", tmp_path, "--json")
+        *("compare", "8055b2f60fd9", "1d1287c865af", "--leaderboard", STUDIES, "--runs", tmp_path, "--json")
     ).json["comparisons"]
     for contrast in own["contrasts"]:
         if contrast["metric"].rpartition("/")[2] in ("rouge1", "rouge2", "rougeL"):
@@ -249,7 +249,7 @@ def test_records_become_entries(command: Callable[..., Any], exported: Path, tmp
     told = command("leaderboard", "import", exported, *places, "--json").ok().json
     assert told["added"] == 2
     for entry in told["entries"]:
-        (was,) = select({"emo": "4d9fb7a4d5be", "mle": "0de7f54dd53e"}[entry["objective"]["name"]], STUDIES)
+        (was,) = select({"emo": "8055b2f60fd9", "mle": "1d1287c865af"}[entry["objective"]["name"]], STUDIES)
         assert (entry["kind"], entry["suite"]) == ("imported", {"name": "every-eval-ever", "version": 1})
         assert entry["model"]["name"] == was.model.name
         assert entry["objective"]["params"] == dict(was.objective.params)

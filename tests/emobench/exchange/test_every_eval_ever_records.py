@@ -15,8 +15,8 @@ from emobench.exchange.evaluation import Measured
 from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.exchange.results_import import import_results
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.store import Leaderboard
 
 Change = Callable[[dict[str, Any]], None]
 INTERVAL = {"lower": 0.25, "upper": 0.75, "confidence_level": 0.95}

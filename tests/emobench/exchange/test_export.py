@@ -13,7 +13,7 @@ import pytest
 
 from emobench.exchange.model_card import card_name, model_card
 from emobench.exchange.rows import to_csv, to_json_lines
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.report.render.csv_text import csv_text
 
 MakeEntry = Callable[..., Entry]

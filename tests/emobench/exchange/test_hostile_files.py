@@ -19,7 +19,7 @@ from emobench.data.rows import jsonl_rows
 from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.exchange.results_import import import_results
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.render.compare_table import report, to_csv, to_json
 
 CASES = int(os.environ.get("EMOBENCH_HOSTILE_CASES", "60"))

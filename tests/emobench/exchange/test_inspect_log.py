@@ -19,7 +19,7 @@ from emobench.core.errors import ConfigError, DataError
 from emobench.exchange.evaluation import Evaluation
 from emobench.exchange.inspect_scores import reducer_of, to_float
 from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.compare import Contrast
 
 VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 

@@ -17,8 +17,8 @@ from emobench.core.errors import DataError, UserError
 from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.exchange.results_import import import_results
-from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.stats.compare import Contrast
+from emobench.leaderboard.store import Leaderboard
 
 STAMP = "2024-03-01T00-00-00.000000"
 VERSIONS = ("0.4.0", "0.4.2", "0.4.3", "0.4.6", "0.4.7", "0.4.13")

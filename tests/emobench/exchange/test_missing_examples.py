@@ -13,7 +13,7 @@ import pytest
 
 from emobench.core.errors import ConfigError
 from emobench.exchange.result_files import compare_files
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.compare import Contrast
 
 N = 60
 VALUES = {name: np.random.default_rng(seed).normal(seed * 0.3, 1, N) for seed, name in enumerate(("before", "after"))}

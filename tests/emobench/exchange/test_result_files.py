@@ -20,8 +20,7 @@ from statsmodels.stats.multitest import multipletests
 from emobench.core.errors import ConfigError, DataError
 from emobench.exchange.evaluation import by_content
 from emobench.exchange.result_files import compare_files, names_results, read_evaluation
-from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.leaderboard.stats.random_effects import over_items
 
 STAMP = "2026-01-01T00-00-00"

@@ -19,10 +19,10 @@ import pytest
 from emobench.core.errors import ConfigError, DataError, UserError
 from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.results_import import find_results, import_each, import_results
-from emobench.leaderboard.schema.comparable import differences
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import entry_examples
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.comparable import differences
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import entry_examples
+from emobench.leaderboard.store import Leaderboard
 
 ALONE = ImportedModel()
 TWO = ImportedModel("base", "emo", (0, 1))

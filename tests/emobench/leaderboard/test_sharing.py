@@ -24,11 +24,11 @@ from emobench.exchange.sharing.digests import DIGESTS
 from emobench.exchange.sharing.hub import HubPlace, require_small, wanted
 from emobench.exchange.sharing.places import find_place
 from emobench.exchange.sharing.share import pull, push
-from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id
-from emobench.leaderboard.store import pack as packing
-from emobench.leaderboard.store.board import Leaderboard, file_of
-from emobench.leaderboard.store.pack import PROMPTS
-from emobench.leaderboard.store.verify import verify
+from emobench.leaderboard import pack as packing
+from emobench.leaderboard.entry import SCHEMA_VERSION, Entry, entry_id
+from emobench.leaderboard.pack import PROMPTS
+from emobench.leaderboard.store import Leaderboard, file_of
+from emobench.leaderboard.verify import verify
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 from hub_server import REPO, Hub

@@ -7,7 +7,7 @@ from pathlib import Path
 from emobench.kinds.generation.built_in import BUILT_IN
 from emobench.kinds.icl.answers import GROUP_ACCURACY, METRICS
 from emobench.kinds.oracle.distances import DISTANCES
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.metrics.catalog import CATALOG, describe
 from emobench.tasks.lm_eval_numbers import LmEvalNumber
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emobench.core.errors import MetricError
-from emobench.leaderboard.schema.examples import write_examples
+from emobench.leaderboard.run_files import write_examples
 from emobench.reproduce.choice import choose
 from emobench.runs.execution.evaluate import EXAMPLES, SCORES, Evaluation
 from emobench.tasks.scores import Score

@@ -13,7 +13,7 @@ from huggingface_hub import constants
 from emobench.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.core.settings import PRETRAINED, parse_overrides
 from emobench.kinds.generation.rules import GenerationProtocol
-from emobench.leaderboard.stats.thresholds import MIN_SEEDS
+from emobench.leaderboard.stats.classical import MIN_SEEDS
 from emobench.registry import find_suite, find_table, load_objective, table_names
 from emobench.reproduce.requests import (
     PaperModel,

@@ -72,7 +72,7 @@ def test_a_closed_error_stream_is_no_reason_to_stop() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_characters_that_the_encoding_lacks_are_replaced(encoding: str, tmp_path: Path, entry_of: Any) -> None:
-    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store import Leaderboard
 
     Leaderboard(tmp_path).append(entry_of("λ→±", metrics={"sst2/accuracy": ACCURACY}))
     shown = started("leaderboard", "show", "--leaderboard", str(tmp_path), PYTHONIOENCODING=encoding)
@@ -140,7 +140,7 @@ def test_json_stays_the_same_json(text: str) -> None:
 def test_what_strangers_wrote_is_shown_with_its_escapes(
     command: Callable[..., Any], small_model: Path, tmp_path: Path, entry_of: Any
 ) -> None:
-    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store import Leaderboard
 
     board = Leaderboard(tmp_path / "board")
     said = {

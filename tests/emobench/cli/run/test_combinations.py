@@ -46,7 +46,7 @@ def test_each_combination_is_one_row_and_one_entry(ran: Any) -> None:
     assert entries[0]["objective"]["version"] == "1+1"
     import jsonschema
 
-    path = Path(__file__).parents[4] / "emobench" / "leaderboard" / "schema" / "entry.schema.json"
+    path = Path(__file__).parents[4] / "emobench" / "leaderboard" / "entry.schema.json"
     schema = json.loads(path.read_text())
     for entry in entries:
         jsonschema.validate(entry, schema)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from emobench.core.settings import build, to_plain
+from emobench.leaderboard.entry import ROUNDING, Entry, new_entry
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import ROUNDING, Entry, new_entry
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.registry import kind_names, load_kind
 from emobench.reproduce.agreement import agreements
 from emobench.reproduce.rerun import request_of, run_keys
@@ -308,7 +308,7 @@ def test_a_numbered_recipe_without_settings_is_a_sentence(
     value: Any, command: Callable[..., Any], tmp_path: Path
 ) -> None:
     shipped = Path(__file__).parents[4] / "leaderboards" / "studies"
-    (entry,) = select("4d9fb7a4d5be", shipped)
+    (entry,) = select("8055b2f60fd9", shipped)
     plain = {name: part for name, part in to_plain(entry).items() if name != "id"}
     changed = new_entry({**plain, "recipe": {"1. a": value}, "supersedes": None}, "changed")
     Leaderboard(tmp_path / "board").append(changed)

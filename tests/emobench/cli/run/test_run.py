@@ -29,7 +29,7 @@ MAIN = ("ppl_test", "entropy", "mauve", "mauve_star", "rouge1", "rouge2", "rouge
 METRICS = {f"lm-quick/{name}" for name in (*MAIN, *SECONDARY)}
 ROOT = Path(__file__).parents[4]
 README = ROOT / "README.md"
-JSON_SCHEMA = ROOT / "emobench" / "leaderboard" / "schema" / "entry.schema.json"
+JSON_SCHEMA = ROOT / "emobench" / "leaderboard" / "entry.schema.json"
 
 
 @dataclass(frozen=True)

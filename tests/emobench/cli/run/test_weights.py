@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from safetensors.torch import load_file
 
-JSON_SCHEMA = Path(__file__).parents[4] / "emobench" / "leaderboard" / "schema" / "entry.schema.json"
+JSON_SCHEMA = Path(__file__).parents[4] / "emobench" / "leaderboard" / "entry.schema.json"
 TASK = (
     *("--suite", "lm-quick", "--limit", "12", "--set", "mauve.seeds=[0]", "--set", "generation.max_length=32"),
     *("--set", "generation.prefix=4", "--set", "generation.continuation=8"),

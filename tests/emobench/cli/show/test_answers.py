@@ -101,8 +101,8 @@ def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None
 
 
 def test_a_packed_board_gives_the_answers_of_its_runs(answers: Any, command: Any, place: Path, entries: Any) -> None:
-    from emobench.leaderboard.store.board import Leaderboard
-    from emobench.leaderboard.store.pack import pack
+    from emobench.leaderboard.pack import pack
+    from emobench.leaderboard.store import Leaderboard
 
     shutil.copytree(place / "board", place / "packed")
     pack(Leaderboard(place / "packed"), place / "runs")

@@ -81,8 +81,8 @@ def test_an_entry_gives_the_mean_over_its_seeds(trained: Trained) -> None:
 
 
 def test_a_packed_board_gives_the_curves_of_its_runs(trained: Trained, tmp_path: Path) -> None:
-    from emobench.leaderboard.store.board import Leaderboard
-    from emobench.leaderboard.store.pack import pack
+    from emobench.leaderboard.pack import pack
+    from emobench.leaderboard.store import Leaderboard
 
     shutil.copytree(trained.folder / "board", tmp_path / "board")
     pack(Leaderboard(tmp_path / "board"), trained.runs)

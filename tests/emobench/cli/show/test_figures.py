@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.verify import verify
+from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.verify import verify
 
 DISTANCES = {
     f"{corpus}/{name}_cross_entropy": {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.summary import summarise
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.scores import Score
 
 TASKS = ("sst2", "mmlu")

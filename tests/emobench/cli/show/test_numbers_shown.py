@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 
 Require = Callable[[str], None]
 

@@ -73,7 +73,7 @@ def test_what_is_not_there_is_named(written: Any, given: tuple[Any, ...], said: 
 
 
 def test_an_entry_without_texts_and_altered_texts_are_refused(written: Any, tmp_path: Path, entry_of: Any) -> None:
-    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store import Leaderboard
 
     Leaderboard(tmp_path / "b").append(entry_of("emo", runs=[{"seed": 0, "key": "0" * 16}]))
     written.command("samples", "emo", "--leaderboard", tmp_path / "b").refused(

@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "judging"))
 from endpoints import Scripted, serving
 
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.site.runs import RunFiles
 from emobench.runs.inspect.recorded_runs import texts_of
 

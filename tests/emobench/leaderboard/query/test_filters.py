@@ -10,7 +10,7 @@ import pytest
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.filters import Filters
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.store import Row
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.pagination import Page, read_page
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.store import Leaderboard, Row
 
 MakeEntry = Callable[..., Entry]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import entry_examples
+from emobench.leaderboard.run_files import entry_examples
 from emobench.report.render.leaderboard_table import to_json
 
 MakeEntry = Callable[..., Entry]

@@ -12,9 +12,9 @@ from shown import board_markdown
 
 from emobench.core.errors import UnknownNameError
 from emobench.core.settings import to_plain
+from emobench.leaderboard.comparable import older_code
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.comparable import older_code
-from emobench.leaderboard.schema.entry import Entry
 from emobench.report.render.leaderboard_table import to_json
 
 MakeEntry = Callable[..., Entry]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emobench.leaderboard.schema.migrations import DECLARED, migrate
 
 from emobench.core.errors import ConfigError, StorageError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.comparable import differences, groups
-from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Model, new_entry, read_entry
-from emobench.leaderboard.schema.migrations import DECLARED, migrate
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.comparable import differences, groups
+from emobench.leaderboard.entry import SCHEMA_VERSION, Model, new_entry, read_entry
+from emobench.leaderboard.store import Leaderboard
 from emobench.registry import find_suite, suite_names
 from emobench.tasks.families import OTHERS
 

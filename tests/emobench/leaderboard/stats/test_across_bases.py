@@ -14,14 +14,14 @@ from shown import compared
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.summary import summarise
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.render.compare_table import to_json
 from emobench.tasks.scores import Score
 

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.across_bases import compare_across_bases
-from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.difference import EQUAL, Difference, compare_rows
+from emobench.leaderboard.stats.compare import Contrast, compare
+from emobench.leaderboard.stats.difference import EQUAL, Difference, compare_rows, within_seed
 from emobench.leaderboard.stats.models import compare_models
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
-from emobench.leaderboard.stats.within_seed import within_seed
 from emobench.report.render import compare_table
 from emobench.tasks.scores import Score
 

@@ -17,8 +17,8 @@ from statsmodels.stats.multitest import multipletests
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
 from emobench.report.charts.compare_chart import specification, write
 from emobench.report.render import compare_table

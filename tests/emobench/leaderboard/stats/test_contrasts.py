@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
-from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast, family_of, plain_contrast
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesReader
+from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, compare, family_of, plain_contrast
 from emobench.tasks.scores import SECONDARY
 
 MakeEntry = Callable[..., Entry]

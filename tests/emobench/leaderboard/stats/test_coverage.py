@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.difference import Difference, compare_rows, within_seed
 from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
 from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.stats.within_seed import within_seed
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks NAME` does

@@ -14,11 +14,10 @@ import importlib
 import numpy as np
 import pytest
 
-from emobench.leaderboard.stats.difference import compare_rows
+from emobench.leaderboard.stats.difference import compare_rows, within_seed
 from emobench.leaderboard.stats.random_effects import SKEWED
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
-from emobench.leaderboard.stats.within_seed import within_seed
 from emobench.tasks.scores import Score
 
 NOISES = {"items": (0.0, 0.4), "seeds": (0.4, 0.0), "both": (0.25, 0.4)}

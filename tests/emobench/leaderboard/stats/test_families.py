@@ -29,11 +29,11 @@ from evidence.families import (
     wrong,
 )
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats import holm as package
-from emobench.leaderboard.stats.contrasts import family_of
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.stats import classical as package
+from emobench.leaderboard.stats.classical import ALPHA
+from emobench.leaderboard.stats.compare import family_of
 from emobench.leaderboard.stats.random_effects import Uncertainty, exponent
-from emobench.leaderboard.stats.thresholds import ALPHA
 from emobench.tasks.families import PRIMARY, SECONDARIES
 
 DRAWS = 1500

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.stats.classical import mcnemar_exact, mcnemar_interval, mcnemar_mid_p
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.paired_tests import mcnemar
+from emobench.leaderboard.stats.difference import within_seed
 from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.stats.within_seed import within_seed
 from emobench.report.render import compare_table
 
 
@@ -26,13 +26,13 @@ def test_an_interval_of_accuracies_agrees_with_mcnemars_tests(questions: int) ->
     counts = [(a, b) for a in range(questions + 1) for b in range(questions + 1 - a)]
     for only_a, only_b in counts if questions < 10 else [*counts[:12], *counts[200:240], *counts[-12:]]:
         effect = (only_a - only_b) / questions
-        exact = mcnemar.interval(only_a, only_b, questions)
-        mid = mcnemar.interval(only_a, only_b, questions, mid_p=True)
-        assert agree(mcnemar.mcnemar_exact(only_a, only_b), exact)
-        assert agree(mcnemar.mcnemar_mid_p(only_a, only_b), mid)
+        exact = mcnemar_interval(only_a, only_b, questions)
+        mid = mcnemar_interval(only_a, only_b, questions, mid_p=True)
+        assert agree(mcnemar_exact(only_a, only_b), exact)
+        assert agree(mcnemar_mid_p(only_a, only_b), mid)
         assert -1 <= exact[0] <= mid[0] + 1e-3 <= effect + 2e-3
         assert effect <= mid[1] + 1e-3 <= exact[1] + 2e-3 <= 1 + 3e-3
-        turned = mcnemar.interval(only_b, only_a, questions)
+        turned = mcnemar_interval(only_b, only_a, questions)
         assert exact == pytest.approx((-turned[1], -turned[0]), abs=1e-6)
 
 
@@ -47,7 +47,7 @@ def test_an_interval_of_accuracies_melds_two_confidence_distributions(only_a: in
         near, far = (beta(rng, discordant + more, questions - discordant + 1 - more, draws) for more in (0, 1))
         share = np.where(q > 0.5, *((near, far) if side == 0 else (far, near)))
         found.append(np.quantile((2 * q - 1) * share, probability))
-    assert mcnemar.interval(only_a, only_b, questions) == pytest.approx(found, abs=3e-3)
+    assert mcnemar_interval(only_a, only_b, questions) == pytest.approx(found, abs=3e-3)
 
 
 def below_of_beta(a: int, b: int, value_Q: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_a_limit_is_where_a_melded_distribution_has_2_5_percent(
         return float(np.where(share_Q > 0.5, below_of_beta(*near, ratio_Q), 1 - below_of_beta(*far, ratio_Q)).mean())
 
     sides = (0, 1) if mid_p else (0,)
-    limit, _ = mcnemar.interval(only_a, only_b, questions, mid_p=mid_p)
+    limit, _ = mcnemar_interval(only_a, only_b, questions, mid_p=mid_p)
     under, over = (sum(below(limit + step, side) for side in sides) / len(sides) for step in (-5e-4, 5e-4))
     assert under < 0.025 < over
     assert over - under < 0.05
@@ -89,7 +89,7 @@ def test_an_interval_of_accuracies_covers_the_true_difference() -> None:
     """Over all outcomes of 12 questions: the exact one in at least 95 %, whatever is true."""
     questions = 12
     outcomes = [(a, b) for a in range(questions + 1) for b in range(questions + 1 - a)]
-    intervals = [mcnemar.interval(a, b, questions) for a, b in outcomes]
+    intervals = [mcnemar_interval(a, b, questions) for a, b in outcomes]
     for a, b in ((0.02, 0.02), (0.1, 0.05), (0.3, 0.1), (0.5, 0.0), (0.25, 0.6), (0.05, 0.9)):
         chances = [math.exp(multinomial((x, y, questions - x - y), (a, b, 1 - a - b))) for x, y in outcomes]
         covers = [low <= a - b <= high for low, high in intervals]

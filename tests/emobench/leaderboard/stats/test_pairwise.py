@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from emobench.core.settings import to_plain
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.pairwise import PairContrasts
+from emobench.leaderboard.stats.compare import PairContrasts, compare
 from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.render import compare_table
 from emobench.report.render.leaderboard_table import to_json
 from emobench.tasks.families import PRIMARY

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 
 MakeEntry = Callable[..., Entry]

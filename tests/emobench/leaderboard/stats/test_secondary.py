@@ -11,8 +11,8 @@ from shown import board_text, printed
 from statsmodels.stats.multitest import multipletests
 
 from emobench.core.settings import to_plain
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 from emobench.report.render.leaderboard_table import to_json
 from emobench.report.site.groups import board_groups

@@ -11,10 +11,9 @@ import pytest
 
 from emobench.core.errors import MetricError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.common_examples import Common
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.difference import compare_rows
-from emobench.leaderboard.stats.series import Series, effective, is_log, linearise, mean, weighted_mean
+from emobench.leaderboard.stats.series import Common, Series, effective, is_log, linearise, mean, weighted_mean
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Examples, Score
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.difference import Difference, compare_rows
-from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.stats.shared_items import TaskItems, joined_tasks
+from emobench.leaderboard.stats.series import Series, TaskItems, joined_tasks
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score, by_unit
 

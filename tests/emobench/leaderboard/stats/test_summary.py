@@ -14,7 +14,7 @@ from scipy import stats
 
 from emobench.core.errors import MetricError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from emobench.core.settings import to_plain
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.models import compare_models
 from emobench.leaderboard.stats.random_effects import crossed, unpaired

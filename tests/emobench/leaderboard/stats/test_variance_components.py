@@ -17,8 +17,7 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
 from emobench.core.errors import MetricError
-from emobench.leaderboard.stats.summary import summarise
-from emobench.leaderboard.stats.variance_components import components
+from emobench.leaderboard.stats.summary import components, summarise
 from emobench.tasks.scores import Score
 
 SDS = {"training seed": 0.5, "sampling": 0.8, "k-means": 0.6, "texts": 1.2}

@@ -9,10 +9,9 @@ import pytest
 from scipy import optimize, stats
 from statsmodels.stats import contingency_tables
 
-from emobench.leaderboard.stats.paired_tests import mcnemar
-from emobench.leaderboard.stats.paired_tests.mcnemar import mcnemar_mid_p
+from emobench.leaderboard.stats.classical import MCNEMAR_MID_P, mcnemar_mid_p
+from emobench.leaderboard.stats.difference import PAIRED_T, within_seed
 from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.stats.within_seed import PAIRED_T, within_seed
 
 
 def series(values_I: np.ndarray, weight_I: np.ndarray | None = None, *, log_scale: bool = False) -> Series:
@@ -37,7 +36,7 @@ def test_an_accuracy_is_tested_by_mcnemar() -> None:
     a, b = rng.integers(0, 2, 200).astype(float), rng.integers(0, 2, 200).astype(float)
     found = within_seed(series(a), series(b), 0)
     assert found is not None
-    assert found.test == mcnemar.NAME
+    assert found.test == MCNEMAR_MID_P
     assert found.p == mcnemar_mid_p(int((a > b).sum()), int((b > a).sum()))
     assert found.effect == pytest.approx(a.mean() - b.mean())
     assert found.ci95 == pytest.approx(tuple(stats.ttest_rel(a, b).confidence_interval()), abs=0.005)

@@ -20,8 +20,8 @@ from rich.cells import cell_len
 from shown import board_cells, board_markdown, board_text, printed
 
 from emobench.cli.leaderboard.show import print_board
+from emobench.leaderboard.entry import Entry, read_entry
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry, read_entry
 from emobench.leaderboard.stats.summary import summarise
 from emobench.report.render.leaderboard_table import report, to_json
 from emobench.report.render.palette import in_terminal

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.stats.compare import Contrast
 from emobench.report.render import numbers as figures
 
 MakeEntry = Callable[..., Entry]

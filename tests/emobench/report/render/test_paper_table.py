@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from paper_rows import EntryOf, metric, paper_comparison
 
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.report.render.paper_table import INTERVAL, SEEDS_NEEDED, TESTED, PaperComparison, cells, grid
 
 ITEMS = 40

@@ -12,11 +12,10 @@ import pytest
 from shown import board_text, check_golden, printed
 
 from emobench.core.settings import to_plain
+from emobench.leaderboard.entry import Component, Entry
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
-from emobench.leaderboard.schema.metric import Component
+from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
 from emobench.report.render import compare_table, leaderboard_table

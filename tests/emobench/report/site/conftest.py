@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from emobench.core.settings import file_sha256
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesReader
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import RunFiles
 from emobench.training.curves import mean_curve, read_curves

@@ -16,8 +16,8 @@ from playwright.sync_api import Page, expect
 from emobench.core.errors import ConfigError
 from emobench.core.settings import file_sha256
 from emobench.data.oracle.language import oracle_words
-from emobench.leaderboard.schema.entry import Entry, File, Run, read_entry
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.entry import Entry, File, Run, read_entry
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import POINTS, RunFiles
 from emobench.training.curves import mean_curve, read_curves

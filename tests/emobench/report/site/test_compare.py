@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from emobench.core.settings import file_sha256
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 
 Row = Callable[..., Entry]

@@ -15,8 +15,7 @@ from playwright.sync_api import Page, expect
 from scipy.stats import binom
 
 from emobench.core.settings import file_sha256
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.metric import Component
+from emobench.leaderboard.entry import Component, Entry
 from emobench.leaderboard.stats.compare import compare
 
 Opened = Callable[..., Page]

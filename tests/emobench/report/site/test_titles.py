@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from emobench.leaderboard.schema.entry import Entry, EntrySource
+from emobench.leaderboard.entry import Entry, EntrySource
 from emobench.report.site.links import links
 from emobench.report.site.titles import group_titles
 

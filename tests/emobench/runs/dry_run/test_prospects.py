@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from emobench.core.settings import parse_overrides
-from emobench.leaderboard.stats.thresholds import MIN_ITEMS, MIN_SEEDS, SMALL_N_FLAG
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS, SMALL_N_FLAG
+from emobench.leaderboard.store import Leaderboard
 from emobench.metrics.mauve.score import MAUVE, SMALL_N
 from emobench.registry import find_task, load_kind
 from emobench.runs.dry_run.make_outline import make_outline
@@ -21,7 +21,6 @@ from emobench.runs.planning.request import Request
 from emobench.tasks.families import DUPLICATES
 
 STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies"
-OLD = Path(__file__).parents[2] / "leaderboard" / "schema" / "schema_1"
 NLU = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_news", "mmlu")
 
 
@@ -144,11 +143,10 @@ def test_equal_instructions_are_one_unit(tmp_path: Path) -> None:
     assert (found["instructions/rougeL"].examples, found["instructions/rougeL"].units) == (20, 12)
 
 
-@pytest.mark.parametrize("board", [STUDIES, OLD])
-def test_the_metrics_are_those_that_entries_have(board: Path) -> None:
+def test_the_metrics_are_those_that_entries_have() -> None:
     """Those with a verdict: others describe, are secondary, or repeat one."""
     seen = set()
-    for entry in Leaderboard(board).entries():
+    for entry in Leaderboard(STUDIES).entries():
         (task, *_), suite = entry.protocols, entry.suite.name
         if (suite, task) in seen:
             continue

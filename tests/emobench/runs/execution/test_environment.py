@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from emobench.core.settings import to_plain
+from emobench.leaderboard.entry import Entry, entry_id
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import Entry, entry_id
-from emobench.leaderboard.schema.run_files import digest
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.verify import verify
+from emobench.leaderboard.run_files import digest
+from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.verify import verify
 from emobench.runs.execution.environment import (
     ENVIRONMENT,
     installed,

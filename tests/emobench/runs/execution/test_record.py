@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import emobench_tasks
-from emobench.leaderboard.schema.comparable import differences
-from emobench.leaderboard.schema.entry import new_entry, read_entry
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.comparable import differences
+from emobench.leaderboard.entry import new_entry, read_entry
+from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.families import OTHERS
 
 EVALUATED = (
@@ -96,25 +96,6 @@ def test_a_model_as_it_is_has_samples_and_no_curve(job: Callable[..., Any]) -> N
     (run,) = entry["runs"]
     assert run["curves"] == []
     assert [len(content(folder, file)) for file in run["samples"]] == [20]
-
-
-def test_an_entry_of_schema_1_is_recognised_as_the_same_row(job: Callable[..., Any], tmp_path: Path) -> None:
-    folder, entry = job("run", *TRAINED)
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    older = {**entry, "schema": 1}
-    older["runs"] = [{key: run[key] for key in ("seed", "key", "examples")} for run in entry["runs"]]
-    del older["id"]
-    text = json.dumps(older, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    older["id"] = hashlib.sha256(text.encode()).hexdigest()[:12]
-    board = tmp_path / "board" / "lm-quick-v1"
-    (board / f"{entry['id']}.json").unlink()
-    (board / f"{older['id']}.json").write_text(json.dumps(older))
-    before = sorted(board.iterdir())
-
-    _, again = job("run", *TRAINED, folder=tmp_path)
-    assert again["id"] == older["id"]
-    assert sorted(board.iterdir()) == before
-    assert again["runs"] == [{**run, "curves": [], "samples": []} for run in older["runs"]]
 
 
 def test_generations_that_were_removed_are_left_out(job: Callable[..., Any], tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from emobench.core.seals import write_seal
 from emobench.core.settings import to_plain
 from emobench.data.oracle.language import oracle_tokenizer
 from emobench.data.texts import Texts, load_texts
-from emobench.leaderboard.schema.entry import Entry, new_entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.pack import pack
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.pack import pack
+from emobench.leaderboard.store import Leaderboard
 from emobench.registry import find_task
 from emobench.runs.inspect.recorded_runs import texts_of
 from emobench.runs.stages.stage import FACTS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.store import Leaderboard
 from emobench.runs.inspect.figures import can_draw
 from emobench.runs.inspect.recorded_runs import newest, newest_of
 from emobench.runs.inspect.samples import has_texts

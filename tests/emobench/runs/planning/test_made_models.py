@@ -16,8 +16,8 @@ import pytest
 from emobench import registry
 from emobench.core.errors import ConfigError, ModelError, UnknownNameError
 from emobench.data.texts import Texts
-from emobench.leaderboard.schema.comparable import differences
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.comparable import differences
+from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import file_digest, identity
 from emobench.runs.dry_run.make_outline import make_outline

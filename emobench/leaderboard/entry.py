@@ -1,0 +1,518 @@
+"""The leaderboard entry, schema 5: one row, a run group over its seeds, with all that is needed to trace and repeat it.
+
+`entry.schema.json` beside this file says the same for other tools. Fractions are stored in [0, 1]; percent is shown.
+A score that could not be computed is in `missing` with a reason; it is never 0.0 and never NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from emobench.core.errors import ConfigError
+from emobench.core.settings import OPTIONAL, PRETRAINED, build, to_plain, utf8
+from emobench.tasks.families import families
+from emobench.tasks.scores import RANGES, SECONDARY
+
+WIDEST = 0.7072
+"""The largest standard deviation (n - 1) of numbers in [0, 1]: that of 0 and 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """What one source adds to the noise of a metric (`components.py`), in its unit; of perplexities of their logarithm.
+
+    `sd` is the standard deviation that one value would have if this source alone were drawn anew: of one seed, one
+    sampling run, one k-means seed, on as many texts. `sd_of_mean` is that of the entry's mean, where the draws are
+    averaged: seeds by their number, texts not at all, as every value is of the same ones. `draws` counts the seeds, the
+    sampling runs of each, the k-means seeds of each run, or the texts.
+    """
+
+    sd: float
+    sd_of_mean: float
+    draws: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("sd", self.sd), ("sd_of_mean", self.sd_of_mean)):
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"`{name}` is {value}; expected a number of 0 or more.")
+        if self.draws < 1:
+            raise ConfigError(f"`draws` is {self.draws}; expected 1 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSummary:
+    """One metric over the seeds of one entry.
+
+    `mean` and `std` (n - 1; None below two values) are over `values`, which are in the order of the entry's seeds.
+    `n` counts the examples behind one value, and `units` what was sampled with them (documents, subjects, passages);
+    None where that is not known, and for a score that is not one of examples. `ci95` is a 95 % interval for the mean
+    and `ci95_of` the randomness that it covers; without one, both are None and `ci95_missing` says why. `components`
+    holds what "training seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart:
+    none where nothing was repeated.
+    """
+
+    mean: float
+    std: float | None
+    values: tuple[float, ...]
+    n: int | None
+    ci95: tuple[float, ...] | None
+    ci95_of: Literal["seeds and items", "seeds", "items"] | None
+    higher_is_better: bool | None
+    unit: str
+    flags: tuple[str, ...] = ()
+    ci95_missing: str | None = None
+    units: int | None = None
+    components: Mapping[str, Component] = field(default_factory=dict)
+
+    @property
+    def of_tasks(self) -> bool:
+        """Whether it is an aggregate of other tasks of its entry, which no mean over tasks counts again."""
+        return any(flag.startswith("group_of_") for flag in self.flags)
+
+    @property
+    def secondary(self) -> bool:
+        """Whether it describes a result and decides nothing (`emobench.tasks.scores.SECONDARY`)."""
+        return SECONDARY in self.flags
+
+    @property
+    def left(self) -> float:
+        """The standard error of `mean`: what the components leave in it, or what its values' spread shows, if more.
+
+        Components are not all of the noise: of one value a seed, k-means may be the only one that is known. Of
+        perplexities it is that of the logarithm.
+        """
+        values = [math.log(value) for value in self.values] if self.unit == "perplexity" else self.values
+        shown = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        return max(shown, math.hypot(*(part.sd_of_mean for part in self.components.values())))
+
+    def __post_init__(self) -> None:
+        refuse(self._wrong())
+
+    def _wrong(self) -> Iterator[str]:
+        values = {"mean": self.mean, **{f"values[{i}]": value for i, value in enumerate(self.values)}}
+        bounds = {f"ci95[{i}]": bound for i, bound in enumerate(self.ci95 or ())}
+        for place, number in {**values, "std": self.std or 0.0, **bounds}.items():
+            if not math.isfinite(number):
+                yield f"`{place}` is {number}; a score that could not be computed is missing."
+        if self.ci95 is not None and len(self.ci95) != 2:
+            yield f"`ci95` is {self.ci95}; expected [low, high]."
+        if self.ci95 is not None and self.ci95[0] > self.ci95[1]:
+            yield f"`ci95` is {list(self.ci95)}; expected the lower bound first."
+        if (self.ci95 is None) != (self.ci95_of is None):
+            yield "`ci95` and `ci95_of` come together; give both."
+        if (self.std is None) != (len(self.values) < 2):
+            yield "`std` is a number from two values on, else null."
+        if self.std is not None and self.std < 0:
+            yield f"`std` is {self.std}; expected 0 or more."
+        if self.n is not None and self.n < 1:
+            yield f"`n` is {self.n}; expected 1 or more."
+        if self.units is not None and self.units < 1:
+            yield f"`units` is {self.units}; expected 1 or more."
+        if not self.unit:
+            yield "`unit` is empty; give one, such as fraction, nats, perplexity or tokens."
+        if self.values:
+            mean = math.fsum(value / len(self.values) for value in self.values)  # their sum could overflow
+            if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
+                yield f"`mean` is {self.mean}, of its values {mean}."
+        low, high = RANGES.get(self.unit, (-math.inf, math.inf))
+        # The bounds of a fraction are kept within its range by those who compute them.
+        for place, number in {**values, **(bounds if self.unit == "fraction" else {})}.items():
+            if not low <= number <= high:
+                percent = " (percent is only shown)" if self.unit == "fraction" else ""
+                yield f"`{place}` is {number}, no {self.unit}; expected numbers in [{low:g}, {high:g}]{percent}."
+        if self.unit == "fraction" and (self.std or 0) > WIDEST:
+            yield f"`std` is {self.std}; numbers in [0, 1] spread by {WIDEST} at most."
+
+
+def refuse(wrong: Iterable[str]) -> None:
+    """Raise ConfigError for the first thing that is wrong, if anything is."""
+    for text in wrong:
+        raise ConfigError(text)
+
+
+SCHEMA_VERSION = 5
+ROUNDING = 1e-6
+"""A spread of a score over seeds that is no more than this part of it is float rounding, and no spread.
+
+A float32 is exact to 6e-8, and sums in another order lose some of that. A seed whose training differs moves a score by
+more: one other answer by 1 / n, a perplexity by far more than a millionth.
+"""
+YEARS = range(2000, 2100)
+"""Of when an entry was made; others are of another calendar, or of a clock that was never set."""
+DEEPEST = 16
+"""Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
+
+LONGEST_NAME = 2000
+"""Characters of a name: of a model, an objective with its parameters, a metric."""
+LONGEST_PART = 200
+"""Bytes of a folder's or file's name in the path of a run's file; file systems take 255, with an ending of ours."""
+DEEPEST_TEXTS = 32
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_METRIC = re.compile(r"[^/\s]+/\S+")
+_ID = re.compile(r"[0-9a-f]{12}")
+_INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f]+")
+_PYTHON_FILE = re.compile(r"\.py\s*:", re.IGNORECASE)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteVersion:
+    name: str
+    version: int
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(f"`name` is {self.name!r}; expected at most 100 letters, digits, dots, - and _.")
+        if self.version < 1:
+            raise ConfigError(f"`version` is {self.version}; expected 1 or more.")
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretraining:
+    """How the harness made a model: the seed, and a hash of all else. Of one setting, seeds are replicates."""
+
+    seed: int
+    setting: str
+
+    def __post_init__(self) -> None:
+        if not _SHA256.fullmatch(self.setting):
+            raise ConfigError(f"`setting` is {self.setting!r}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """`revision`: a resolved commit or the digest of a folder's files; where it is None, `source` identifies."""
+
+    name: str
+    source: str
+    revision: str | None = None
+    parameters: int | None = None
+    pretraining: Pretraining | None = None
+    """Of a model that the harness makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedObjective:
+    name: str
+    version: str
+    params: Mapping[str, Any]
+    source_sha256: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The objective as `--objective` takes it: `emo`, `tailr(gamma=0.2)`."""
+        shown = ", ".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}({shown})" if shown else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of a run: its path within the runs folder, with slashes, and its sha256 in hex."""
+
+    path: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not _is_inside(self.path):
+            raise ConfigError(
+                f"`path` is {self.path[:LONGEST_PART]!r}; expected one within the runs folder, with slashes."
+            )
+        if not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedWeights:
+    """The weights with which a run's `tasks` were evaluated, in the precision of the evaluation, and those of its base.
+
+    Equal digests (sha256, in hex) are equal weights, bit by bit.
+    """
+
+    tasks: tuple[str, ...]
+    base: str
+    trained: str
+
+    def __post_init__(self) -> None:
+        for digest in (self.base, self.trained):
+            if not _SHA256.fullmatch(digest):
+                raise ConfigError(f"`weights` has the digest {digest!r:.80}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One seed: its key, and the files that stay beside the entry.
+
+    `examples` are the per-example results (`examples.py`); `curves` the step logs of its trainings, one for each
+    recipe of the suite; `samples` what its tasks generated, as the generation wrote it; `environment` all packages,
+    hardware and flags with which its stages were computed; `weights` those of each of its trainings.
+    """
+
+    seed: int | None
+    key: str
+    examples: File | None = None
+    curves: tuple[File, ...] = ()
+    samples: tuple[File, ...] = ()
+    environment: File | None = field(default=None, metadata=OPTIONAL)
+    weights: tuple[TrainedWeights, ...] = field(default=(), metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        if not _is_inside(self.key):
+            raise ConfigError(f"`key` is {self.key[:LONGEST_PART]!r}; expected what may be a folder's name.")
+
+    def files(self) -> tuple[File, ...]:
+        """Return all files of the run."""
+        single = (file for file in (self.examples, self.environment) if file is not None)
+        return (*single, *self.curves, *self.samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryCost:
+    """Sums over the runs; the memory is the highest of any."""
+
+    train_seconds: float | None = None
+    evaluate_seconds: float | None = None
+    tokens: int | None = None
+    peak_memory_bytes: int | None = None
+    accumulation: int | None = field(default=None, metadata=OPTIONAL)
+    """Micro-batches of a step, where those of the recipe did not fit the memory; the most of any training."""
+
+    def __post_init__(self) -> None:
+        for name, value in to_plain(self).items():
+            if value is not None and value < 0:
+                raise ConfigError(f"`{name}` is {value}; expected 0 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntrySource:
+    """The command that made the entry, or the paper, table and cell (or file) that it was taken from."""
+
+    command: str | None = None
+    cite: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    commit: str | None
+    packages: Mapping[str, str]
+    hardware: str | None
+    data: Mapping[str, str]
+    created: str
+    environment: Mapping[str, str] | None = field(default=None, metadata=OPTIONAL)
+    """Threads, processor, GPU driver, torch's flags: the short facts of the file `environment` of its last run."""
+
+    def __post_init__(self) -> None:
+        try:
+            year = datetime.fromisoformat(self.created).year
+        except ValueError:
+            text = f"`created` is {self.created!r}; expected a date and time such as 2026-01-31T12:00:00+00:00."
+            raise ConfigError(text) from None
+        if year not in YEARS:
+            raise ConfigError(f"`created` is {self.created!r}; expected a year from {YEARS[0]} to {YEARS[-1]}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
+
+    schema: Literal[5]
+    kind: Literal["measured", "published", "imported"]
+    id: str
+    supersedes: str | None
+    suite: SuiteVersion
+    protocols: Mapping[str, str]
+    """Task -> the id of its protocol, such as "paper@3fa9c1"."""
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Task -> the rules that differ from the protocol of that name: "sampling.top_p" -> 0.9."""
+    model: Model
+    objective: TrainedObjective
+    recipe: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    metrics: Mapping[str, MetricSummary]
+    primary: str | None = None
+    """The primary endpoint: the suite's metric over the tasks of the run, "mean/<metric>", or "<task>/<metric>".
+
+    None: the suite declares none, or no task of the run has it."""
+    families: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> the family of tests within which its p is adjusted (`tasks.families`); one in none gets no verdict."""
+    missing: Mapping[str, str]
+    runs: tuple[Run, ...]
+    cost: EntryCost
+    source: EntrySource
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        refuse(self._wrong())
+        if self.kind == "measured":
+            refuse(self._wrong_as_measured())
+
+    def _wrong(self) -> Iterator[str]:
+        if not _ID.fullmatch(self.id):
+            yield f"`id` is {self.id!r}; expected 12 hex digits."
+        if self.supersedes is not None and not _ID.fullmatch(self.supersedes):
+            yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
+        if _PYTHON_FILE.search(self.objective.name):
+            yield f"`objective.name` is {self.objective.name!r:.200}; expected an objective's name, and not a file's."
+        yield from self._wrong_texts()
+        cost, params = to_plain(self.cost), self.objective.params
+        for place, number in _numbers({"recipe": self.recipe, "params": params, "changes": self.changes, "cost": cost}):
+            if not math.isfinite(number):
+                yield f"`{place}` is {number}; expected a finite number."
+        for key in (*self.metrics, *self.missing):
+            if not _METRIC.fullmatch(key):
+                yield f"`metrics` or `missing` has {key!r}; expected <task>/<metric>."
+            if key in self.metrics and key in self.missing:
+                yield f"{key!r} is both measured and missing; keep one."
+        for key, reason in self.missing.items():
+            if not reason.strip():
+                yield f"`missing` has {key!r} without a reason; say why it is absent."
+        if self.primary is not None and not _METRIC.fullmatch(self.primary):
+            yield f"`primary` is {self.primary!r}; expected <task>/<metric>, or mean/<metric>."
+        for key, family in self.families.items():
+            if key not in self.metrics:
+                yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
+            if not family.strip():
+                yield f"`families` has {key!r} without a name; leave out what is in no family."
+        if (seed := min((*self.seeds, *(run.seed or 0 for run in self.runs)), default=0)) < 0:
+            yield f"`seed` is {seed}; expected 0 or more."
+        if self.model.parameters is not None and self.model.parameters < 1:
+            yield f"`parameters` is {self.model.parameters}; expected 1 or more."
+        if len(set(self.seeds)) != len(self.seeds):
+            yield f"`seeds` is {list(self.seeds)}; expected each seed once."
+        if self.kind != "measured" and not self.source.cite:
+            yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
+
+    def _wrong_texts(self) -> Iterator[str]:
+        model, objective = self.model, self.objective
+        names = [model.name, model.source, model.revision or "", objective.name, objective.label, objective.version]
+        names += [*self.metrics, *self.protocols, *self.protocols.values(), self.primary or ""]
+        if longest := [name for name in names if len(name) > LONGEST_NAME]:
+            yield f"{longest[0][:60]!r}... is a name of {len(longest[0]):,} letters; expected {LONGEST_NAME:,} at most."
+        parts = (self.suite, self.protocols, self.changes, model, objective, self.recipe, self.missing, self.source)
+        for part in (*parts, self.provenance, list(self.metrics), self.families):
+            if any("\0" in text for text in _texts(to_plain(part))):
+                yield "a text has the character NUL, which no name or file may have; remove it."
+                return
+
+    def _wrong_as_measured(self) -> Iterator[str]:
+        if not self.seeds and not self.untrained:
+            yield "`seeds` is empty; a trained model has at least one."
+        trained = [run.seed for run in self.runs if run.seed is not None]
+        if trained not in ([], list(self.seeds)):
+            yield f"`runs` has the seeds {trained}; expected {list(self.seeds)}."
+        for key, metric in self.metrics.items():
+            task, want = key.split("/", 1)[0], max(len(self.seeds), 1)
+            if task not in self.protocols:
+                yield f"`metrics` has {key!r}, but `protocols` has no {task!r}."
+            if len(metric.values) != want:
+                yield f"{key!r} has {len(metric.values)} values; expected one for each seed ({want})."
+
+    @property
+    def untrained(self) -> bool:
+        return self.objective.name == PRETRAINED
+
+
+def entry_id(plain: Mapping[str, Any]) -> str:
+    """Return the first 12 hex digits of the sha256 of the canonical JSON of a plain entry without its `id`.
+
+    Plain: made of dicts, lists and scalars, as JSON or `to_plain` gives it. Raises ValueError for NaN and infinity, and
+    ConfigError for text that is not valid UTF-8.
+    """
+    content = {key: value for key, value in plain.items() if key != "id"}
+    # `config.canonical_json` without its walk through the value, which takes as long as all of this.
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(utf8(text)).hexdigest()[:12]
+
+
+def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
+    """Build an entry from all of its fields but `schema` and `id`; raises ConfigError.
+
+    Values may be dataclasses of this module or plain mappings. Unless given, `families` are those of its metrics.
+    """
+    plain = to_plain(fields)
+    if "families" not in plain:
+        with suppress(AttributeError, LookupError, TypeError):  # of what is no entry, which is refused below
+            plain["families"] = families(plain["metrics"], plain["missing"])
+    entry = build(Entry, {**plain, "schema": SCHEMA_VERSION, "id": "0" * 12}, where)
+    return build(Entry, {**to_plain(entry), "id": entry_id(to_plain(entry))}, where)
+
+
+def read_entry(plain: Any, where: str) -> Entry:
+    """Build an entry from the content of a file, and verify its id.
+
+    Raises ConfigError (UnknownNameError for a key that is none) for what is no entry, is of another schema, or does not
+    match its id.
+    """
+    if not isinstance(plain, Mapping):
+        raise ConfigError(f"{where}: holds no mapping, and so no entry. Restore or remove it.")
+    schema = plain.get("schema")
+    if type(schema) is not int:  # True and 5.0 are numbers, too
+        raise ConfigError(f"{where}: does not hold an entry (`schema` is {schema!r:.60}; expected {SCHEMA_VERSION}).")
+    if schema != SCHEMA_VERSION:
+        advice = "Install a newer one." if schema > SCHEMA_VERSION else "Record the entry again."
+        raise ConfigError(f"{where}: `schema` is {schema}; this emobench reads {SCHEMA_VERSION}. {advice}")
+    entry = build(Entry, plain, where)
+    _refuse_text(plain, where)
+    try:
+        actual = entry_id(plain)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if actual != entry.id:
+        raise ConfigError(
+            f"{where}: `id` is {entry.id}, but the content's is {actual}: the file was altered. Restore it."
+        )
+    return entry
+
+
+def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
+    """Refuse numbers in quotes, which settings may have and an entry has not."""
+    given = [*plain["cost"].values()]
+    for metric in plain["metrics"].values():
+        given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
+        given += (number for component in metric.get("components", {}).values() for number in component.values())
+    if str in map(type, given):
+        raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path stays within a folder, and is short enough for every file system."""
+    parts = path.split("/")
+    short = all(len(part.encode(errors="replace")) <= LONGEST_PART for part in parts) and len(path) <= LONGEST_NAME
+    return short and _INSIDE.fullmatch(path) is not None
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield all texts of plain data, its keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth > DEEPEST_TEXTS:
+            raise ConfigError(f"a value is nested deeper than {DEEPEST_TEXTS} levels; expected settings.")
+        if isinstance(value, Mapping):
+            yield from value
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item, depth + 1)
+
+
+def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float):
+        yield place, value
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth > DEEPEST:
+            raise ConfigError(f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
+        mapping = isinstance(value, Mapping)
+        for key, item in value.items() if mapping else enumerate(value):
+            inner = f"{place}.{key}".lstrip(".") if mapping else f"{place}[{key}]"
+            yield from _numbers(item, inner, depth + 1)

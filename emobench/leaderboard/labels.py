@@ -1,0 +1,77 @@
+"""What a row is called, free of control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from emobench.core.errors import ConfigError
+from emobench.core.settings import parse_arguments, parse_call
+from emobench.leaderboard.entry import Entry
+
+MEAN = "mean"
+"""Stands for the task where a number is of the mean over tasks."""
+
+
+def clean(text: str) -> str:
+    """Return text in one line, with anything that a terminal would act on replaced."""
+    return "".join(c if c.isprintable() else "�" for c in text.replace("\n", " "))
+
+
+def is_row(text: str, identity: str, name: str, label: str) -> bool:
+    """Return whether `text` means a row: its objective (`is_meant`), or the first 6 digits or more of its id."""
+    return (len(text) >= 6 and identity.startswith(text)) or is_meant(text, name, label)
+
+
+def is_meant(text: str, name: str, label: str) -> bool:
+    """Return whether `text` means the objective with this name and label (`tailr`, `tailr(gamma=0.2, floor=0.0)`).
+
+    A name means all of its settings, `tailr(gamma=0.2)` those that have this value whatever the others are.
+    Raises ConfigError for text that is neither a name nor `name(key=value)`.
+    """
+    if text in (name, label):
+        return True
+    try:
+        _, own = parse_arguments(label.removeprefix(name) or "()")
+    except ValueError:  # a value that was no number or word: only the whole label means it
+        return False
+    try:
+        given, params = parse_call(text)
+    except ConfigError as error:
+        raise ConfigError(f"--objective or --baseline: {error}") from None
+    return given == name and bool(params) and all(key in own and own[key] == params[key] for key in params)
+
+
+def labels(group: Sequence[Entry], older: Collection[str]) -> list[str]:
+    """Return the rows' objectives with the parameters in which rows of one name differ, or else the entry's id.
+
+    `older` holds the ids of rows of older code, which always show theirs.
+    """
+    shared = _shared_params(group)
+    texts = []
+    for entry in group:
+        own = {k: v for k, v in entry.objective.params.items() if k not in shared[entry.objective.name]}
+        texts.append(clean(replace(entry.objective, params=own).label))
+    current = [text for text, entry in zip(texts, group, strict=True) if entry.id not in older]
+    return [
+        f"{text} [{entry.id[:6]}]" if entry.id in older or current.count(text) > 1 else text
+        for text, entry in zip(texts, group, strict=True)
+    ]
+
+
+def parameters(group: Sequence[Entry]) -> str:
+    """Return the parameters that all rows of a name have alike, such as "tailr with gamma=0.1; emo with cost=x"."""
+    shared = _shared_params(group)
+    return "; ".join(
+        f"{name} with {', '.join(f'{k}={v}' for k, v in params.items())}" for name, params in shared.items() if params
+    )
+
+
+def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+    shared: dict[str, dict[str, Any]] = {}
+    for entry in group:
+        params = entry.objective.params
+        kept = shared.setdefault(entry.objective.name, dict(params))
+        shared[entry.objective.name] = {k: v for k, v in kept.items() if k in params and params[k] == v}
+    return shared

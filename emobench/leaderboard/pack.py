@@ -1,0 +1,158 @@
+"""Copies the files of entries' runs into their board, compressed, so that a clone of the board has them.
+
+Each file is `BOARD/runs/<path>.xz` (`run_files.py`); what is there is never changed. A data set's own texts are
+not the board's to publish: of generated texts, those of the first prompts are copied without the texts around them,
+losses of prompts as they are, and other samples not at all. What is left out, also because it is large, is listed in
+`BOARD/runs/left-out.txt`.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emobench.core.files import write_whole
+from emobench.core.reading import json_rows, read_text
+from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.run_files import (
+    PACKED,
+    SHORTENED,
+    digest,
+    free_place,
+    packed_file,
+    packed_paths,
+    recorded_file,
+)
+from emobench.leaderboard.store import Leaderboard, claims, row_of
+
+PROMPTS = 50
+"""Prompts whose generated texts are kept."""
+GENERATED = ("prompt_id", "sample", "continuation_text")
+"""What is kept of a line with a generated text."""
+LOSSES = "prompt_nats"
+"""A key of lines that have ids and numbers alone."""
+LARGEST = 256 * 1024
+"""Compressed bytes of the largest file that is packed."""
+TOO_LARGE = f"more than {LARGEST // 1024} KiB, compressed"
+NOT_OURS = "may hold texts of a data set"
+LEFT_OUT = "left-out.txt"
+_HINT = "Free space, and give the same command again."
+
+
+@dataclass
+class PackedFiles:
+    """What `pack` did: the number of files that are new, of all, their bytes, and why others were left out."""
+
+    new: int = 0
+    files: int = 0
+    bytes: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def pack(
+    board: Leaderboard, runs: Path, progress: Callable[[int, int], None] = lambda done, total: None
+) -> PackedFiles:
+    """Pack the files of all entries that nothing supersedes.
+
+    Raises DataError where a file is neither in `runs` nor on the board, or is not the recorded one; StorageError where
+    the board cannot be written.
+    """
+    board.require_folder()
+    entries = current(board.entries(superseded=True))
+    named: dict[File, tuple[Entry, bool]] = {}
+    for entry in entries:
+        for run in entry.runs:
+            for file in run.files():
+                named[file] = entry, file in run.samples
+    done, left_out = PackedFiles(), left_out_files(board.root)
+    for number, (file, (entry, sample)) in enumerate(named.items(), 1):
+        target = packed_file(board.root, file, sample=sample)
+        if target is None:
+            if file.path in left_out and not _is_here(file, runs):
+                done.left_out[file.path] = left_out[file.path]
+                continue
+            content = _content(recorded_file(file, runs, entry), file, sample)
+            if content is None or len(content) > LARGEST:
+                done.left_out[file.path] = NOT_OURS if content is None else TOO_LARGE
+                continue
+            target = free_place(board.root, file)
+            write_whole(target, content, "The packed file", _HINT)
+            done.new += 1
+        done.files += 1
+        done.bytes += target.stat().st_size
+        progress(number, len(named))
+    list_left_out(board.root, dict(sorted(done.left_out.items())))
+    return done
+
+
+def current(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries that no other one supersedes: computing scores again replaces the files of the others."""
+    rows = [row_of(entry, Path()) for entry in entries]
+    superseded = {old.id for _, old, why in claims(rows) if not why}
+    return [entry for entry in entries if entry.id not in superseded]
+
+
+def left_out_files(board: Path) -> dict[str, str]:
+    """Return the paths of files of runs that the board has not, and why."""
+    path = board / PACKED / LEFT_OUT
+    if not path.is_file():
+        return {}
+    reasons: dict[str, str] = {}
+    for line in read_text(path).split("\n"):
+        name, _, why = line.partition(": ")
+        if name:
+            reasons[name] = why
+    return reasons
+
+
+def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:
+    """Yield the packed files that no entry names."""
+    named: set[Path] = set()
+    for entry in entries:
+        for run in entry.runs:
+            for file in run.files():
+                named.update(packed_paths(board, file))
+    for path in sorted((board / PACKED).rglob("*")):
+        if path.is_file() and path not in named and path.name != LEFT_OUT and not path.name.startswith("."):
+            yield path
+
+
+def _is_here(file: File, runs: Path) -> bool:
+    """Return whether a runs folder has a file as it was recorded; another one's run may have the same path."""
+    path = runs / file.path
+    return path.is_file() and digest(path) == file.sha256
+
+
+def _content(path: Path, file: File, sample: bool) -> bytes | None:
+    """Return what a board may have of a file, compressed; None where that is nothing."""
+    content = _published(path, file) if sample and path.suffix == ".jsonl" else path.read_bytes()
+    return None if content is None else lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+
+
+def _published(path: Path, file: File) -> bytes | None:
+    """Return samples without texts of a data set: shortened ones begin with a line that names the whole file."""
+    try:
+        rows = [row for _, row in json_rows(path)]
+    except ValueError:
+        return None
+    if all(LOSSES in row for row in rows):
+        return path.read_bytes()
+    if not all(key in row for row in rows for key in GENERATED):
+        return None
+    first = set(list(dict.fromkeys(str(row["prompt_id"]) for row in rows))[:PROMPTS])
+    kept = [{key: row[key] for key in GENERATED} for row in rows if str(row["prompt_id"]) in first]
+    lines = [{SHORTENED: file.sha256}, *kept]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
+
+
+def list_left_out(board: Path, left_out: Mapping[str, str]) -> None:
+    """Write the list of the files that a board has not, and why; without any, there is none."""
+    path = board / PACKED / LEFT_OUT
+    if left_out:
+        lines = [f"{name}: {why}\n" for name, why in left_out.items()]
+        write_whole(path, "".join(lines), "The list of files left out", _HINT)
+    else:
+        path.unlink(missing_ok=True)
