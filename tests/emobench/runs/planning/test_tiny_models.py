@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from emobench.core.errors import DataError
 from emobench.data import bpe
@@ -86,29 +83,3 @@ def test_the_labels_of_the_task_are_words_of_the_episodes() -> None:
     assert isinstance(task.protocol, IclProtocol)
     assert tuple(task.protocol.labels) == SECTION_NAMES
     assert set(task.protocol.texts) < set(label_words())
-
-
-@pytest.mark.slow
-def test_eight_shots_beat_none_beyond_noise(job: Callable[..., np.ndarray]) -> None:
-    """On the same 500 examples, by McNemar's exact test."""
-    none_N, eight_N = (job("evaluate", "--set", f"icl.shots={shots}") for shots in (0, 8))
-    better, worse = int((eight_N > none_N).sum()), int((eight_N < none_N).sum())
-    assert stats.binomtest(better, better + worse, alternative="greater").pvalue < 1e-6
-    assert none_N.mean() < 0.35  # four classes
-    assert none_N.mean() < eight_N.mean() < 0.98
-
-
-@pytest.fixture(scope="module")
-def job(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., np.ndarray]:
-    """What does a command on the suite, with the runs of the others at hand, and returns whether answers are right."""
-    folder = tmp_path_factory.mktemp("nlu-tiny")
-    places = ("--runs", folder / "runs", "--leaderboard", folder / "board")
-
-    def correct(*arguments: object) -> np.ndarray:
-        done = command(*arguments, "--suite", "nlu-tiny", "--offline", *places, "--json")
-        assert done.code == 0, done.err
-        (run,) = done.json["entries"][0]["runs"]
-        rows = map(json.loads, (folder / "runs" / run["examples"]["path"]).read_text().splitlines())
-        return np.array([row["value"] for row in rows if row["metric"] == "nlu-tiny/accuracy"])
-
-    return correct
