@@ -50,7 +50,7 @@ from emobench.runs.execution.train import Trainer
 
 def first(*given, **options):
     texts = whole(*given, **options)
-    return replace(texts, texts=texts.texts[:20])
+    return replace(texts, texts=texts.texts[:60])
 
 whole, tiny_models.load_texts = tiny_models.load_texts, first
 runs = Path(sys.argv[1])
