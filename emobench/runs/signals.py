@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 AGAIN = 0.05
 """Seconds after which a lost interrupt is sent once more."""
+_received: list[int] = []
 
 
 @contextmanager
@@ -19,10 +20,14 @@ def signals_interrupt() -> Iterator[None]:
     """Let a scheduler's SIGTERM and a lost terminal's SIGHUP end a command as Ctrl-C does: by `KeyboardInterrupt`.
 
     Python prints and forgets an exception where it calls a function by itself, such as a `__del__`; an interrupt that
-    arrives there is sent again.
+    arrives there is sent again. A library may drop one without a word: see `require_uninterrupted`.
     """
-    stops = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    before: dict[int, Any] = {}
     explain = sys.unraisablehook
+
+    def interrupt(number: int, frame: Any) -> None:
+        _received.append(number)
+        raise KeyboardInterrupt
 
     def keep_interrupt(forgotten: Any) -> None:
         if not isinstance(forgotten.exc_value, KeyboardInterrupt):
@@ -32,19 +37,38 @@ def signals_interrupt() -> Iterator[None]:
         timer.daemon = True
         timer.start()
 
-    try:
-        for number in stops:
-            signal.signal(number, signal.default_int_handler)
-    except ValueError:  # not the main thread: nothing to catch
-        stops = []
-    else:
+    if threading.current_thread() is threading.main_thread():  # only there can signals be handled
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handler = signal.getsignal(number)
+            if handler in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+                before[number] = signal.signal(number, interrupt)
         sys.unraisablehook = keep_interrupt
     try:
         yield
     finally:
         sys.unraisablehook = explain
-        for number in stops:
-            signal.signal(number, signal.SIG_DFL)
+        _received.clear()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def require_uninterrupted() -> None:
+    """Raise KeyboardInterrupt if a signal came, also where a library caught its exception.
+
+    Long work calls this between its batches, and before it is finished.
+    """
+    if _received:
+        raise KeyboardInterrupt
+
+
+def interruptible(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Return a progress callback that ends the work after a signal."""
+
+    def checked(done: int, total: int) -> None:
+        require_uninterrupted()
+        progress(done, total)
+
+    return checked
 
 
 def was_interrupted(error: BaseException) -> bool:

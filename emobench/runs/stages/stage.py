@@ -28,6 +28,7 @@ from emobench.core.locks import locked, remove_abandoned
 from emobench.core.seals import Damage, find_damage, write_seal
 from emobench.core.settings import canonical_json, content_hash
 from emobench.kinds.journal import UNFINISHED
+from emobench.runs.signals import require_uninterrupted
 from emobench.runs.stages.storage import storage_errors
 
 FACTS = "stage.json"
@@ -159,7 +160,9 @@ class Stages:
         if part.exists() and not continues:
             shutil.rmtree(part)
         part.mkdir(parents=True, exist_ok=True)
+        require_uninterrupted()
         work(part)
+        require_uninterrupted()
         (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
         write_seal(part, leave_out=UNFINISHED)
         _sync(part)
