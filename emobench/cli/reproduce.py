@@ -25,8 +25,7 @@ from emobench.report.render.paper_table import cells, grid
 from emobench.reproduce import scaling
 from emobench.reproduce.duels import outline_judged, reproduce_judged
 from emobench.reproduce.run import Reproduction
-from emobench.runs.dry_run.long_runs import advised, require_short
-from emobench.runs.dry_run.outline import Outline
+from emobench.runs.dry_run.outline import Outline, advised, require_short
 from emobench.runs.planning.request import Request
 from emobench.tasks.table import Table
 

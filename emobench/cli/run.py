@@ -24,12 +24,10 @@ from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import CATALOG
 from emobench.models.device import resolve_device
 from emobench.registry import DEFAULT_RECIPE
-from emobench.runs.dry_run.grouping import grouped
-from emobench.runs.dry_run.long_runs import advised, require_short
 from emobench.runs.dry_run.make_outline import make_evaluation_outline, make_outline
-from emobench.runs.dry_run.outline import Outline
+from emobench.runs.dry_run.outline import Outline, advised, grouped, require_short
 from emobench.runs.execution.launch import Launch
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.make_plan import Planner, make_plan
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.request import Request
 from emobench.runs.probe import time_parts
@@ -222,8 +220,10 @@ def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
 
     How large a model is that the catalog has not, is known when its configuration is here, which the plan downloads.
     """
+    planner = Planner(request)
+    outline_of = partial(outline_of, planner=planner)
     require_short(request, outline_of)
-    plan = make_plan(request)
+    plan = planner.plan()
     if plan.model.source.kind == "hub" and plan.model.name not in CATALOG:
         require_short(request, outline_of)
     return plan

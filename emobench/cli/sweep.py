@@ -20,8 +20,7 @@ from emobench.runs.dry_run.make_outline import Read, make_outline
 from emobench.runs.dry_run.outline import DONE
 from emobench.runs.execution.clusters import cluster_of
 from emobench.runs.planning.estimate import duration
-from emobench.runs.sweep.plan_file import Sweep, differing_settings, read_sweep
-from emobench.runs.sweep.run import RowStatus, SweepResult, run_sweep, status_of
+from emobench.runs.sweep import RowStatus, Sweep, SweepResult, differing_settings, read_sweep, run_sweep, status_of
 
 app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run, status.", no_args_is_help=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from emobench.core.errors import MetricError
 from emobench.report.render.numbers import plain
-from emobench.runs.execution.evaluate import Evaluation
+from emobench.runs.stages.evaluate import Evaluation
 from emobench.tasks.scores import Score
 from emobench.tasks.table import CandidateSelection
 

@@ -28,7 +28,6 @@ from emobench.runs.execution.environment import machine_facts
 from emobench.runs.execution.record import (
     PROMPTS,
     data_of,
-    examples_stage,
     hardware,
     objective_fields,
     packages,
@@ -36,9 +35,8 @@ from emobench.runs.execution.record import (
 from emobench.runs.planning.find_model import MadeModel
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.rebuild import differences
-from emobench.runs.planning.recorded_parts import nested_rules
 from emobench.runs.planning.request import Recorded, Request
-from emobench.runs.planning.rule_changes import rule_changes
+from emobench.runs.planning.resolve import nested_rules, rule_changes
 from emobench.tasks.spec import Suite, short_name
 from emobench.training.recipe import optimizer_of
 
@@ -212,7 +210,7 @@ def run_keys(plan: Plan) -> list[str] | None:
     """Return the keys that the runs of a plan have in an entry; None while the base model is not made or not here."""
     if not plan.ready or not plan.model.is_there:
         return None
-    return [examples_stage([task.scores.key for task in run.tasks()]).key for run in plan.rows[0].runs]
+    return [run.examples(plan.request.command).key for run in plan.rows[0].runs]
 
 
 def _digests(data: Mapping[str, str]) -> dict[str, str]:

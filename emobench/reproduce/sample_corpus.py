@@ -30,7 +30,7 @@ from emobench.data.sources import SPLITS
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import AUTO, DTYPES, check_device
 from emobench.models.quiet import quiet_libraries
-from emobench.runs.dry_run.long_runs import too_long
+from emobench.runs.dry_run.outline import too_long
 from emobench.runs.execution.reporter import Progress, Reporter
 from emobench.runs.planning.estimate import H100, ModelSize, sampling_seconds, this_machine
 from emobench.runs.stages.storage import require_writable, storage_errors

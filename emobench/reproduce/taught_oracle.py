@@ -31,7 +31,7 @@ def with_oracle(table: Table, oracle: Oracle, reporter: Reporter) -> Callable[[R
     def add(request: Request) -> Request:
         ((planned, folder),) = train_plan(make_plan(_teaching(table, oracle, request)), reporter)
         counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
-        texts = request.runs / "texts" / f"{planned.stage.key}-{counts}-{oracle.tokens}"
+        texts = request.runs / "texts" / f"{planned.key}-{counts}-{oracle.tokens}"
         sampling = CorpusRequest(
             model=str(folder),
             out=texts,

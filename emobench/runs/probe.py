@@ -17,14 +17,15 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.models.device import is_here
-from emobench.runs.dry_run.costs import Costs, Effort
+from emobench.runs.dry_run.costs import Costs
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.plan import Plan
-from emobench.runs.planning.planned import PlannedTask, PlannedTraining
 from emobench.runs.run import score_plan, train_plan
+from emobench.runs.stages.evaluate import PlannedTask
 from emobench.runs.stages.stage import Stages
 from emobench.runs.stages.storage import require_writable
+from emobench.runs.stages.train import PlannedTraining
 from emobench.training.recipe import Recipe
 
 STEPS = 5
@@ -44,9 +45,9 @@ class TimedTraining:
     """Seconds of what a training does once."""
     memory_bytes: int
 
-    def effort(self, tokens: int, passes: int) -> Effort:
-        """Return what a training on so many target tokens takes, with so many passes over the validation split."""
-        return Effort(tokens * self.seconds_per_token + passes * self.validation + self.once, self.memory_bytes)
+    def seconds(self, tokens: int, passes: int) -> float:
+        """Return the time of a training on so many target tokens, with so many passes over the validation split."""
+        return tokens * self.seconds_per_token + passes * self.validation + self.once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +81,12 @@ class Probe:
             "MAUVE, comes besides."
         )
 
-    def training(self, planned: PlannedTraining, tokens: int | None) -> Effort | None:
-        """Return what a training takes; None where it is not known."""
+    def training(self, planned: PlannedTraining, tokens: int | None) -> tuple[float, int] | None:
+        """Return the seconds and bytes of a training; None if they are unknown."""
         timed = self.trainings.get((str(planned.objective.objective), _bare(planned.recipe)))
         if timed is None or tokens is None:
             return None
-        return timed.effort(tokens, math.ceil(planned.recipe.epochs))
+        return timed.seconds(tokens, math.ceil(planned.recipe.epochs)), timed.memory_bytes
 
     def seconds(self, planned: PlannedTask, tokens: int | None) -> float | None:
         """Return the seconds of an evaluation; None where they are not known."""
@@ -142,7 +143,7 @@ def _few_steps(plan: Plan) -> dict[str, Any]:
 def _trainings(small: Plan) -> Iterator[tuple[tuple[str, Recipe], TimedTraining]]:
     stages = Stages(small.request.runs)
     for planned in small.trainings():
-        folder = stages.folder(planned.stage)
+        folder = stages.folder(planned)
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         steps = [line for line in log if "tokens_per_second" in line]
         validation = sum(line["eval_runtime"] for line in log if "eval_runtime" in line)

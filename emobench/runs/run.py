@@ -3,90 +3,168 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from emobench.core.errors import ConfigError, EmobenchError
+from emobench.core.errors import ConfigError, DataError, EmobenchError
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import digest
+from emobench.leaderboard.store import Leaderboard
 from emobench.models.device import Place
-from emobench.runs.execution.corpora import PackedCorpora
-from emobench.runs.execution.evaluate import Evaluation
-from emobench.runs.execution.executors import Executor, InProcess
-from emobench.runs.execution.group import join_group
-from emobench.runs.execution.launch import Launch
-from emobench.runs.execution.prerequisites import require_generated, require_trained
+from emobench.runs.execution.execution import Execution
+from emobench.runs.execution.launch import Launch, join_group
 from emobench.runs.execution.record import record_row
-from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.execution.schedule import jobs_of
+from emobench.runs.execution.reporter import Reporter
 from emobench.runs.execution.tracking import say_where, track_metrics
-from emobench.runs.execution.workers import Workers
+from emobench.runs.execution.workers import Workers, jobs_of
 from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun, PlannedStage
-from emobench.runs.planning.planned import PlannedTraining
+from emobench.runs.planning.plan import Plan, PlannedRow
 from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.rebuild import Description, describe, find_planned, find_stage, require_trusted
-from emobench.runs.planning.request import Request
+from emobench.runs.stages.corpora import PackedCorpora
+from emobench.runs.stages.evaluate import Evaluation
 from emobench.runs.stages.stage import Stages
 from emobench.runs.stages.storage import require_writable
+from emobench.runs.stages.train import PlannedTraining
 
 SCORED = ("score", "examples", "features", "perplexity")
 """Kinds of stage that hold scores, and the human texts' vectors that they are made of."""
 
+Completed = Iterator[tuple[int, EmobenchError | None]]
+"""The place of each group of stages when it is made, with the error if it failed."""
+
 
 def run_plan(
-    plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = (), launch: Launch | None = None
+    plan: Plan,
+    reporter: Reporter | None = None,
+    places: Sequence[Place] = (),
+    launch: Launch | None = None,
+    *,
+    anew: Collection[str] = (),
 ) -> list[Entry]:
-    """Do all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete.
+    """Make all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete.
 
     With `places`, a process on each makes stages, several at once. There, a row that fails does not stop the others;
-    the first error is raised at the end. With `launch`, its processes make each training together.
+    the first error is raised at the end. With `launch`, its processes make each training together. Stages of the kinds
+    in `anew` are made once more.
     """
-    worker = Execution(plan, reporter, launch=launch)
-    worker.check()
-    with worker.ahead(places):
-        entries = worker.rows()
-    say_where(plan, worker.stages, worker.reporter)
-    return entries
+    execution, rows = prepared(plan, reporter, anew=anew, launch=launch), plan.rows
+    entries: dict[int, Entry] = {}
+    failed: list[EmobenchError] = []
+    with made_by_workers(plan, execution, places, [row.keys() for row in rows]) as completed:
+        for place, error in completed:
+            if error is None:
+                entries[place] = record(plan, rows[place], execution)
+            else:
+                execution.reporter.note(f"{rows[place].label}: failed, and is not recorded")
+                failed.append(error)
+    if failed:
+        raise failed[0]
+    say_where(plan, execution.stages, execution.reporter)
+    return [entries[place] for place in range(len(rows))]
 
 
 def evaluate_plan(
     plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = (), *, rescore: bool = False
 ) -> list[Entry]:
-    """Do what `run_plan` does, and train nothing; with `rescore`, generate nothing either, and score all anew.
+    """Do what `run_plan` does, and train nothing; with `rescore`, generate nothing either, and score everything again.
 
-    Raises ConfigError for a training, and with `rescore` for a generation, that is not there.
+    Raises ConfigError for a training, and with `rescore` for a generation, that is missing.
     """
-    worker = Execution(plan, reporter, anew=SCORED if rescore else ())
-    require_trained(plan, worker.stages)
+    anew = SCORED if rescore else ()
+    stages = Stages(plan.request.runs, anew)
+    require_trained(plan, stages)
     if rescore:
-        require_generated(plan, worker.stages)
-    worker.check()
-    with worker.ahead(places):
-        return worker.rows()
+        require_generated(plan, stages)
+    return run_plan(plan, reporter, places, anew=anew)
 
 
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
-    """Do all that is not finished and record nothing; return the evaluations of each row's runs."""
-    worker = Execution(plan, reporter)
-    worker.check()
-    return [[worker.evaluations(run) for run in row.runs] for row in plan.rows]
+    """Make all that is not finished and record nothing; return the evaluations of each row's runs."""
+    execution = prepared(plan, reporter)
+    return [[execution.evaluations(run.tasks()) for run in row.runs] for row in plan.rows]
 
 
 def train_plan(
     plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = (), launch: Launch | None = None
 ) -> list[tuple[PlannedTraining, Path]]:
     """Train only; return each training with the folder of its model."""
-    worker = Execution(plan, reporter, launch=launch)
-    worker.check()
-    trainings = plan.trainings()
-    with worker.ahead(places):
-        for _, error in worker.completed([[planned.stage.key] for planned in trainings]):
+    execution, trainings = prepared(plan, reporter, launch=launch), plan.trainings()
+    with made_by_workers(plan, execution, places, [[training.key] for training in trainings]) as completed:
+        for _, error in completed:
             if error is not None:
                 raise error
-        worker.executor.execute(PlannedStage(planned.stage, planned) for planned in trainings)
-    say_where(plan, worker.stages, worker.reporter)
-    return [(planned, worker.stages.folder(planned.stage) / "model") for planned in trainings]
+        trained = [(training, execution.folder(training) / "model") for training in trainings]
+    say_where(plan, execution.stages, execution.reporter)
+    return trained
+
+
+def prepared(
+    plan: Plan,
+    reporter: Reporter | None = None,
+    *,
+    anew: Collection[str] = (),
+    launch: Launch | None = None,
+    corpora: PackedCorpora | None = None,
+) -> Execution:
+    """Return what makes a plan's stages, after checking folders and data and writing down what will be made.
+
+    Every corpus is packed before the first training starts. A base model that the harness makes is made here: only
+    then the other stages have keys.
+    """
+    request = plan.request
+    execution = Execution(request, plan.model, reporter, anew=anew, launch=launch, corpora=corpora)
+    stages = execution.stages
+    for recipe in plan.recipes:
+        recipe.micro_batch(1 if launch is None else launch.size)
+    for line in (*plan.warnings(), *(prospects(plan).lines() if request.suite else ())):
+        execution.reporter.note(line)
+    require_writable(stages.root, "--runs")
+    if request.suite is not None:  # an entry will be recorded
+        require_writable(request.leaderboard, "--leaderboard")
+    describe(plan.model.stages, request, stages)
+    keyed = plan.model.is_there
+    for training in plan.trainings():
+        if not keyed or not stages.is_finished(training):
+            for corpus in training.corpora.values():
+                execution.corpora.rows(corpus)
+    if not keyed:
+        execution.base_folder(plan.model)
+    describe(plan.stages(), request, stages)
+    return execution
+
+
+@contextlib.contextmanager
+def made_by_workers(
+    plan: Plan, execution: Execution, places: Sequence[Place], wanted: Sequence[Sequence[str]]
+) -> Iterator[Completed]:
+    """Let workers on several places make what is not finished, and give the groups of keys as they are complete.
+
+    Without places, all groups are given at once.
+    """
+    if not places:
+        yield ((place, None) for place in range(len(wanted)))
+        return
+    jobs = list(jobs_of(plan, execution.stages))
+    with Workers(places, jobs, execution.stages.root, execution.reporter) as workers:
+        yield workers.completed(wanted)
+
+
+def record(plan: Plan, row: PlannedRow, execution: Execution) -> Entry:
+    """Return a row's entry, after making what is not finished."""
+    evaluations = []
+    for run in row.runs:
+        if not all(execution.stages.is_finished(task.scores) for task in run.tasks()):
+            execution.reporter.note(f"{row.label}, seed {run.seed}")
+        for stage in run.stages():
+            if stage.title:
+                execution.folder(stage)
+        evaluations.append(execution.evaluations(run.tasks()))
+    entry = record_row(plan, row, evaluations, execution)
+    track_metrics(plan, row, evaluations, execution.stages, execution.reporter)
+    return entry
 
 
 def run_stage(
@@ -107,137 +185,101 @@ def run_stage(
     _, description = find_stage(runs, key)
     if description is not None:
         require_trusted(key, description, objectives, trusted=trust_remote_code)
-    return StageMaker(runs, reporter, device).make(key)
+    return DescribedStages(runs, reporter, device).make(key)
 
 
-class StageMaker:
+class DescribedStages:
     """Makes planned stages by their keys. What consecutive ones share is planned and loaded once."""
 
     def __init__(self, runs: Path, reporter: Reporter | None = None, device: str | None = None) -> None:
         self._runs, self._reporter, self._device = runs, reporter, device
         self._stages = Stages(runs.resolve())
-        self._last: tuple[Request, Path, Execution] | None = None
+        self._last: tuple[Plan, Path, Execution] | None = None
 
-    def make(self, key: str) -> Path:
-        """Make a stage with what it needs, and return its folder; see `run_stage`."""
+    def make(self, key: str, *, together: bool = False) -> Path:
+        """Make a stage with what it needs, and return its folder; see `run_stage`.
+
+        With `together`, be one of the processes that make a training; another one has planned and locked it.
+        """
         stage, description = find_stage(self._runs, key)
-        if self._stages.is_finished(stage) and self._stages.damage(stage, full=True) is None:
-            return self._stages.folder(stage)
+        final = self._stages.folder(stage)
+        if not together and self._stages.is_finished(stage) and self._stages.damage(stage, full=True) is None:
+            return final
         if description is None:
             raise ConfigError(
-                f"{self._stages.folder(stage)} was altered, and nothing says how to make it again; give the command of "
-                "its run."
+                f"{final} was altered, and nothing says how to make it again; give the command of its run."
             )
-        with self._planned(description) as (worker, planned):
-            worker.executor.execute([planned])
-        return worker.stages.folder(planned.stage)
-
-    def take_part(self, key: str) -> None:
-        """Be one of the processes that make a training together; another one has planned and locked it."""
-        _, description = find_stage(self._runs, key)
-        assert description is not None
-        join_group(description.request.device)
-        with self._planned(description) as (worker, planned):
-            assert isinstance(planned.work, PlannedTraining)
-            worker.executor.take_part(planned.work)
-
-    @contextlib.contextmanager
-    def _planned(self, description: Description) -> Iterator[tuple[Execution, PlannedStage]]:
-        """Plan a described stage again, and work in the folder of its relative paths."""
         folder = description.folder
+        if together:
+            join_group(description.request.device)
         with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
-            worker = self._worker(description)
-            yield worker, find_planned(worker.plan.stages(), description)
-
-    def _worker(self, description: Description) -> Execution:
-        request = replace(description.request, device=self._device or description.request.device)
-        if self._last is None or self._last[:2] != (request, description.folder):
-            worker = Execution(make_plan(request), self._reporter)
-            worker.executor.execute(worker.plan.base_stages())
-            self._last = (request, description.folder, worker)
-        return self._last[2]
-
-
-def keys_of(row: PlannedRow) -> list[str]:
-    """Return the keys of a row's stages."""
-    return [planned.stage.key for run in row.runs for planned in run.stages()]
-
-
-class Execution:
-    """A plan that is executed: its stages are made, and its rows recorded."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        reporter: Reporter | None,
-        anew: Collection[str] = (),
-        launch: Launch | None = None,
-        corpora: PackedCorpora | None = None,
-    ) -> None:
-        self.plan = plan
-        self.reporter = reporter or Silent()
-        self.stages = Stages(plan.request.runs, anew, self.reporter.note)
-        self.executor: Executor = InProcess(plan, self.stages, self.reporter, launch, corpora)
-        self._processes = 1 if launch is None else launch.size
-        self._workers: Workers | None = None
-
-    def check(self) -> None:
-        """Check folders and data, and write down what will be made."""
-        request = self.plan.request
-        for recipe in self.plan.recipes:
-            recipe.micro_batch(self._processes)
-        for line in (*self.plan.warnings(), *(prospects(self.plan).lines() if self.plan.request.suite else ())):
-            self.reporter.note(line)
-        require_writable(self.stages.root, "--runs")
-        if request.suite is not None:  # an entry will be recorded
-            require_writable(request.leaderboard, "--leaderboard")
-        describe(self.plan.base_stages(), request, self.stages)
-        self.executor.prepare()
-        describe(self.plan.stages(), request, self.stages)
-
-    @contextlib.contextmanager
-    def ahead(self, places: Sequence[Place]) -> Iterator[None]:
-        """Let workers on several places make what is not finished, if there are any."""
-        if not places:
-            yield
-            return
-        jobs = list(jobs_of(self.plan, self.stages))
-        with Workers(places, jobs, self.stages.root, self.reporter) as self._workers:
-            yield
-
-    def completed(self, wanted: Sequence[Iterable[str]]) -> Iterator[tuple[int, EmobenchError | None]]:
-        """Yield the place of each group of stages when the workers have made it, with what failed; see `Workers`."""
-        if self._workers is None:
-            yield from ((place, None) for place in range(len(wanted)))
-        else:
-            yield from self._workers.completed(wanted)
-
-    def rows(self) -> list[Entry]:
-        """Return the entry of each row, after making what is not finished. Rows are recorded as they are complete."""
-        rows, entries, failed = self.plan.rows, {}, []
-        for place, error in self.completed([keys_of(row) for row in rows]):
-            if error is None:
-                entries[place] = self.row(rows[place])
+            plan, execution = self._planned(description)
+            planned = find_planned(plan.stages(), description)
+            if together:
+                execution.take_part(planned)
             else:
-                self.reporter.note(f"{rows[place].label}: failed, and is not recorded")
-                failed.append(error)
-        if failed:
-            raise failed[0]
-        return [entries[place] for place in range(len(rows))]
+                execution.folder(planned)
+        return execution.stages.folder(planned)
 
-    def row(self, row: PlannedRow) -> Entry:
-        """Return a row's entry, after making what is not finished."""
-        evaluations = []
-        for run in row.runs:
-            if not all(self.stages.is_finished(planned.scores) for planned in run.tasks()):
-                self.reporter.note(f"{row.label}, seed {run.seed}")
-            evaluations.append(self.evaluations(run))
-        entry = record_row(self.plan, row, evaluations, self.stages)
-        track_metrics(self.plan, row, evaluations, self.stages, self.reporter)
-        return entry
+    def _planned(self, description: Description) -> tuple[Plan, Execution]:
+        """Return the plan of a description; where the harness makes the base model, it is made."""
+        request = replace(description.request, device=self._device or description.request.device)
+        if self._last is None or (self._last[0].request, self._last[1]) != (request, description.folder):
+            plan = make_plan(request)
+            execution = Execution(request, plan.model, self._reporter)
+            execution.base_folder(plan.model)
+            self._last = plan, description.folder, execution
+        return self._last[0], self._last[2]
 
-    def evaluations(self, run: PlannedRun) -> list[Evaluation]:
-        """Return the evaluations of a run's tasks, after training and evaluating what is not finished."""
-        # A generation is made with its scores, and read only for these.
-        self.executor.execute(planned for planned in run.stages() if planned.stage.kind != "generate")
-        return [Evaluation(self.stages.folder(planned.scores), planned.scores.key) for planned in run.tasks()]
+
+def require_trained(plan: Plan, stages: Stages) -> None:
+    """Raise ConfigError for a training that is not finished, or was altered, with the command that does it."""
+    if plan.trainings() and not plan.model.is_there:
+        raise ConfigError(
+            f"{plan.model.name} is not made yet in {stages.root}, so that nothing was trained from it there. Make it, "
+            f"train and evaluate with: {_command(plan, 'run')}"
+        )
+    for training, tasks in (part for run in plan.runs() for part in run.parts):
+        if training is None:
+            continue
+        damage = stages.damage(training, full=not all(stages.is_finished(task.scores) for task in tasks))
+        if damage is not None or not stages.is_finished(training):
+            raise ConfigError(
+                f"{damage or f'{stages.folder(training)} is not there'}: the training of "
+                f"{training.objective.objective}, seed {training.seed}, on {training.recipe.corpus}, and `emobench "
+                f"evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
+            )
+
+
+def require_generated(plan: Plan, stages: Stages) -> None:
+    """Raise ConfigError for a generation that is not finished, DataError for one whose files are not what they were.
+
+    Samples are also compared with the digests of the entries on the board.
+    """
+    again = _command(plan, "evaluate" if all(row.objective is None for row in plan.rows) else "run")
+    if not plan.model.is_there:
+        raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {again}")
+    recorded: dict[Path, str] = {}
+    for entry in Leaderboard(plan.request.leaderboard).entries(suite=plan.suite.name):
+        for run in entry.runs:
+            recorded |= {stages.root / file.path: file.sha256 for file in run.samples}
+    for row, run in plan.rows_and_runs():
+        for task in run.tasks():
+            folder = stages.folder(task.generation)
+            what = f"{task.task.name} of {row.label}" + ("" if row.objective is None else f", seed {run.seed}")
+            remove = f"Restore it, or generate anew with: rm -r {shlex.quote(str(folder))} && {again}"
+            if damage := stages.damage(task.generation, full=True):
+                raise DataError(f"{folder} is not the generation of {what} that was finished: {damage}. {remove}")
+            if not stages.is_finished(task.generation):
+                raise ConfigError(
+                    f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and "
+                    f"score it with: {again}"
+                )
+            if any(file.parent == folder and digest(file) != sha256 for file, sha256 in recorded.items()):
+                raise DataError(f"{folder} holds other texts of {what} than those that were recorded. {remove}")
+
+
+def _command(plan: Plan, verb: str) -> str:
+    """Return the request's command as another one, which may train and generate."""
+    words = [word for word in shlex.split(plan.request.command) if word != "--rescore"]
+    return shlex.join([*words[:1], verb, *words[2:]]) if words else f"emobench {verb}"

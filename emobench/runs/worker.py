@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from emobench.core.errors import EmobenchError
-from emobench.runs.execution.group import GROUP, LOST, is_loss
+from emobench.runs.execution.launch import GROUP, LOST, is_loss
 from emobench.runs.execution.reporter import Progress, Reporter, Silent
-from emobench.runs.run import StageMaker
+from emobench.runs.run import DescribedStages
 from emobench.runs.signals import signals_interrupt, was_interrupted
 
 INTERVAL = 0.2
@@ -83,7 +83,7 @@ def main() -> None:
     events = Events(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)  # what libraries print goes to stderr
     together = GROUP in os.environ
-    maker = StageMaker(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
+    maker = DescribedStages(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
     threading.Thread(target=read, daemon=True).start()
     # With it, Slurm tells a job that its time ends; the process of the job then stops this one.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
@@ -91,7 +91,7 @@ def main() -> None:
         while (key := keys.get()) is not None:
             busy.set()
             try:
-                maker.take_part(key) if together else maker.make(key)
+                maker.make(key, together=together)
             except EmobenchError as error:
                 events.send("failed", text=str(error), code=error.exit_code)
             except Exception as error:

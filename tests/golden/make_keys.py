@@ -275,7 +275,7 @@ def keys_of(request: dict[str, Any]) -> dict[str, str]:
     plan = make_plan(Request(**{**request, "settings": settings}))
     keys = {}
     for training in plan.trainings():
-        keys[f"train, seed {training.seed}, {training.recipe.corpus}"] = training.stage.key
+        keys[f"train, seed {training.seed}, {training.recipe.corpus}"] = training.key
     for planned in plan.tasks():
         name = f"{planned.task.name}, {planned.task.corpus}"
         keys[f"protocol of {name}"] = planned.task.protocol_id

@@ -21,8 +21,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.extras import MissingPackageError
 from emobench.core.settings import parse_overrides
 from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
-from emobench.runs.execution.group import LAUNCHERS, ZERO, world_size
-from emobench.runs.execution.launch import JoinedLaunch, Launch, LocalLaunch
+from emobench.runs.execution.launch import LAUNCHERS, ZERO, JoinedLaunch, Launch, LocalLaunch, world_size
 from emobench.runs.planning.request import Request
 
 

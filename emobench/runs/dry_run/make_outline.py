@@ -8,30 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from emobench.runs.dry_run.costs import Costs, Timed
-from emobench.runs.dry_run.outline import (
-    ABSENT,
-    DONE,
-    TO_DO,
-    Outline,
-    StageLine,
-    evaluation_words,
-    run_words,
-    training_words,
-)
-from emobench.runs.execution.corpora import PackedCorpora
+from emobench.runs.dry_run.costs import Costs
+from emobench.runs.dry_run.outline import ABSENT, DONE, ORDER, TO_DO, Outline, StageLine, run_words
 from emobench.runs.planning.base_model import AbsentModel
 from emobench.runs.planning.estimate import H100, gigabytes
-from emobench.runs.planning.find_model import MadeModel
-from emobench.runs.planning.ingredients import Download, Ingredients, shown_name
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.ingredients import Download, Ingredients
+from emobench.runs.planning.make_plan import Planner
 from emobench.runs.planning.plan import Plan
-from emobench.runs.planning.planned import PlannedTask, PlannedTraining
 from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.request import Request
+from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
-from emobench.training.recipe import steps_at_rate_0
+
+if TYPE_CHECKING:
+    from emobench.runs.probe import Probe
 
 
 @dataclass
@@ -46,32 +38,66 @@ def make_outline(
     request: Request,
     *,
     exact: bool = True,
-    timed: Callable[[Plan], Timed] | None = None,
+    timed: Callable[[Plan], Probe] | None = None,
     read: Read | None = None,
+    planner: Planner | None = None,
 ) -> Outline:
     """Return the outline of a request; raises a UserError for a name or a setting that is wrong.
 
     Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once. With
-    `timed`, which times a part of the plan's work, estimates come from that. `read` is what outlines share.
+    `timed`, which times a part of the plan's work, estimates come from that. `read` is shared by outlines, and
+    `planner` has looked up the names of this request.
     """
     read = read or Read()
-    plan = make_plan(request, look=True, check=exact, known=read.ingredients)
-    found = timed(plan) if timed is not None and exact else None
-    costs = Costs(plan, exact=exact, timed=found, corpora=read.corpora)
+    if planner is None or planner.request != request:
+        planner = Planner(request)
+    plan = planner.plan(look=True, check=exact, known=read.ingredients)
+    probe = timed(plan) if timed is not None and exact else None
+    costs = Costs(plan, exact=exact, timed=probe, corpora=read.corpora)
     read.ingredients, read.corpora = plan.ingredients, costs.corpora
-    writer = _Writer(plan, costs)
-    asked = [(row.asked, run) for row in plan.rows for run in row.runs]
-    evaluations = [writer.evaluation(label, run.seed, planned) for label, run in asked for planned in run.tasks()]
-    runs = [writer.training(label, planned) for label, run in asked for planned in run.trainings()] + evaluations
+    runs = _run_lines(plan, costs)
     downloads = [_download(download, request.offline) for download in plan.ingredients.downloads.values()]
-    lines = [*downloads, *writer.embeddings(_state_of(evaluations)), *writer.pretraining(_state_of(runs)), *runs]
-    title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
+    lines = [*downloads, *_shared_lines(plan, costs, runs), *runs]
+    lines.sort(key=lambda line: ORDER.index(line.stage))
     ahead = [*plan.ingredients.unusable.values(), *plan.warnings()]
     if request.offline and downloads:
         ahead.insert(0, _would_stop(list(plan.ingredients.downloads.values())))
-    verdicts = (prospects(plan, _seconds_of_a_run(runs)),) if evaluations else ()
-    assumptions = tuple(_assumptions(plan, costs, found))
-    return Outline(title, tuple(lines), costs.machine, assumptions, tuple(ahead), verdicts)
+    verdicts = (prospects(plan, _seconds_of_a_run(runs)),) if plan.tasks() else ()
+    return Outline(
+        title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
+        lines=tuple(lines),
+        machine=costs.machine,
+        assumptions=(*(_rates(plan, costs) if probe is None else [probe.note]), *_circumstances(plan, costs)),
+        ahead=tuple(ahead),
+        verdicts=verdicts,
+    )
+
+
+def _run_lines(plan: Plan, costs: Costs) -> list[StageLine]:
+    """Return a line for each stage of each run that has a cost of its own."""
+    stages, keyed, lines = Stages(plan.request.runs), plan.ready and plan.model.is_there, []
+    for row, run in plan.rows_and_runs():
+        for stage in run.stages():
+            line = stage.cost(costs)
+            if line is not None:
+                what = run_words("", row.asked, f"seed {run.seed}", line.group)
+                state = DONE if keyed and stages.is_finished(stage) else TO_DO
+                lines.append(replace(line, what=what, state=state, objective=row.asked, seed=run.seed))
+    return lines
+
+
+def _shared_lines(plan: Plan, costs: Costs, runs: Sequence[StageLine]) -> Iterator[StageLine]:
+    """Yield what is made once for all rows, and only if a run needs it: a base model, and vectors for retrieval."""
+    done, stages = all(line.state == DONE for line in runs), Stages(plan.request.runs)
+    for stage in plan.model.stages:
+        state = DONE if done or stages.is_finished(stage) else TO_DO
+        what = f"pre-train {plan.model.name} on {stage.recipe.corpus}, once"
+        yield replace(stage.cost(costs), what=what, state=state, group="")
+    evaluated = all(line.state == DONE for line in runs if line.stage == "evaluate")
+    for planned in {planned.task.name: planned for planned in plan.tasks()}.values():
+        line = costs.embedding(planned)
+        if line is not None:
+            yield replace(line, state=DONE if evaluated else TO_DO)
 
 
 def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
@@ -82,9 +108,9 @@ def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
     return sum(known) / len(trained) if trained and len(known) == len(seconds) else None
 
 
-def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:
+def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Planner | None = None) -> Outline:
     """Return the outline of a request that trains nothing: a training that is not finished is named, not estimated."""
-    whole = make_outline(request, exact=exact)
+    whole = make_outline(request, exact=exact, planner=planner)
     missing = [line for line in whole.lines if line.stage == "train" and line.objective and line.state != DONE]
     if not missing:
         return whole
@@ -116,101 +142,6 @@ def _download(download: Download, offline: bool) -> StageLine:
     return StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size, group=group)
 
 
-def _state_of(lines: Sequence[StageLine]) -> str:
-    """Return the state of what all of these lines need, and nothing else."""
-    return DONE if all(line.state == DONE for line in lines) else TO_DO
-
-
-class _Writer:
-    def __init__(self, plan: Plan, costs: Costs) -> None:
-        self._plan = plan
-        self._costs = costs
-        self._stages = Stages(plan.request.runs)
-        self._keyed = plan.ready and plan.model.is_there
-
-    def embeddings(self, state: str) -> Iterator[StageLine]:
-        """Yield a line for each data set that is embedded for retrieval: once for all rows, and kept."""
-        for name, planned in {planned.task.name: planned for planned in self._plan.tasks()}.items():
-            found = self._costs.tokens(planned).embedding
-            if found is not None:
-                encoder = shown_name(found.model.name)
-                yield StageLine(
-                    stage="embed",
-                    what=f"{name}: {found.what}, {encoder}",
-                    group=f"{found.group}, {encoder}",
-                    amount="number of texts not known" if found.texts is None else f"{found.texts:,} texts",
-                    state=state,
-                    tokens=found.tokens,
-                    seconds=self._costs.scoring_seconds(self._costs.auxiliary(found.model), found.tokens, "float32"),
-                )
-
-    def pretraining(self, state: str) -> Iterator[StageLine]:
-        """Yield the training that makes a made model: at first use, so that finished runs need none."""
-        model = self._plan.model
-        if isinstance(model, MadeModel):
-            planned = model.pretraining
-            done = self._stages.is_finished(planned.stage)
-            what = f"pre-train {model.name} on {planned.recipe.corpus}, once"
-            yield self._trained(what, planned, DONE if done else state)
-
-    def training(self, label: str, planned: PlannedTraining) -> StageLine:
-        """Return a line for a training."""
-        of = f"on {planned.recipe.corpus}"
-        line = self._trained(run_words("", label, f"seed {planned.seed}", of), planned, self._state(planned))
-        return replace(line, objective=label, seed=planned.seed, group=of)
-
-    def evaluation(self, label: str, seed: int, planned: PlannedTask) -> StageLine:
-        """Return a line for an evaluation."""
-        cost, effort = self._costs.tokens(planned), self._costs.evaluation(planned)
-        of = f"{planned.task.name} {planned.task.protocol_id}"
-        line = StageLine(
-            stage="evaluate",
-            what=run_words("", label, f"seed {seed}", of),
-            objective=label,
-            seed=seed,
-            group=of,
-            amount="",
-            state=self._state(planned),
-            tokens=self._costs.all_tokens(planned),
-            examples=cost.examples,
-            requests=cost.requests and cost.requests.count,
-            request_tokens=cost.requests and cost.requests.read + cost.requests.written,
-            seconds=effort.seconds,
-            memory_bytes=effort.memory_bytes,
-        )
-        return replace(line, amount=evaluation_words(line))
-
-    def _state(self, planned: PlannedTraining | PlannedTask) -> str:
-        if not self._keyed:
-            return TO_DO
-        stage = planned.stage if isinstance(planned, PlannedTraining) else planned.scores
-        return DONE if self._stages.is_finished(stage) else TO_DO
-
-    def _trained(self, what: str, planned: PlannedTraining, state: str) -> StageLine:
-        amount, effort = self._costs.amount(planned), self._costs.training(planned)
-        line = StageLine(
-            stage="train",
-            what=what,
-            amount=f"all of {planned.recipe.corpus}, whose size is not known here",
-            state=state,
-            tokens=amount.tokens,
-            steps=amount.steps,
-            steps_at_rate_0=None if amount.steps is None else steps_at_rate_0(planned.recipe, amount.steps),
-            accumulation=effort.accumulation,
-            seconds=effort.seconds,
-            memory_bytes=effort.memory_bytes,
-        )
-        return line if amount.tokens is None else replace(line, amount=training_words(line, amount.rough))
-
-
-def _assumptions(plan: Plan, costs: Costs, timed: Timed | None) -> Iterator[str]:
-    if timed is None:
-        yield from _rates(plan, costs)
-    else:
-        yield timed.note
-    yield from _circumstances(plan, costs)
-
-
 def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
     """Yield what estimates by arithmetic rest on."""
     dtype, machine = plan.request.weights, costs.machine
@@ -225,7 +156,7 @@ def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
         "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
         "out, and what is guessed, may double or halve a time."
     )
-    if any(costs.tokens(planned).steps for planned in plan.tasks()):
+    if any(costs.count(planned).steps for planned in plan.tasks()):
         yield (
             f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
             "MAUVE's clusters and ROUGE, which the processor computes, come besides."

@@ -21,9 +21,8 @@ from emobench.core.errors import ConfigError, EmobenchError, RunError, UnknownNa
 from emobench.core.extras import MissingPackageError
 from emobench.core.settings import parse_call
 from emobench.models.device import Place
-from emobench.runs.execution.processes import WorkerProcess
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.execution.workers import Worker, local_worker
+from emobench.runs.execution.workers import Worker, WorkerProcess, local_worker
 
 RETRIES = 3
 """How often a stage is tried again whose node was lost."""

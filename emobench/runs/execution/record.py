@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,17 +21,17 @@ from emobench.core.seals import find_damage
 from emobench.core.settings import PRETRAINED, canonical_json, content_hash, to_plain
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.private_paths import published, published_command, published_value
-from emobench.leaderboard.run_files import digest, write_examples
+from emobench.leaderboard.run_files import digest
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store import Leaderboard
-from emobench.runs.execution.environment import ENVIRONMENT, join_environments, read_environment
-from emobench.runs.execution.evaluate import Evaluation
+from emobench.runs.execution.environment import ENVIRONMENT, read_environment
+from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
-from emobench.runs.planning.planned import PlannedTraining
-from emobench.runs.stages.stage import Stage, Stages
+from emobench.runs.stages.evaluate import EXAMPLES, Evaluation, merged_scores
+from emobench.runs.stages.stage import Stages
 from emobench.runs.stages.storage import storage_errors
+from emobench.runs.stages.train import PlannedTraining
 from emobench.tasks.families import endpoint
-from emobench.tasks.scores import Score
 from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
 
@@ -43,55 +43,51 @@ PACKAGES = (
 )
 PROMPTS = "prompts of"
 """What is known of a task only once it has generated begins with this in an entry's data."""
-COMMAND = "command.txt"
-"""Beside the per-example results: the command as it was given, which an entry has without the places of a machine."""
 
 
-def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
+def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution) -> Entry:
     """Append the entry of a row, and return it; or the entry that holds these runs with the same results already.
 
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
     results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
     """
-    pairs = zip(row.runs, evaluations, strict=True)
-    runs = [{"seed": None if row.objective is None else run.seed, **_run(plan, run, of, stages)} for run, of in pairs]
+    runs, stages = [], execution.stages
+    for run in row.runs:
+        runs.append({"seed": None if row.objective is None else run.seed, **_run(plan, run, execution)})
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
+    keys = {run["key"] for run in runs}
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
     with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
-        return _append(board, fields, stages)
-
-
-def _append(board: Leaderboard, fields: dict[str, Any], stages: Stages) -> Entry:
-    keys = {run["key"] for run in fields["runs"]}
-    for recorded in _of_runs(board, fields["suite"]["name"], keys):
-        if _holds(recorded, fields) and not _names_damaged(recorded, fields["runs"], stages):
-            return recorded
-        if {run.key for run in recorded.runs} <= keys:
-            fields["supersedes"] = recorded.id
-    entry = new_entry(fields)
-    board.append(entry)
+        for recorded in _of_runs(board, plan.suite.name, keys):
+            if _holds(recorded, fields) and not _names_damaged(recorded, runs, stages):
+                return recorded
+            if {run.key for run in recorded.runs} <= keys:
+                fields["supersedes"] = recorded.id
+        entry = new_entry(fields)
+        board.append(entry)
     return entry
 
 
-def _of_runs(board: Leaderboard, suite: str, keys: set[str]) -> list[Entry]:
-    """Return the entries of a suite that hold any of these runs."""
-    found = []
+def _of_runs(board: Leaderboard, suite: str, keys: set[str]) -> Iterator[Entry]:
+    """Yield the entries of a suite that hold any of these runs."""
     for row in board.rows():
         if row.suite == suite and not keys.isdisjoint(row.runs):
             with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
-                found.append(board.read(row))
-    return found
+                yield board.read(row)
 
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
     """Return whether an entry has all runs of another one's fields, with the same values, as computed there."""
-    keys = [run.key for run in entry.runs]
-    if not all(run["key"] in keys for run in fields["runs"]):
-        return False
-    computed = {run.environment.path: run.environment.sha256 for run in entry.runs if run.environment}
-    for file in (run["environment"] for run in fields["runs"] if run["environment"]):
-        if computed.get(file["path"], file["sha256"]) != file["sha256"]:  # scored anew, with other packages
+    keys, computed = [run.key for run in entry.runs], {}
+    for run in entry.runs:
+        if run.environment:
+            computed[run.environment.path] = run.environment.sha256
+    for run in fields["runs"]:
+        if run["key"] not in keys:
+            return False
+        file = run["environment"]
+        if file and computed.get(file["path"], file["sha256"]) != file["sha256"]:  # scored again, with other packages
             return False
     places = [keys.index(run["key"]) for run in fields["runs"]]
     for name, metric in fields["metrics"].items():
@@ -104,21 +100,33 @@ def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
 def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages) -> bool:
     """Return whether an entry names a file that was damaged, and is another one now: a log has its own clock."""
     known = {file.path: file.sha256 for run in entry.runs for file in run.files()}
-    files = [file for run in runs for file in (run["examples"], *run["curves"], *run["samples"])]
-    other = [file["path"] for file in files if known.get(file["path"], file["sha256"]) != file["sha256"]]
-    return any(stages.was_damaged(Path(path)) for path in other)
+    for run in runs:
+        for file in (run["examples"], *run["curves"], *run["samples"]):
+            path = file["path"]
+            if known.get(path, file["sha256"]) != file["sha256"] and stages.was_damaged(Path(path)):
+                return True
+    return False
 
 
 def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
     metrics, missing = _metrics(evaluations)
     tasks = [planned.task for planned in row.runs[0].tasks()]
+    changes = {task.name: published(task.changes, published_value) for task in tasks if task.changes}
     # A name of bytes that are not UTF-8 cannot be written as JSON, and is no reason to lose a run.
     command = published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
+    provenance = {
+        "commit": _commit(),
+        "packages": packages(),
+        "hardware": hardware(plan.request.device),
+        "data": published(data_of(row) | _prompts_of(row, stages)),
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "environment": _short_environment(evaluations),
+    }
     return {
         "kind": "measured",
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
         "protocols": {task.name: task.protocol_id for task in tasks},
-        "changes": {task.name: published(task.changes, published_value) for task in tasks if task.changes},
+        "changes": changes,
         "model": plan.model.entry_fields(),
         "objective": objective_fields(row),
         "recipe": _recipe(plan, row),
@@ -128,72 +136,47 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "missing": published(missing),
         "cost": _cost(row, evaluations, stages),
         "source": {"command": command or None, "cite": None},
-        "provenance": {
-            "commit": _commit(),
-            "packages": packages(),
-            "hardware": hardware(plan.request.device),
-            "data": published(data_of(row) | _prompts_of(row, stages)),
-            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "environment": _short_environment(evaluations),
-        },
+        "provenance": provenance,
     }
 
 
-def _run(plan: Plan, run: PlannedRun, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
-    """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
-    stage = examples_stage([evaluation.key for evaluation in found])
-    computed = [*(stages.folder(t.stage) for t in run.trainings()), *(evaluation.folder for evaluation in found)]
-
-    def work(folder: Path) -> None:
-        write_examples(folder / "examples.jsonl", _merged(found))
-        join_environments(folder, computed)
-        (folder / COMMAND).write_text(plan.request.command + "\n", encoding="utf-8", errors="surrogateescape")
-
-    made = stages.make(stage, work)
-    logs = [_sealed(stages.folder(training.stage) / LOG) for training in run.trainings()]
-    generated = [stages.folder(planned.generation) for planned in run.tasks()]
-    return {
-        "key": stage.key,
-        "examples": _file(made / "examples.jsonl", stages),
-        "curves": [_file(path, stages) for path in logs],
-        # Generations may have been removed by hand once they were scored.
-        "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
-        "environment": _file(made / ENVIRONMENT, stages) if (made / ENVIRONMENT).is_file() else None,
-        "weights": _weights(plan, run, stages),
-    }
-
-
-def _weights(plan: Plan, run: PlannedRun, stages: Stages) -> list[dict[str, Any]]:
-    """Return the digests of the weights of each training of a run, in the precision of the evaluation."""
-    found = []
+def _run(plan: Plan, run: PlannedRun, execution: Execution) -> dict[str, Any]:
+    """Return a run's key, the one file that holds the per-example results of all its tasks, and its other files."""
+    stages, examples = execution.stages, run.examples(plan.request.command)
+    folder = execution.folder(examples)
+    fields = {"key": examples.key, "curves": [], "samples": [], "environment": None, "weights": []}
+    fields["examples"] = _file(folder / EXAMPLES, stages)
     for training, tasks in run.parts:
-        digests = None if training is None else _summary(training, stages).get("weights")
-        if digests is not None:  # older trainings have none
-            precise = {when: digests[when][plan.request.weights] for when in ("base", "trained")}
-            found.append({"tasks": [planned.task.name for planned in tasks], **precise})
-    return found
+        if training is not None:
+            fields["curves"].append(_file(_sealed(stages.folder(training) / LOG), stages))
+            digests = _summary(training, stages).get("weights")
+            if digests is not None:
+                weights = {when: digests[when][plan.request.weights] for when in ("base", "trained")}
+                fields["weights"].append({"tasks": [planned.task.name for planned in tasks], **weights})
+    for planned in run.tasks():
+        # Generations may have been removed by hand once they were scored.
+        for path in sorted(stages.folder(planned.generation).glob("samples.json*")):
+            fields["samples"].append(_file(path, stages))
+    if (folder / ENVIRONMENT).is_file():
+        fields["environment"] = _file(folder / ENVIRONMENT, stages)
+    return fields
 
 
 def _summary(training: PlannedTraining, stages: Stages) -> dict[str, Any]:
     """Return the summary that a training wrote."""
-    return json.loads(_sealed(stages.folder(training.stage) / "training.json").read_text())
+    return json.loads(_sealed(stages.folder(training) / "training.json").read_text())
 
 
 def _short_environment(evaluations: Sequence[Sequence[Evaluation]]) -> dict[str, str] | None:
-    """Return the short facts of what computed the last score; None where it is older than these files."""
-    found = [read_environment(evaluation.folder) for of_run in evaluations for evaluation in of_run]
-    if not found or found[-1] is None:
+    """Return the short facts of the machine of the last score."""
+    facts = read_environment(evaluations[-1][-1].folder) if evaluations and evaluations[-1] else None
+    if facts is None:
         return None
-    return {name: fact for name, fact in found[-1].items() if isinstance(fact, str) and name != "python"}
-
-
-def examples_stage(scores: Sequence[str]) -> Stage:
-    """Return the stage whose key is that of a run in an entry, by the keys of its tasks' scores."""
-    return Stage("examples", {"scores": list(scores)})
+    return {name: fact for name, fact in facts.items() if isinstance(fact, str) and name != "python"}
 
 
 def _sealed(path: Path) -> Path:
-    """Return a file of a finished stage; StorageError where a byte of it is another one."""
+    """Return a file of a finished stage; StorageError if any byte of it changed."""
     damage = find_damage(path.parent, full=True, only=path.name)
     if damage is not None:
         raise StorageError(f"{damage}; nothing was recorded. Restore it, or remove {path.parent} and run again.")
@@ -204,14 +187,11 @@ def _file(path: Path, stages: Stages) -> dict[str, str]:
     return {"path": path.relative_to(stages.root).as_posix(), "sha256": digest(path)}
 
 
-def _merged(found: Sequence[Evaluation]) -> dict[str, Score]:
-    return {name: score for evaluation in found for name, score in evaluation.scores().items()}
-
-
 def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any], dict[str, str]]:
-    by_seed = [_merged(found) for found in evaluations]
-    missing = {name: why for found in evaluations for evaluation in found for name, why in evaluation.missing.items()}
-    metrics = {}
+    by_seed, missing, metrics = [merged_scores(of_run) for of_run in evaluations], {}, {}
+    for of_run in evaluations:
+        for evaluation in of_run:
+            missing |= evaluation.missing
     for name in dict.fromkeys(name for scores in by_seed for name in scores):
         if name in missing:  # not there for every seed: no mean over different seeds
             continue
@@ -224,14 +204,14 @@ def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any
 
 def objective_fields(row: PlannedRow) -> dict[str, Any]:
     """Return a row's objective as an entry names it."""
-    if row.objective is None:
+    loaded = row.objective
+    if loaded is None:
         return {"name": PRETRAINED, "version": "1", "params": {}, "source_sha256": None}
-    found = row.objective
     return {
-        "name": published_value(found.name),
-        "version": found.objective.version,
-        "params": published(found.objective.params, published_value),
-        "source_sha256": found.source_sha256,
+        "name": published_value(loaded.name),
+        "version": loaded.objective.version,
+        "params": published(loaded.objective.params, published_value),
+        "source_sha256": loaded.source_sha256,
     }
 
 
@@ -240,34 +220,41 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
         return {"dtype": plan.request.weights}
     run = {"dtype": plan.request.weights, "from_scratch": plan.request.from_scratch}
     run |= computed_with(plan.request.device, *plan.recipes)
-    recipes = [to_plain(recipe) for recipe in plan.recipes]
-    if plan.request.weights != "float32":
-        # Entries of half precision without it are older: their weights were trained in that precision, too.
-        for values, recipe in zip(recipes, plan.recipes, strict=True):
+    recipes = {}
+    for number, recipe in enumerate(plan.recipes, 1):
+        values = to_plain(recipe)
+        if plan.request.weights != "float32":
             values["weight_dtype"] = recipe.weight_dtype
+        recipes[f"{number}. {values['name']}"] = values
     if len(recipes) == 1:
-        return {**recipes[0], **run}
-    return {**{f"{i + 1}. {values['name']}": values for i, values in enumerate(recipes)}, **run}
+        (recipes,) = recipes.values()
+    return {**recipes, **run}
 
 
 def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+    cost: dict[str, Any] = {"train_seconds": None, "tokens": None, "peak_memory_bytes": None}
+    cost["evaluate_seconds"] = sum(evaluation.seconds for of_run in evaluations for evaluation in of_run)
     trained = [_summary(training, stages) for run in row.runs for training in run.trainings()]
-    split = [t["accumulation"] for t in trained if t.get("accumulation")]
-    return {
-        "train_seconds": sum(t["seconds"] for t in trained) if trained else None,
-        "evaluate_seconds": sum(e.seconds for found in evaluations for e in found),
-        "tokens": sum(t["tokens"] for t in trained) if trained else None,
-        "peak_memory_bytes": max((t["peak_memory_bytes"] for t in trained), default=None),
-        **({"accumulation": max(split)} if split else {}),
-    }
+    if trained:
+        cost["train_seconds"] = sum(summary["seconds"] for summary in trained)
+        cost["tokens"] = sum(summary["tokens"] for summary in trained)
+        cost["peak_memory_bytes"] = max(summary["peak_memory_bytes"] for summary in trained)
+    split = [summary["accumulation"] for summary in trained if summary.get("accumulation")]
+    if split:
+        cost["accumulation"] = max(split)
+    return cost
 
 
 def data_of(row: PlannedRow) -> dict[str, str]:
-    """Return the digests of what a row's runs read, by name, as far as it is here: texts, data sets, other models."""
+    """Return the digests of the data that a row's runs read, by name, as far as it is on this machine.
+
+    These are texts, data sets, and other models.
+    """
     data: dict[str, str] = {}
     for training, tasks in row.runs[0].parts:
-        read = (*(training.texts.values() if training else ()), *(planned.data for planned in tasks))
-        for texts in (one for one in read if one is not None):
+        read = [*training.texts.values()] if training else []
+        read += [planned.data for planned in tasks if planned.data is not None]
+        for texts in read:
             data |= texts.provenance
         for planned in tasks:
             for name, facts in planned.models.items():
@@ -277,23 +264,21 @@ def data_of(row: PlannedRow) -> dict[str, str]:
 
 
 def _prompts_of(row: PlannedRow, stages: Stages) -> dict[str, str]:
-    tasks = row.runs[0].tasks()
-    found = {one.task.name: _prompts(stages.folder(one.generation) / "prompts.json") for one in tasks}
-    return {f"{PROMPTS} {name}": prompts for name, prompts in found.items() if prompts}
-
-
-def _prompts(path: Path) -> str | None:
     """Return how many texts gave prompts and why others did not, such as "971 of 2,891 texts; 1,900 too short".
 
-    None for what no task of generation wrote, and for a generation that was removed by hand.
+    Nothing for tasks without prompts, and for generations that were removed by hand.
     """
-    if not path.is_file():
-        return None
-    found = json.loads(path.read_text())
-    used, texts = found.pop("used"), found.pop("texts")
-    found.pop("limit", None)  # a rule, which is in the protocol
-    others = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in found.items() if count]
-    return f"{used:,} of {texts:,} texts" + (f"; {', '.join(others)}" if others else "")
+    prompts = {}
+    for planned in row.runs[0].tasks():
+        path = stages.folder(planned.generation) / "prompts.json"
+        if path.is_file():
+            counts = json.loads(path.read_text())
+            words = [f"{counts.pop('used'):,} of {counts.pop('texts'):,} texts"]
+            counts.pop("limit", None)  # a rule, which is in the protocol
+            others = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count]
+            words += [", ".join(others)] if others else []
+            prompts[f"{PROMPTS} {planned.task.name}"] = "; ".join(words)
+    return prompts
 
 
 def hardware(device: str) -> str:
@@ -307,11 +292,11 @@ def hardware(device: str) -> str:
 
 def packages() -> dict[str, str]:
     """Return the versions of the packages that decide numbers, as far as they are installed."""
-    found = {"emobench": emobench.__version__, "python": platform.python_version()}
+    versions = {"emobench": emobench.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def _commit() -> str | None:
@@ -319,9 +304,12 @@ def _commit() -> str | None:
     root = Path(emobench.__file__).parent.parent
     if not (root / ".git").exists():
         return None
-    with suppress(OSError, subprocess.CalledProcessError):
-        words = (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        commands = (["git", "-C", str(root), *given] for given in words)
-        head, changes = (subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in commands)
-        return head.strip() + ("+changes" if changes.strip() else "")
-    return None
+    outputs = []
+    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        outputs.append(done.stdout.strip())
+    head, changes = outputs
+    return f"{head}+changes" if changes else head

@@ -8,14 +8,17 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emobench.core.settings import PRETRAINED
-from emobench.runs.execution.evaluate import Evaluation
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.planning.plan import Plan, PlannedRow
-from emobench.runs.planning.planned import PlannedTraining
+from emobench.runs.stages.evaluate import Evaluation
 from emobench.runs.stages.stage import Stages
+from emobench.runs.stages.train import PlannedTraining
 from emobench.training.trackers import TENSORBOARD, Tracking, report_metrics
+
+if TYPE_CHECKING:
+    from emobench.runs.planning.plan import Plan, PlannedRow
 
 FOLDER = "tensorboard"
 """In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
@@ -23,7 +26,7 @@ FOLDER = "tensorboard"
 
 def tracking_of(planned: PlannedTraining, trackers: tuple[str, ...], stages: Stages, reporter: Reporter) -> Tracking:
     """Return who follows a training; its key keeps it apart from others of the same objective and seed."""
-    words = (planned.model.name, str(planned.objective.objective), f"seed{planned.seed}", planned.stage.key[:6])
+    words = (planned.model.name, str(planned.objective.objective), f"seed{planned.seed}", planned.key[:6])
     return _tracking(trackers, words, stages, reporter)
 
 
@@ -42,7 +45,7 @@ def track_metrics(
                 words = (plan.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
                 tracking = _tracking(trackers, words, stages, reporter)
             else:
-                step = json.loads((stages.folder(training.stage) / "training.json").read_text())["selected_step"]
+                step = json.loads((stages.folder(training) / "training.json").read_text())["selected_step"]
                 tracking = tracking_of(training, trackers, stages, reporter)
             if metrics:
                 report_metrics(tracking, metrics, step=step, device=plan.request.device)

@@ -7,17 +7,101 @@ the folder of runs, so that results do not depend on the number of workers.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from emobench.core.errors import EmobenchError
+from emobench.core.errors import EmobenchError, RunError, UserError
 from emobench.models.device import Place
-from emobench.runs.execution.processes import WorkerProcess
-from emobench.runs.execution.reporter import Reporter
-from emobench.runs.execution.schedule import Job, Schedule
+from emobench.runs.execution.reporter import Progress, Reporter
+from emobench.runs.stages.stage import Stages
+
+if TYPE_CHECKING:
+    from emobench.runs.planning.plan import Plan
+
+
+@dataclass(frozen=True)
+class Job:
+    """A stage that is to be made."""
+
+    key: str
+    model: str
+    """The key of the training that it is, or whose model it evaluates; empty for the model as it is."""
+    trains: bool
+    run: str
+    """Its row and seed, to be shown."""
+    title: str
+
+
+class Schedule:
+    """Jobs in their order; each is given out once, and what a failed training leaves undone fails with it."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self.ended: list[tuple[str, EmobenchError | None]] = []
+        """The keys of what is made, with None, and of what failed, with its error; in this order."""
+        self._trainings: deque[Job] = deque()
+        self._tasks: dict[str, deque[Job]] = {}
+        self.keys: set[str] = set()
+        for job in jobs:
+            if job.key not in self.keys:
+                self.keys.add(job.key)
+                (self._trainings if job.trains else self._tasks.setdefault(job.model, deque())).append(job)
+        awaited = {job.key for job in self._trainings}
+        self._ready = dict.fromkeys(model for model in self._tasks if model not in awaited)
+        """Models that are there and have tasks, in order."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to be given out."""
+        return not self._trainings and not self._tasks
+
+    def next(self, model: str | None) -> Job | None:
+        """Return the next job of a worker that has a model loaded, or None if nothing can begin now.
+
+        It goes on with its model; else trainings come first, as others wait for them.
+        """
+        if model not in self._ready:
+            if self._trainings:
+                return self._trainings.popleft()
+            if not self._ready:
+                return None
+            model = next(iter(self._ready))
+        job = self._tasks[model].popleft()
+        if not self._tasks[model]:
+            del self._tasks[model], self._ready[model]
+        return job
+
+    def settle(self, job: Job, error: EmobenchError | None) -> None:
+        """Note the end of a job."""
+        self.ended.append((job.key, error))
+        if not job.trains or job.key not in self._tasks:
+            return
+        if error is None:
+            self._ready[job.key] = None
+        else:
+            self.ended += [(task.key, error) for task in self._tasks.pop(job.key)]
+
+
+def jobs_of(plan: Plan, stages: Stages, about: str = "") -> Iterator[Job]:
+    """Yield what is not finished of a plan, without what is made along with other stages.
+
+    `about` is shown with its rows.
+    """
+    for row, run in plan.rows_and_runs():
+        seed = "" if row.objective is None else f"seed {run.seed}"
+        label = ", ".join(filter(None, (row.label, seed, about)))
+        for stage in run.stages():
+            if stage.title and not stages.is_finished(stage):
+                yield Job(stage.key, stage.loads, stage.loads == stage.key, label, stage.title)
 
 
 class Worker(Protocol):
@@ -123,7 +207,7 @@ class Workers:
                     yield key, error
 
     def _serve(self, place: Place, reporter: Reporter) -> None:
-        shown, process, model, run = reporter.worker(place.name), None, "", ""
+        shown, process, model, run = reporter.worker(place.name), None, None, ""
         try:
             while (job := self._next(model)) is not None:
                 if process is None:
@@ -148,7 +232,7 @@ class Workers:
                 process.terminate()
         return process
 
-    def _next(self, model: str) -> Job | None:
+    def _next(self, model: str | None) -> Job | None:
         """Return what a worker makes next, or None when nothing is left for it; waits until something is ready."""
         with self._changed:
             while not self._closed and not self._schedule.is_empty:
@@ -166,3 +250,137 @@ class Workers:
 def local_worker(place: Place, runs: Path) -> WorkerProcess:
     """Start a worker process on a device of this machine."""
     return WorkerProcess(place.name, runs, {**os.environ, **place.environment})
+
+
+LAST_LINES = 15
+"""Of what a worker printed, in the error about its end."""
+
+
+class WorkerProcess:
+    """A worker: one line with a key goes in, and lines of JSON come out until the stage is made."""
+
+    def __init__(self, name: str, runs: Path, environment: Mapping[str, str]) -> None:
+        self._name = name
+        command = [sys.executable, "-m", "emobench.runs.worker", str(runs)]
+        # A session of its own: Ctrl-C reaches this process alone, which then stops the workers.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env=dict(environment),
+            start_new_session=True,
+        )
+        keys, answers, errors = self._process.stdin, self._process.stdout, self._process.stderr
+        assert keys is not None
+        assert answers is not None
+        assert errors is not None
+        self._keys, self._answers, self._errors = keys, answers, errors
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._reader = threading.Thread(target=self._read_errors, daemon=True)
+        self._reader.start()
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
+        """Make a stage, telling the reporter what the worker tells; return the error if it failed.
+
+        `what` begins the error: the stage, as it is shown.
+        """
+        with suppress(OSError):  # it has ended, which is seen below
+            self._keys.write(f"{key}\n")
+            self._keys.flush()
+        with _Shown(reporter) as shown:
+            for event in self._events():
+                match event.pop("event"):
+                    case "made":
+                        return None
+                    case "failed":
+                        kind = UserError if event["code"] == UserError.exit_code else RunError
+                        return kind(f"{what}: {event['text']}")
+                    case name:
+                        shown.show(name, event)
+        return self._death(what)
+
+    def terminate(self) -> None:
+        """Let it stop as at Ctrl-C."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self, seconds: float) -> None:
+        """Let it end, as it has nothing to do, and kill it if it takes longer than `seconds`."""
+        with suppress(OSError):
+            self._keys.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def finish(self) -> None:
+        """Let it end, as it has nothing to do, and close its pipes."""
+        with suppress(OSError):
+            self._keys.close()
+        self._process.wait()
+        self._reader.join()
+        self._answers.close()
+        self._errors.close()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        for line in self._answers:
+            with suppress(ValueError):  # a line that was cut off
+                yield json.loads(line)
+
+    def _read_errors(self) -> None:
+        for line in self._errors:
+            self._last.append(line.rstrip())
+
+    def _death(self, what: str) -> EmobenchError:
+        code = self._process.wait()
+        self._reader.join(1.0)
+        if code < 0:
+            how = f"ended with signal {signal.Signals(-code).name}"
+        else:
+            how = f"ended with exit code {code}" if code else "was stopped"
+        memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
+        last = "".join(f"\n  {line}" for line in self._last)
+        return RunError(
+            f"{what}: the process on {self._name} {how}.{memory} What it finished is "
+            f"kept; give the same command again.{f' The last lines that it printed:{last}' if last else ''}"
+        )
+
+
+class _Shown:
+    """Shows the works of a worker until it has made its stage."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._open: dict[int, tuple[ExitStack, Progress]] = {}
+
+    def __enter__(self) -> _Shown:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stack, _progress in self._open.values():
+            stack.close()
+
+    def show(self, name: str, event: Mapping[str, Any]) -> None:
+        match name:
+            case "begin":
+                stack = ExitStack()
+                progress = stack.enter_context(self._reporter.work(event["title"], event["unit"]))
+                self._open[event["work"]] = (stack, progress)
+            case "progress":
+                self._open[event["work"]][1](event["done"], event["total"])
+            case "end":
+                self._open.pop(event["work"])[0].close()
+            case "values":
+                self._reporter.values(event["values"])
+            case "note":
+                self._reporter.note(event["text"])

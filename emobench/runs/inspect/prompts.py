@@ -9,14 +9,12 @@ from emobench.core.errors import ConfigError
 from emobench.kinds.views import ShownPrompt
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite, load_kind, suite_names
-from emobench.runs.execution.evaluate import Evaluator
+from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.execution.train import Trainer
 from emobench.runs.planning.find_model import find_base_model
 from emobench.runs.planning.make_plan import check_machine
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import labelled_task_of
-from emobench.runs.stages.stage import Stages
 from emobench.runs.stages.storage import require_writable
 
 
@@ -45,11 +43,9 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     data = kind.runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
     kind.runtime.check(task, data, model)
     require_writable(request.runs, "--runs")
-    stages = Stages(request.runs, note=reporter.note)
-    trainer = Trainer(stages, reporter)
+    execution = Execution(request, model, reporter)
     with quiet_libraries():
-        folder = trainer.base_folder(model)
-        subject = Evaluator(stages, reporter, model, lambda: folder).subject(model.load(folder), {})
+        subject = execution.subject_of(execution.load(model), {})
         shown = kind.prompts.show(subject, task, data, count, ids)
     return ShownTask(
         task=task.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from emobench.core.errors import DataError, UserError
 from emobench.leaderboard.entry import Entry, Run
 from emobench.registry import find_task, task_names
-from emobench.runs.planning.recorded_parts import nested_rules
+from emobench.runs.planning.resolve import nested_rules
 from emobench.tasks.spec import Task, short_name
 
 

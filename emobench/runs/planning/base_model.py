@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from emobench.training.recipe import require_liger_on
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel
     from emobench.models.load import LoadedModel, ModelFacts
+    from emobench.runs.stages.train import Pretraining
     from emobench.training.recipe import Lora, Recipe
 
 CONFIG_NAMES = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer"))
@@ -70,6 +71,11 @@ class BaseModel:
     def is_there(self) -> bool:
         """Whether its weights are known, so that stages have keys."""
         return True
+
+    @property
+    def stages(self) -> Sequence[Pretraining]:
+        """The stage that makes it, if the harness does."""
+        return ()
 
     @cached_property
     def tokenizer(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,10 +14,10 @@ from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import identity, model_folder
 from emobench.registry import find_recipe, load_objective
 from emobench.runs.planning.base_model import BaseModel
-from emobench.runs.planning.planned import PlannedTraining
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.tiny_models import TinyModel, find_tiny_model, texts_of, tokenizer_of
 from emobench.runs.stages.stage import Stages
+from emobench.runs.stages.train import Pretraining
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,23 @@ class MadeModel(BaseModel):
         return find_tiny_model(self.source)
 
     @cached_property
-    def pretraining(self) -> PlannedTraining:
+    def pretraining(self) -> Pretraining:
         """The training that makes it; its settings are the project's, not the request's."""
         tiny = self.tiny
         recipe = find_recipe(tiny.recipe)
         texts = {split: texts_of(tiny, recipe.corpus, split, self.data_dirs) for split in ("train", "validation")}
         options = replace(self.options, dtype="float32", from_scratch=False)
         untrained = MadeModel(self.source, lambda: tiny.facts, options, data_dirs=self.data_dirs)
-        return PlannedTraining(untrained, load_objective("mle"), recipe, tiny.seed, texts)
+        return Pretraining(untrained, load_objective("mle"), recipe, tiny.seed, texts, tiny)
+
+    @property
+    def stages(self) -> Sequence[Pretraining]:
+        return (self.pretraining,)
 
     @property
     def is_there(self) -> bool:
         """Whether it is made, and whole."""
-        stage, stages = self.pretraining.stage, Stages(self.runs)
+        stage, stages = self.pretraining, Stages(self.runs)
         return stages.is_finished(stage) and stages.damage(stage, full=True) is None
 
     @cached_property
@@ -103,7 +107,7 @@ def made_model(name: str, request: Request) -> MadeModel:
 
 def _made_identity(model: MadeModel) -> Mapping[str, Any]:
     """Return what identifies a made model: its files' digests, as of a local folder."""
-    folder = Stages(model.runs).folder(model.pretraining.stage) / "model"
+    folder = Stages(model.runs).folder(model.pretraining) / "model"
     if not model.is_there:
         raise ModelError(f"{model.name} is not made yet, so that its weights are not known: {folder} is not there.")
     return identity(ModelSource(model.name, str(folder), None, "local"))

@@ -89,7 +89,7 @@ class Ingredients:
 
     def _looks_as(self, other: Ingredients) -> bool:
         alike = (getattr(self.request, name) == getattr(other.request, name) for name in SHARED)
-        return self.look == other.look and all(alike)
+        return all(alike)
 
     @property
     def data_dirs(self) -> Sequence[Path]:

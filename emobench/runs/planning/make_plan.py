@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,48 +15,22 @@ from emobench.data.texts import Texts
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.models.device import check_device, is_here
 from emobench.registry import LoadedObjective, load_kind
-from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.planning.ingredients import Ingredients
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
-from emobench.runs.planning.planned import PlannedTask, PlannedTraining, known_language, models_read
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import check_sections, model_of, objectives_of, parts_of, suite_of
-from emobench.tasks.spec import Suite, Task
+from emobench.runs.stages.evaluate import PlannedTask
+from emobench.runs.stages.train import PlannedTraining, known_language, models_read
+from emobench.tasks.spec import Task
 from emobench.training.recipe import Recipe
 
 
 def make_plan(request: Request, *, look: bool = False, check: bool = True, known: Ingredients | None = None) -> Plan:
     """Look up every name of a request and check it; raises a UserError for the first thing that is wrong.
 
-    With `look` nothing is downloaded, and what is not here is noted: such a plan can be shown, and run where nothing is
-    missing. Without `check` it can only be shown, at once. What `known`, of another request's plan, has read is not
-    read again, as far as it may be shared.
+    See `Planner.plan`.
     """
-    there = not look or is_here(request.device)
-    if there:
-        check_machine(request)
-    suite = suite_of(request)
-    objectives = objectives_of(request, suite)
-    ingredients = Ingredients(request, look=look, known=known)
-    model = ingredients.base_model(model_of(request, suite))
-    planner = _Planner(request, suite, model, ingredients)
-    trained = [objective for objective in objectives if objective is not None]
-    check_sections(request, planner.parts, trains=bool(trained))
-    if trained and request.recorded is None:  # what is repeated was asked for
-        for recipe, task in ((recipe, task) for recipe, tasks in planner.parts for task in tasks):
-            load_kind(task.kind).check_template(task, recipe.template)
-    if look:
-        planner.look(trained)
-    planner.ready = check and there and not ingredients.downloads and not ingredients.unusable
-    if planner.ready:
-        planner.check(trained)
-    labels = [PRETRAINED if objective is None else repr(objective.objective) for objective in objectives]
-    asked = request.objectives if request.objectives and not request.section("objective") else labels
-    rows = tuple(planner.row(objective, text) for objective, text in zip(objectives, asked, strict=True))
-    recipes = tuple(recipe for recipe, _ in planner.parts)
-    if any(recipe.adapters for recipe in recipes):
-        require("peft")
-    return Plan(request, suite, model, rows, ingredients, recipes, planner.ready)
+    return Planner(request).plan(look=look, check=check, known=known)
 
 
 def check_machine(request: Request) -> None:
@@ -96,55 +70,124 @@ def naming_setting(task: Task, auxiliary: AuxiliaryModel) -> Iterator[None]:
         raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {auxiliary.name}: ')}") from None
 
 
-class _Planner:
-    """What all rows of a plan share: the model, the recipes with their tasks, and the texts, each read once."""
+class Planner:
+    """The names of a request, looked up once; its plan may be made to be shown, and then to be run."""
 
-    def __init__(self, request: Request, suite: Suite, model: BaseModel, ingredients: Ingredients) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
-        self.model = model
-        self.ingredients = ingredients
-        self.parts = parts_of(request, suite)
-        self.seeds = request.seeds or suite.seeds
-        self.ready = False
-        self._uses: dict[str, tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]] = {}
+        self.suite = suite_of(request)
+        self.objectives = objectives_of(request, self.suite)
+        self.seeds = request.seeds or self.suite.seeds
+        self.parts = parts_of(request, self.suite)
+        self.trained = [objective for objective in self.objectives if objective is not None]
+        check_sections(request, self.parts, trains=bool(self.trained))
+        if self.trained and request.recorded is None:  # what is repeated was asked for
+            for recipe, tasks in self.parts:
+                for task in tasks:
+                    load_kind(task.kind).check_template(task, recipe.template)
+        if any(recipe.adapters for recipe, _ in self.parts):
+            require("peft")
+        self._known: Ingredients | None = None
 
-    def look(self, objectives: Sequence[LoadedObjective]) -> None:
-        """Look for all that the request needs, and note what is not here."""
-        found = self.ingredients
+    def plan(self, *, look: bool = False, check: bool = True, known: Ingredients | None = None) -> Plan:
+        """Return the plan, with all that it reads: models, corpora and data sets.
+
+        With `look` nothing is downloaded, and missing files are noted: such a plan can be shown, and run if nothing is
+        missing. Without `check` it can only be shown, at once. Files that `known`, of another request's plan, or a plan
+        before has read are not read again, as far as they may be shared.
+        """
+        request = self.request
+        there = not look or is_here(request.device)
+        if there:
+            check_machine(request)
+        self.ingredients = self._known = Ingredients(request, look=look, known=known or self._known)
+        self.model = self.ingredients.base_model(model_of(request, self.suite))
+        if look:
+            self._look()
+        ready = check and there and not self.ingredients.downloads and not self.ingredients.unusable
+        if ready:
+            self._check()
+        labels = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
+        asked = request.objectives if request.objectives and not request.section("objective") else labels
+        uses: dict[str, dict[str, Any]] = {}
+        for task in (task for _, tasks in self.parts for task in tasks):
+            kind = load_kind(task.kind)
+            facts = kind.generation_facts(task, self.model) if ready else {}
+            uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "generation_facts": facts}
+        rows = []
+        for objective, text in zip(self.objectives, asked, strict=True):
+            seeds = (0,) if objective is None else self.seeds
+            rows.append(PlannedRow(objective, tuple(self._run(objective, seed, uses) for seed in seeds), text))
+        recipes = tuple(recipe for recipe, _ in self.parts)
+        return Plan(request, self.suite, self.model, tuple(rows), self.ingredients, recipes, ready)
+
+    def _run(self, objective: LoadedObjective | None, seed: int, uses: Mapping[str, dict[str, Any]]) -> PlannedRun:
+        parts = []
         for recipe, tasks in self.parts:
-            for split in ("train", "validation") if objectives else ():
-                found.training_texts(recipe, split)
+            training = None
+            if objective is not None:
+                training = PlannedTraining(self.model, objective, recipe, seed, self._texts(recipe))
+            planned = []
             for task in tasks:
-                self.data(task)
+                data = self.ingredients.task_data(task)
+                planned.append(PlannedTask(task, data, self.model, training, **uses[task.name]))
+            parts.append((training, tuple(planned)))
+        return PlannedRun(seed, tuple(parts))
+
+    def _texts(self, recipe: Recipe) -> dict[str, Texts]:
+        """Return the train and validation splits of a recipe's corpus, as far as they are on this machine."""
+        splits = {}
+        for split in ("train", "validation"):
+            texts = self.ingredients.training_texts(recipe, split)
+            if texts is not None:
+                splits[split] = texts
+        return splits
+
+    def _look(self) -> None:
+        """Look for all that the request needs, and note what is missing."""
+        ingredients = self.ingredients
+        for recipe, tasks in self.parts:
+            if self.trained:
+                self._texts(recipe)
+            for task in tasks:
+                ingredients.task_data(task)
                 program = load_kind(task.kind).generated_by(task, self.request.device)
                 if program is not None and program.missing is not None:
-                    found.unusable[program.name] = program.missing
+                    ingredients.unusable[program.name] = program.missing
                 for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
                     if auxiliary.name != PRETRAINED:
                         with naming_setting(task, auxiliary):
-                            found.auxiliary(auxiliary)
-        for objective in objectives:
-            for name in models_read(objective):
-                found.auxiliary(AuxiliaryModel(name, "lm"))
+                            ingredients.auxiliary(auxiliary)
+        for name in (name for objective in self.trained for name in models_read(objective)):
+            ingredients.auxiliary(AuxiliaryModel(name, "lm"))
 
-    def check(self, objectives: Sequence[LoadedObjective]) -> None:
+    def _check(self) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
-        for loaded in objectives:
+        for loaded in self.trained:
             self._check_reads(loaded)
         for recipe, tasks in self.parts:
-            if objectives:
+            if self.trained:
                 self.model.check_recipe(recipe)
-                _check_selection(recipe, objectives)
-                self._check_conversations(recipe, objectives)
+                self._check_selection(recipe)
+                self._check_conversations(recipe)
             for task in tasks:
-                kind = load_kind(task.kind)
-                self._check_data(task)
-                for auxiliary in self.uses(task)[0].values():
+                kind, data = load_kind(task.kind), self._data(task)
+                for auxiliary in kind.auxiliary_models(task).values():
                     with naming_setting(task, auxiliary):
                         self.model.known(auxiliary)
-                kind.runtime.check(task, self.data(task), self.model)
+                kind.runtime.check(task, data, self.model)
 
-    def _check_conversations(self, recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:
+    def _check_selection(self, recipe: Recipe) -> None:
+        from emobench.objectives.combination.combination import Combination
+
+        for objective in (loaded.objective for loaded in self.trained):
+            if recipe.select == "objective" and isinstance(objective, Combination) and objective.scheduled:
+                raise ConfigError(
+                    f"`recipe.select` is objective, but the weights of {objective} change over the training, so that "
+                    "its validation losses cannot be compared; use --set recipe.select=mle or --set recipe.select=last."
+                )
+
+    def _check_conversations(self, recipe: Recipe) -> None:
         """Check that the first conversation can be rendered, and that each objective can be computed on such rows."""
         from emobench.objectives import ModelObjective
 
@@ -154,7 +197,7 @@ class _Planner:
         assert conversations is not None
         with suppress(EndWithinError):  # the training leaves such a row out
             FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
-        for objective in (loaded.objective for loaded in objectives):
+        for objective in (loaded.objective for loaded in self.trained):
             if recipe.weights and isinstance(objective, ModelObjective):
                 raise ConfigError(
                     f"`recipe.weights` is {recipe.weights}, and {objective.name} weighs its own units; drop it, or "
@@ -166,9 +209,10 @@ class _Planner:
                     "conversations; set recipe.packing=rows."
                 )
 
-    def _check_data(self, task: Task) -> None:
+    def _data(self, task: Task) -> Any:
+        """Return what a task reads. Where it is missing, the error names the tasks that may be left."""
         try:
-            self.data(task)
+            return self.ingredients.task_data(task)
         except DataError as error:
             others = [other.name for _, tasks in self.parts for other in tasks if other.name != task.name]
             if not others:
@@ -185,7 +229,7 @@ class _Planner:
             raise no_pretrained_head()
         if len(names) < len(loaded.objective.reads):  # it reads the language, too
             for recipe, _ in self.parts:
-                if known_language(self.texts(recipe).values()) is None:
+                if known_language(self._texts(recipe).values()) is None:
                     raise unknown_language(f"the corpus {recipe.corpus}")
             self._check_symbols()
         for name in names:
@@ -203,46 +247,4 @@ class _Planner:
             raise ConfigError(
                 f"target=language takes P from the oracle language, symbol by symbol, and {self.model.name} has other "
                 "symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
-            )
-
-    def texts(self, recipe: Recipe) -> dict[str, Texts]:
-        """Return the train and validation splits of a recipe's corpus, as far as they are here."""
-        found = {split: self.ingredients.training_texts(recipe, split) for split in ("train", "validation")}
-        return {split: texts for split, texts in found.items() if texts is not None}
-
-    def data(self, task: Task) -> Any:
-        """Return what a task reads, read once; None where it is not here."""
-        return self.ingredients.task_data(task)
-
-    def uses(self, task: Task) -> tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]:
-        """Return a task's auxiliary models, and what else decides its generation; each found once."""
-        if task.name not in self._uses:
-            kind = load_kind(task.kind)
-            facts = kind.generation_facts(task, self.model) if self.ready else {}
-            self._uses[task.name] = kind.auxiliary_models(task), facts
-        return self._uses[task.name]
-
-    def row(self, objective: LoadedObjective | None, asked: str) -> PlannedRow:
-        """Return the runs of an objective."""
-        seeds = (0,) if objective is None else self.seeds
-        return PlannedRow(objective, tuple(self._run(objective, seed) for seed in seeds), asked)
-
-    def _run(self, objective: LoadedObjective | None, seed: int) -> PlannedRun:
-        parts = []
-        for recipe, tasks in self.parts:
-            texts = {} if objective is None else self.texts(recipe)
-            training = None if objective is None else PlannedTraining(self.model, objective, recipe, seed, texts)
-            planned = (PlannedTask(t, self.data(t), self.model, training, *self.uses(t)) for t in tasks)
-            parts.append((training, tuple(planned)))
-        return PlannedRun(seed, tuple(parts))
-
-
-def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:
-    from emobench.objectives.combination.combination import Combination
-
-    for objective in (loaded.objective for loaded in objectives):
-        if recipe.select == "objective" and isinstance(objective, Combination) and objective.scheduled:
-            raise ConfigError(
-                f"`recipe.select` is objective, but the weights of {objective} change over the training, so that its "
-                "validation losses cannot be compared; use --set recipe.select=mle or --set recipe.select=last."
             )

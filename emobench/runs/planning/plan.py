@@ -1,9 +1,8 @@
-"""The work that a request comes to: trainings and evaluations, with the stages that they make.
+"""The work that a request comes to: a graph of stages.
 
-A plan holds one `PlannedRun` for each objective, recipe of the suite, and seed: a training (none for a model as it is)
-and the tasks that evaluate it. Their stages have keys, so that a plan also knows what is finished; where the harness
-makes the base model, they have them once it is made, as its weights are part of each. A stage with what makes it is a
-`PlannedStage`; a plan yields them in an order in which they can be made.
+A plan has a `PlannedRun` for each objective and seed: its trainings (none for a model as it is) and the tasks that
+evaluate each. Stages have keys, so that a plan also knows what is finished. If the harness makes the base model, they
+have keys once it is made, as its weights are part of each.
 """
 
 from __future__ import annotations
@@ -14,22 +13,13 @@ from dataclasses import dataclass
 from emobench.core.settings import PRETRAINED
 from emobench.registry import LoadedObjective
 from emobench.runs.planning.base_model import BaseModel
-from emobench.runs.planning.find_model import MadeModel
 from emobench.runs.planning.ingredients import Ingredients
-from emobench.runs.planning.planned import PlannedTask, PlannedTraining
 from emobench.runs.planning.request import Request
+from emobench.runs.stages.evaluate import PlannedTask, RunExamples
 from emobench.runs.stages.stage import Stage
+from emobench.runs.stages.train import PlannedTraining
 from emobench.tasks.spec import Suite
 from emobench.training.recipe import Recipe
-
-
-@dataclass(frozen=True)
-class PlannedStage:
-    """A stage, and the planned work that makes it."""
-
-    stage: Stage
-    work: PlannedTraining | PlannedTask | MadeModel
-    """A made model stands for its pre-training."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +37,18 @@ class PlannedRun:
         """Return its evaluations, in order."""
         return [planned for _, tasks in self.parts for planned in tasks]
 
-    def stages(self) -> Iterator[PlannedStage]:
-        """Yield each stage: trainings, and the generation and the scores of each task."""
+    def stages(self) -> Iterator[Stage]:
+        """Yield its trainings, and the generation and the scores of each task, in an order to make them in."""
         for training, tasks in self.parts:
             if training is not None:
-                yield PlannedStage(training.stage, training)
+                yield training
             for task in tasks:
-                yield PlannedStage(task.generation, task)
-                yield PlannedStage(task.scores, task)
+                yield task.generation
+                yield task.scores
+
+    def examples(self, command: str) -> RunExamples:
+        """Return the stage of the run's per-example results, which the command recorded."""
+        return RunExamples(self.tasks(), self.trainings(), command)
 
 
 @dataclass(frozen=True)
@@ -69,6 +63,10 @@ class PlannedRow:
     @property
     def label(self) -> str:
         return PRETRAINED if self.objective is None else repr(self.objective.objective)
+
+    def keys(self) -> list[str]:
+        """Return the keys of its stages."""
+        return [stage.key for run in self.runs for stage in run.stages()]
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,13 @@ class Plan:
 
     def runs(self) -> list[PlannedRun]:
         """Return the runs of all rows, in order."""
-        return [run for row in self.rows for run in row.runs]
+        return [run for _, run in self.rows_and_runs()]
+
+    def rows_and_runs(self) -> Iterator[tuple[PlannedRow, PlannedRun]]:
+        """Yield each run with its row, in order."""
+        for row in self.rows:
+            for run in row.runs:
+                yield row, run
 
     def trainings(self) -> list[PlannedTraining]:
         """Return each training once, in order."""
@@ -108,10 +112,6 @@ class Plan:
             for recipe in half
         ]
 
-    def base_stages(self) -> list[PlannedStage]:
-        """Return the pre-training of a base model that the harness makes, which comes before all else."""
-        return [PlannedStage(self.model.pretraining.stage, self.model)] if isinstance(self.model, MadeModel) else []
-
-    def stages(self) -> list[PlannedStage]:
+    def stages(self) -> list[Stage]:
         """Return all stages; where the harness makes the base model, it has to be there."""
-        return [*self.base_stages(), *(stage for run in self.runs() for stage in run.stages())]
+        return [*self.model.stages, *(stage for run in self.runs() for stage in run.stages())]

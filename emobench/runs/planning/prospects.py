@@ -7,7 +7,7 @@ of this is known before anything runs, or as soon as the data is on this machine
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from emobench.kinds.interface import TestSize
@@ -15,7 +15,7 @@ from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS
 from emobench.runs.planning.estimate import duration
 from emobench.runs.planning.plan import Plan
-from emobench.runs.planning.planned import PlannedTask
+from emobench.runs.stages.evaluate import PlannedTask
 from emobench.tasks.families import DUPLICATES, endpoint
 from emobench.tasks.scores import Measure
 
@@ -68,18 +68,22 @@ class Prospects:
         shown = [one for one in self.metrics if one.verdict != "descriptive" and not one.secondary]
         if not shown:
             return
-        trained = f"{_counted(self.trained, 'objective')} with {_counted(self.seeds, 'seed')}"
-        parts = [*([trained] if self.trained else []), *(["the model as it is"] if self.rows > self.trained else [])]
+        parts = []
+        if self.trained:
+            parts.append(f"{_counted(self.trained, 'objective')} with {_counted(self.seeds, 'seed')}")
+        if self.rows > self.trained:
+            parts.append("the model as it is")
         yield f"Verdicts that {' and '.join(parts)} can give:"
         alike: dict[tuple[str, str, tuple[str, ...]], list[Prospect]] = {}
         for one in shown:
             alike.setdefault((one.metric.partition("/")[2], one.verdict, one.missing), []).append(one)
         names: dict[str, list[str]] = {}
-        for (name, verdict, missing), found in alike.items():
+        for (name, verdict, missing), group in alike.items():
             reasons = f" ({'; '.join(missing)})" if missing else ""
-            text = f"{_about(found)}: {WORDS[verdict]}{reasons}."
-            names.setdefault(text, []).append(f"{name} (primary)" if any(one.primary for one in found) else name)
-        yield from (f"  {', '.join(of)}{text}" for text, of in names.items())
+            primary = " (primary)" if any(one.primary for one in group) else ""
+            names.setdefault(f"{_about(group)}: {WORDS[verdict]}{reasons}.", []).append(f"{name}{primary}")
+        for text, metrics in names.items():
+            yield f"  {', '.join(metrics)}{text}"
         if self.absent:
             yield f"  No task here has the suite's primary metric, {self.absent}: each p is adjusted for other tests."
         if self.needed > self.runs:
@@ -89,42 +93,38 @@ class Prospects:
 
 
 def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
-    """Return the prospects of a plan, from what is on this machine."""
-    trained = [row for row in plan.rows if row.objective is not None]
-    seeds = len(trained[0].runs) if trained else 0
-    planned = plan.rows[0].runs[0].tasks() if plan.rows else []
-    common = _missing_of_rows(plan)
-    found = [one for task in planned for one in _of_task(task, plan.suite.primary, common)]
-    known = {one.metric.partition("/")[2] for one in found}
-    runs, rows = sum(len(row.runs) for row in trained), len(plan.rows)
-    needed = max(len(trained), 1 if len(trained) < rows else 2) * max(seeds, MIN_SEEDS)
+    """Return the prospects of a plan, from the files on this machine."""
+    trained, rows = [row for row in plan.rows if row.objective is not None], len(plan.rows)
+    given = [run.seed for run in trained[0].runs] if trained else []
+    runs = sum(len(row.runs) for row in trained)
+    needed = max(len(trained), 1 if len(trained) < rows else 2) * max(len(given), MIN_SEEDS)
+    common = []
+    if not trained:
+        common.append("no trained model: add --objective NAME")
+    elif len(given) < MIN_SEEDS:
+        more = [seed for seed in range(MIN_SEEDS + len(given)) if seed not in given]
+        options = " ".join(f"--seed {seed}" for seed in [*given, *more][:MIN_SEEDS])
+        common.append(f"{_counted(len(given), 'seed')}, {MIN_SEEDS} needed: {options}")
+    if rows == 1 and trained:
+        common.append("no baseline: add a second --objective, or compare with an entry of a board")
+    metrics: list[Prospect] = []
+    for planned in plan.rows[0].runs[0].tasks() if plan.rows else ():
+        metrics += _of_task(planned, plan.suite.primary, common)
+    names = {one.metric.partition("/")[2] for one in metrics}
+    seconds = None
+    if seconds_of_a_run is not None and needed > runs:
+        seconds = seconds_of_a_run * (needed - runs)
     return Prospects(
         title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
         rows=rows,
         trained=len(trained),
-        seeds=seeds,
+        seeds=len(given),
         runs=runs,
         needed=needed,
-        seconds=None if seconds_of_a_run is None or needed <= runs else seconds_of_a_run * (needed - runs),
-        metrics=tuple(_with_means(found, plan.suite.primary)),
-        absent=None if plan.suite.primary in known else plan.suite.primary,
+        seconds=seconds,
+        metrics=tuple(_with_means(metrics, plan.suite.primary)),
+        absent=None if plan.suite.primary in names else plan.suite.primary,
     )
-
-
-def _missing_of_rows(plan: Plan) -> list[str]:
-    """Return what the rows lack for any verdict."""
-    missing = []
-    trained = [row for row in plan.rows if row.objective is not None]
-    given = [run.seed for run in trained[0].runs] if trained else []
-    if not trained:
-        missing.append("no trained model: add --objective NAME")
-    elif len(given) < MIN_SEEDS:
-        more = [seed for seed in range(MIN_SEEDS + len(given)) if seed not in given]
-        seeds = " ".join(f"--seed {seed}" for seed in [*given, *more][:MIN_SEEDS])
-        missing.append(f"{_counted(len(given), 'seed')}, {MIN_SEEDS} needed: {seeds}")
-    if len(plan.rows) == 1 and trained:
-        missing.append("no baseline: add a second --objective, or compare with an entry of a board")
-    return missing
 
 
 def _of_task(planned: PlannedTask, primary: str | None, common: Sequence[str]) -> Iterator[Prospect]:
@@ -140,10 +140,13 @@ def _of_task(planned: PlannedTask, primary: str | None, common: Sequence[str]) -
         if measure is not None and (measure.higher_is_better is None or DUPLICATES.get(name) in known):
             yield Prospect(metric=metric, verdict="descriptive", examples=size.examples, secondary=measure.secondary)
             continue
-        missing, unknown = [*common, *_too_few(size, measure)], [*_not_known(size, measure)]
+        few, unknown = _shortage(size, 1 if measure is None else measure.fewest)
+        missing, verdict = [*common, *few], "possible"
+        if missing or unknown:
+            verdict = "impossible" if missing else "unknown"
         yield Prospect(
             metric=metric,
-            verdict="impossible" if missing else "unknown" if unknown else "possible",
+            verdict=verdict,
             missing=(*missing, *unknown),
             units=size.units,
             examples=size.examples,
@@ -151,53 +154,52 @@ def _of_task(planned: PlannedTask, primary: str | None, common: Sequence[str]) -
         )
 
 
-def _too_few(size: TestSize, measure: Measure | None) -> Iterator[str]:
+def _shortage(size: TestSize, fewest: int) -> tuple[list[str], list[str]]:
+    """Return what is too little for a verdict of a metric that needs so many texts, and what is unknown."""
+    few, unknown = [], []
     units = size.examples if size.units is None else size.units
     if units is not None and units < MIN_ITEMS:
-        yield f"{_counted(units, 'sampling unit')} (documents, passages), {MIN_ITEMS} needed"
-    fewest = 1 if measure is None else measure.fewest
+        few.append(f"{_counted(units, 'sampling unit')} (documents, passages), {MIN_ITEMS} needed")
     if size.examples is not None and size.examples < fewest:
-        yield f"{_counted(size.examples, 'text')}, {fewest:,} needed"
-
-
-def _not_known(size: TestSize, measure: Measure | None) -> Iterator[str]:
+        few.append(f"{_counted(size.examples, 'text')}, {fewest:,} needed")
     if size.units is None:
-        yield "sampling units unknown until the data is here"
-    if size.examples is None and measure is not None and measure.fewest > 1:
-        yield f"number of texts unknown until the data is here, {measure.fewest:,} needed"
+        unknown.append("sampling units unknown until the data is here")
+    if size.examples is None and fewest > 1:
+        unknown.append(f"number of texts unknown until the data is here, {fewest:,} needed")
+    return few, unknown
 
 
-def _with_means(found: Sequence[Prospect], primary: str | None) -> Iterator[Prospect]:
+def _with_means(metrics: Sequence[Prospect], primary: str | None) -> Iterator[Prospect]:
     """Yield the mean over tasks of a metric that several have, which is as good as its worst task, and each task's."""
     by_name: dict[str, list[Prospect]] = {}
-    for one in found:
+    for one in metrics:
         by_name.setdefault(one.metric.partition("/")[2], []).append(one)
-    chosen = endpoint(primary, [one.metric for one in found])
+    chosen = endpoint(primary, [one.metric for one in metrics])
     for name, of_tasks in by_name.items():
+        group = of_tasks
         if len(of_tasks) > 1:
             worst = max(of_tasks, key=lambda one: WORST_LAST.index(one.verdict))
             missing = tuple(dict.fromkeys(text for one in of_tasks for text in one.missing))
-            mean = f"{MEAN}/{name}"
-            yield Prospect(metric=mean, verdict=worst.verdict, missing=missing, primary=mean == chosen,
-                           secondary=worst.secondary)  # fmt: skip
-        for one in of_tasks:
-            yield one if one.metric != chosen else _as_primary(one)
+            group = [replace(worst, metric=f"{MEAN}/{name}", missing=missing, units=None, examples=None), *of_tasks]
+        for one in group:
+            yield replace(one, primary=one.metric == chosen)
 
 
-def _as_primary(one: Prospect) -> Prospect:
-    return Prospect(**{**vars(one), "primary": True})
-
-
-def _about(found: Sequence[Prospect]) -> str:
+def _about(group: Sequence[Prospect]) -> str:
     """Return the tasks and the sampling units of metrics that have the same prospect."""
-    tasks = [one.metric.partition("/")[0] for one in found if not one.metric.startswith(f"{MEAN}/")]
-    named = ", ".join(tasks) if len(tasks) < MOST_NAMED else f"{len(tasks)} tasks"
-    parts = [", ".join([*(["the mean over tasks"] if len(tasks) < len(found) else []), *([named] if tasks else [])])]
-    units = sorted(one.units for one in found if one.units is not None)
+    tasks = [one.metric.partition("/")[0] for one in group if not one.metric.startswith(f"{MEAN}/")]
+    parts = []
+    if len(tasks) < len(group):
+        parts.append("the mean over tasks")
+    if tasks:
+        parts.append(", ".join(tasks) if len(tasks) < MOST_NAMED else f"{len(tasks)} tasks")
+    text = f" of {', '.join(parts)}"
+    units = sorted(one.units for one in group if one.units is not None)
     if units:
-        shown = " to ".join(f"{count:,}" for count in dict.fromkeys((units[0], units[-1])))
-        parts.append(f"at most {shown} sampling units")
-    return f" of {'; '.join(parts)}"
+        text += (
+            f"; at most {' to '.join(f'{count:,}' for count in dict.fromkeys((units[0], units[-1])))} sampling units"
+        )
+    return text
 
 
 def _counted(count: int, what: str) -> str:

@@ -21,7 +21,6 @@ from emobench.core.files import write_whole
 from emobench.core.reading import parse_json, read_text
 from emobench.core.settings import build, canonical_json, to_plain
 from emobench.registry import objective_files
-from emobench.runs.planning.plan import PlannedStage
 from emobench.runs.planning.request import Request
 from emobench.runs.stages.stage import FACTS, PLANNED, Stage, Stages
 from emobench.runs.stages.storage import storage_errors
@@ -47,14 +46,14 @@ class Description:
     """The working folder of the command that planned it."""
 
 
-def describe(planned: Iterable[PlannedStage], request: Request, stages: Stages) -> None:
+def describe(planned: Iterable[Stage], request: Request, stages: Stages) -> None:
     """Write a file for each stage that is not finished and has none; a plan of finished ones writes nothing.
 
     A sweep has tens of thousands, so that they are not synced; one that a power failure left empty is written anew, and
     so is one that asks for other code.
     """
     plain = {name: value for name, value in to_plain(request).items() if name not in ("runs", "leaderboard")}
-    for stage in (one.stage for one in planned):
+    for stage in planned:
         path = stages.root / PLANNED / f"{stage.key}.json"
         if stages.folder(stage).exists() or _asks_alike(path, plain):
             continue
@@ -131,14 +130,14 @@ def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:
         ) from None
 
 
-def find_planned(planned: Iterable[PlannedStage], description: Description) -> PlannedStage:
-    """Return what makes a described stage in a new plan; raises ConfigError where nothing has its key."""
+def find_planned(planned: Iterable[Stage], description: Description) -> Stage:
+    """Return the described stage of a new plan; raises ConfigError if nothing has its key."""
     wanted, alike = description.stage, []
-    for one in planned:
-        if one.stage.key == wanted.key:
-            return one
-        if one.stage.kind == wanted.kind:
-            alike.append(list(differences(wanted.facts, one.stage.facts)))
+    for stage in planned:
+        if stage.key == wanted.key:
+            return stage
+        if stage.kind == wanted.kind:
+            alike.append(list(differences(wanted.facts, stage.facts)))
     nearest = min(alike, key=len, default=["the plan has no such stage"])
     more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
     raise ConfigError(

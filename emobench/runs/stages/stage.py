@@ -17,11 +17,10 @@ import ctypes
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import StorageError
 from emobench.core.locks import locked, remove_abandoned
@@ -31,25 +30,73 @@ from emobench.kinds.journal import UNFINISHED
 from emobench.runs.signals import require_uninterrupted
 from emobench.runs.stages.storage import storage_errors
 
+if TYPE_CHECKING:
+    from emobench.runs.dry_run.costs import Costs
+    from emobench.runs.dry_run.outline import StageLine
+    from emobench.runs.execution.execution import Execution
+
 FACTS = "stage.json"
 PLANNED = "planned"
 DAMAGED = "damaged"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
-@dataclass(frozen=True)
 class Stage:
-    """A stage that may or may not have been made yet."""
+    """One stored result: `kind` and `facts`, all that determines it, are its key. A plan is a graph of stages.
+
+    Subclasses say what they need and how they are made, in a folder and with the tools of an `Execution`.
+    """
 
     kind: str
-    """train, generate or score."""
-    facts: Mapping[str, Any]
-    """All that determines the output."""
+    """train, generate, score ...; the folder of its results."""
+    described: bool = False
+    """Whether a file says how to make it before the work starts; see `planning.rebuild`."""
+    continues: bool = False
+    """Whether `make` gets the folder of an interrupted attempt as it was left; otherwise an empty one."""
+    glance: bool = False
+    """Whether large files are compared by size and time alone until something reads them."""
+
+    def __init__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        self.kind = kind
+        self.facts = facts
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """All that determines the result."""
+        raise TypeError(f"{type(self).__name__} has no facts")
 
     @cached_property
     def key(self) -> str:
         """16 hex digits of the facts' hash."""
         return content_hash({"kind": self.kind, "facts": self.facts})[:16]
+
+    @property
+    def title(self) -> str:
+        """What a worker makes, as it is shown; empty for a stage that is made along with those that need it."""
+        return ""
+
+    @property
+    def loads(self) -> str:
+        """The key of the training whose model it makes or reads; empty for the model as it is."""
+        return ""
+
+    @property
+    def needs(self) -> Sequence[Stage]:
+        """The stages that are made before this one."""
+        return ()
+
+    @property
+    def made_of(self) -> Sequence[Stage]:
+        """Those of them whose damage outdates this stage: made again, they may differ by another machine's rounding."""
+        return ()
+
+    def make(self, folder: Path, tools: Execution) -> None:
+        """Write the result into a folder."""
+        raise TypeError(f"{type(self).__name__} cannot be made")
+
+    def cost(self, costs: Costs) -> StageLine | None:
+        """Return what it takes to make, for a dry run; None for a stage whose cost is in that of another one."""
+        return None
 
 
 class Stages:
@@ -83,31 +130,48 @@ class Stages:
 
         None for one that is whole, or not there. Files that were added are none: `make` refuses them.
         """
-        found = self._compared(stage, full) if self.folder(stage).exists() else None
-        return None if found is None or found.foreign else found
+        damage = self._compared(stage, full) if self.folder(stage).exists() else None
+        return None if damage is None or damage.foreign else damage
 
     def make(
         self, stage: Stage, work: Callable[[Path], None], *, continues: bool = False, glance: bool = False
     ) -> Path:
         """Return the folder of a stage, after making it with `work(folder)` unless it is finished.
 
-        One that was altered after it was finished is put aside and made anew; all its files are hashed, once by these
-        stages, or with `glance` large ones only if their size or time is another one. With `continues`, `work` gets the
-        folder of an interrupted attempt as it was left; otherwise an empty one. One that is made anew because of its
-        kind takes the old one's place when it is complete: until then the old one is there.
+        A stage that was altered after it was finished is put aside and made again. All its files are hashed, once by
+        these stages; with `glance` large ones only if their size or time changed. With `continues`, `work` gets the
+        folder of an interrupted attempt as it was left; otherwise an empty one. A stage that is made again because of
+        its kind replaces the old one when it is complete.
 
-        Raises StorageError where a file was added to a finished stage, which might change what is read of it.
+        Raises StorageError if a file was added to a finished stage, which might change what is read of it.
         """
         final, lock = self.folder(stage), self._lock(stage)
-        if self._is_whole(stage, full=not glance):
+        if self.is_whole(stage, full=not glance):
             remove_abandoned(lock)
             return final
         with storage_errors(self.root), locked(lock):
             _put_back(final)
-            # Another process may have made it, or made it anew, while this one waited.
-            if not self._is_whole(stage, full=not glance):
-                self._drop_damaged(stage)
-                self._make(stage, work, continues)
+            # Another process may have made it, or made it again, while this one waited.
+            if self.is_whole(stage, full=not glance):
+                return final
+            if not self._awaited(stage) and (damage := self.damage(stage, full=True)) is not None:
+                self._put_aside(stage, str(damage))
+            part = self.unfinished(stage)
+            if part.exists() and not continues:
+                shutil.rmtree(part)
+            part.mkdir(parents=True, exist_ok=True)
+            require_uninterrupted()
+            work(part)
+            require_uninterrupted()
+            (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
+            write_seal(part, leave_out=UNFINISHED)
+            for path in [*part.rglob("*"), part]:
+                _sync(path)
+            (part / UNFINISHED).unlink(missing_ok=True)
+            _put(part, final)
+            (self.root / PLANNED / f"{stage.key}.json").unlink(missing_ok=True)
+            self._made.add(stage.key)
+            self._hashed.add(stage.key)
         return final
 
     def drop(self, stage: Stage, why: str) -> None:
@@ -130,22 +194,22 @@ class Stages:
     def _compared(self, stage: Stage, full: bool) -> Damage | None:
         """Compare a stage with its seal; each is hashed in full once."""
         with storage_errors(self.root):
-            found = find_damage(self.folder(stage), full=full and stage.key not in self._hashed)
-        if found is None and full:
+            damage = find_damage(self.folder(stage), full=full and stage.key not in self._hashed)
+        if damage is None and full:
             self._hashed.add(stage.key)
-        return found
+        return damage
 
-    def _is_whole(self, stage: Stage, *, full: bool) -> bool:
+    def is_whole(self, stage: Stage, *, full: bool) -> bool:
+        """Return whether a stage is finished, unaltered (in any byte with `full`), and need not be made again.
+
+        Raises StorageError if a file was added to it.
+        """
         if self._awaited(stage) or not self.folder(stage).exists():
             return False
-        found = self._compared(stage, full)
-        if found is not None and found.foreign:
-            raise StorageError(f"{found}, and might change what is read there. Move it elsewhere, then run again.")
-        return found is None
-
-    def _drop_damaged(self, stage: Stage) -> None:
-        if not self._awaited(stage) and (found := self.damage(stage, full=True)) is not None:
-            self._put_aside(stage, str(found))
+        damage = self._compared(stage, full)
+        if damage is not None and damage.foreign:
+            raise StorageError(f"{damage}, and might change what is read there. Move it elsewhere, then run again.")
+        return damage is None
 
     def _put_aside(self, stage: Stage, why: str) -> None:
         aside = self.root / DAMAGED / f"{stage.kind}-{stage.key}"
@@ -153,24 +217,6 @@ class Stages:
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(exist_ok=True)
         self.folder(stage).replace(aside)
-
-    def _make(self, stage: Stage, work: Callable[[Path], None], continues: bool) -> None:
-        final = self.folder(stage)
-        part = self.unfinished(stage)
-        if part.exists() and not continues:
-            shutil.rmtree(part)
-        part.mkdir(parents=True, exist_ok=True)
-        require_uninterrupted()
-        work(part)
-        require_uninterrupted()
-        (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
-        write_seal(part, leave_out=UNFINISHED)
-        _sync(part)
-        (part / UNFINISHED).unlink(missing_ok=True)
-        _put(part, final)
-        (self.root / PLANNED / f"{stage.key}.json").unlink(missing_ok=True)
-        self._made.add(stage.key)
-        self._hashed.add(stage.key)
 
 
 def _put(part: Path, final: Path) -> None:
@@ -183,7 +229,7 @@ def _put(part: Path, final: Path) -> None:
         final.replace(_aside(final))
         part.replace(final)
         shutil.rmtree(_aside(final), ignore_errors=True)
-    _sync_one(final.parent)
+    _sync(final.parent)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -207,13 +253,8 @@ def _aside(final: Path) -> Path:
     return final.with_name(f"{final.name}.old")
 
 
-def _sync(folder: Path) -> None:
-    """Make a folder's files durable before it gets its final name."""
-    for path in [*folder.rglob("*"), folder]:
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
+def _sync(path: Path) -> None:
+    """Make a file or folder durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

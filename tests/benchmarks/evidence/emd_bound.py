@@ -34,12 +34,10 @@ from numpy.typing import NDArray
 
 from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language
 from emobench.objectives import CostEmbedding
-from emobench.runs.execution.reporter import Silent
-from emobench.runs.execution.train import Trainer
+from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import train_plan
-from emobench.runs.stages.stage import Stages
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +51,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 def models(runs: Path) -> Iterator[tuple[str, Any]]:
     """Yield the tiny model as it is, and after fine-tuning with each objective (seed 0, the suite's recipe)."""
     plan = make_plan(Request(suite="oracle-language", objectives=OBJECTIVES, seeds=(0,), runs=runs, offline=True))
-    folder = Trainer(Stages(runs), Silent()).made_folder(plan.model)
+    folder = Execution(plan.request, plan.model).base_folder(plan.model)
     yield "pretrained", plan.model.load(folder).model
     for planned, trained in train_plan(plan):
         yield repr(planned.objective.objective), plan.model.load(trained).model

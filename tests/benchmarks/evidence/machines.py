@@ -25,11 +25,9 @@ from emobench.data.oracle.language import oracle_language, oracle_texts
 from emobench.kinds.oracle.distances import oracle_distances
 from emobench.models.catalog import find_model
 from emobench.models.load import load_model
-from emobench.runs.execution.reporter import Silent
-from emobench.runs.execution.train import Trainer
+from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.find_model import made_model
 from emobench.runs.planning.request import Request
-from emobench.runs.stages.stage import Stages
 
 VARIANTS: dict[str, tuple[dict[str, str], int]] = {
     "1 thread": ({"OMP_NUM_THREADS": "1"}, 0),
@@ -45,7 +43,8 @@ TEXTS = 200
 def base(runs: Path) -> Path:
     """Return the folder of the tiny model, made at first use."""
     request = Request(suite="oracle-language", offline=True, runs=runs)
-    return Trainer(Stages(runs), Silent()).made_folder(made_model("tiny-oracle", request))
+    model = made_model("tiny-oracle", request)
+    return Execution(request, model).folder(model.pretraining) / "model"
 
 
 def train(model: Path, name: str, runs: Path) -> Path:

@@ -92,7 +92,7 @@ def case(given: Mapping[str, Any], settings: tuple[str, ...], model: str, data: 
             estimated["evaluation"] = sum(line.seconds or 0.0 for line in lines)
         stages = Stages(request.runs)
         peaks = [
-            json.loads((stages.folder(planned.stage) / "training.json").read_text())["peak_memory_bytes"]
+            json.loads((stages.folder(planned) / "training.json").read_text())["peak_memory_bytes"]
             for planned in plan.trainings()
         ]
         measured["memory"] = max(peaks)

@@ -23,8 +23,7 @@ from measuring import RESULTS, fresh_process, origin, program, write
 
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
-from emobench.runs.sweep.plan_file import read_sweep
-from emobench.runs.sweep.run import plan_sweep
+from emobench.runs.sweep import plan_sweep, read_sweep
 
 OBJECTIVES, SEEDS = ("mle", "emo", "mixce", "tailr(gamma=0.2)"), 5
 LIMITS = {"plan": 60.0, "status": 2.0}

@@ -12,7 +12,7 @@ import pytest
 from emobench.core.errors import MetricError
 from emobench.leaderboard.run_files import write_examples
 from emobench.reproduce.choice import choose
-from emobench.runs.execution.evaluate import EXAMPLES, SCORES, Evaluation
+from emobench.runs.stages.evaluate import EXAMPLES, SCORES, Evaluation
 from emobench.tasks.scores import Score
 from emobench.tasks.table import CandidateSelection
 

@@ -14,12 +14,12 @@ from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
 from emobench.registry import find_suite, find_table
 from emobench.reproduce.scaling import DATA, MODEL, outline_scaling, reproduce_scaling, steps_of
-from emobench.runs.execution.corpora import PackedCorpora
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import recipe_of
 from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
+from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
 from emobench.tasks.table import CandidateSelection, Table
 from emobench.training.recipe import steps_at_rate_0

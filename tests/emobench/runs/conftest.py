@@ -16,5 +16,5 @@ def made_runs(tmp_path: Path) -> Path:
     from emobench.runs.stages.stage import Stages
 
     model, runs = made_model("tiny-oracle", Request(suite="oracle-language", offline=True)), tmp_path / "runs"
-    Stages(runs).make(model.pretraining.stage, lambda folder: write_untrained(model.tiny, folder / "model"))
+    Stages(runs).make(model.pretraining, lambda folder: write_untrained(model.tiny, folder / "model"))
     return runs

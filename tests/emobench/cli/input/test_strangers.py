@@ -16,7 +16,7 @@ from emobench.leaderboard.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import protocol_names, require_installed
-from emobench.runs.planning.recorded_parts import nested_rules
+from emobench.runs.planning.resolve import nested_rules
 
 LOSS = """from pathlib import Path
 
@@ -237,8 +237,8 @@ def test_rules_within_a_rule_that_has_a_value_are_refused(changes: dict[str, Any
     ],
 )
 def test_an_entry_gives_no_rule_that_is_the_users(task: str, changes: dict[str, Any], theirs: Path) -> None:
-    from emobench.runs.planning.recorded_parts import recorded_parts
     from emobench.runs.planning.request import Recorded, Request
+    from emobench.runs.planning.resolve import recorded_parts
     from emobench.tasks.spec import Suite, SuiteRun, short_name
 
     name, protocols = short_name(task), [] if ":" in task else protocol_names(task)

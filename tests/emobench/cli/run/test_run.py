@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from emobench.runs.execution.evaluate import Evaluator
+from emobench.runs.execution.execution import Execution
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
@@ -157,7 +157,7 @@ def test_deleted_scores_are_made_again_from_the_generations(
     again: Job, finished: tuple[Job, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten = list[int]()
-    monkeypatch.setattr(Evaluator, "forget_models", lambda _: forgotten.append(1))
+    monkeypatch.setattr(Execution, "make_room", lambda _: forgotten.append(1))
     before, scores = again.files("train", "generate"), again.files("score")
     assert scores
     shutil.rmtree(again.folder / "runs" / "score")

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,11 +146,10 @@ def test_a_finished_stage_is_found_without_its_description(finished: Path, tmp_p
 def test_a_description_that_a_power_failure_left_empty_is_written_anew(finished: Path, tmp_path: Path) -> None:
     stage, _ = find_stage(finished, keys(finished)["train"])
     stages, request = Stages(tmp_path / "runs"), Request(suite="lm-quick")
-    planned: Any = [SimpleNamespace(stage=stage)]
-    describe(planned, request, stages)
+    describe([stage], request, stages)
     path = tmp_path / "runs" / PLANNED / f"{stage.key}.json"
     written = path.read_text()
     path.write_text("")
-    describe(planned, request, stages)
+    describe([stage], request, stages)
     assert path.read_text() == written
     assert find_stage(tmp_path / "runs", stage.key)[0].key == stage.key

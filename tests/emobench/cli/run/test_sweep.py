@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emobench.cli.sweep import SHOWN, _show_status
-from emobench.runs.sweep.run import RowStatus, SweepRow
+from emobench.runs.sweep import RowStatus, SweepRow
 
 pytestmark = pytest.mark.slow
 

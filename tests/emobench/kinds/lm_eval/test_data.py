@@ -14,8 +14,8 @@ from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.runs.planning.find_model import find_base_model
-from emobench.runs.planning.planned import PlannedTask
 from emobench.runs.planning.request import Request
+from emobench.runs.stages.evaluate import PlannedTask
 
 
 def load(name: str, **rules: Any) -> LmEvalData:

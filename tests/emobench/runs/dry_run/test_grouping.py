@@ -12,9 +12,8 @@ from huggingface_hub import constants
 from emobench.core.settings import parse_overrides
 from emobench.registry import find_table
 from emobench.reproduce.run import outline_table
-from emobench.runs.dry_run.grouping import grouped
 from emobench.runs.dry_run.make_outline import make_outline
-from emobench.runs.dry_run.outline import DONE, TO_DO, Outline, StageLine
+from emobench.runs.dry_run.outline import DONE, TO_DO, Outline, StageLine, grouped
 from emobench.runs.planning.request import Request
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emobench.runs.dry_run.long_runs import LONG, UNCERTAIN, too_long
+from emobench.runs.dry_run.outline import LONG, UNCERTAIN, too_long
 
 
 def test_a_run_that_is_not_long_is_not_spoken_of() -> None:

@@ -21,13 +21,13 @@ from emobench.registry import find_table
 from emobench.reproduce.run import outline_table
 from emobench.runs.dry_run.make_outline import make_outline
 from emobench.runs.dry_run.outline import DONE, TO_DO, Outline, StageLine
-from emobench.runs.execution.corpora import PackedCorpora
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning import estimate
 from emobench.runs.planning.find_model import made_model
 from emobench.runs.planning.ingredients import Ingredients, shown_name
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.tiny_models import find_tiny_model, write_untrained
+from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
 
 N = 6_738_415_616
@@ -302,13 +302,13 @@ def test_the_pre_training_of_a_made_model_is_a_stage(tmp_path: Path) -> None:
     first, trained = of(found, "train")
     assert (first.what, first.state) == ("pre-train tiny-oracle on oracle-source, once", TO_DO)
     planned = made_model(first.what.split(" ")[1], asked).pretraining
-    packed = PackedCorpora(Stages(tmp_path), Silent()).rows(planned, "train")
+    packed = PackedCorpora(Stages(tmp_path), Silent()).rows(planned.corpora["train"])
     assert first.tokens == packed.target_count
     assert first.steps == -(-len(packed) // planned.recipe.batch)
     assert first.seconds
     assert found.totals().tokens["train"] == (first.tokens or 0) + (trained.tokens or 0)
     tiny = find_tiny_model(planned.model.source)
-    Stages(tmp_path).make(planned.stage, lambda folder: write_untrained(tiny, folder / "model"))
+    Stages(tmp_path).make(planned, lambda folder: write_untrained(tiny, folder / "model"))
     after = make_outline(asked)
     assert [line.state for line in of(after, "train")] == [DONE, TO_DO]
     assert after.totals().tokens["train"] == trained.tokens

@@ -22,16 +22,14 @@ from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import file_digest, identity
 from emobench.runs.dry_run.make_outline import make_outline
 from emobench.runs.dry_run.outline import TO_DO
-from emobench.runs.execution import train
-from emobench.runs.execution.corpora import PackedCorpora
-from emobench.runs.execution.prerequisites import require_trained
-from emobench.runs.execution.reporter import Silent
-from emobench.runs.execution.train import Trainer
+from emobench.runs.execution.execution import Execution
 from emobench.runs.planning import tiny_models
 from emobench.runs.planning.find_model import find_base_model, made_model
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
-from emobench.runs.run import run_plan
+from emobench.runs.run import require_trained, run_plan
+from emobench.runs.stages import train
+from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
 
 MADE = """
@@ -42,11 +40,8 @@ from dataclasses import replace
 from emobench.models.folder import file_digest
 from emobench.runs.planning import tiny_models
 from emobench.runs.planning.find_model import made_model
-from emobench.runs.execution.reporter import Silent
+from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.request import Request
-from emobench.runs.stages.stage import Stages
-from emobench.runs.execution.corpora import PackedCorpora
-from emobench.runs.execution.train import Trainer
 
 def first(*given, **options):
     texts = whole(*given, **options)
@@ -54,9 +49,10 @@ def first(*given, **options):
 
 whole, tiny_models.load_texts = tiny_models.load_texts, first
 runs = Path(sys.argv[1])
-model = made_model("tiny-oracle", Request(suite="oracle-language", offline=True, runs=runs))
+request = Request(suite="oracle-language", offline=True, runs=runs)
+model = made_model("tiny-oracle", request)
 before = torch.get_num_threads()
-folder = Trainer(Stages(runs), Silent()).made_folder(model)
+folder = Execution(request, model).base_folder(model)
 print(before, torch.get_num_threads(), file_digest(folder / "model.safetensors"), model.entry_fields()["revision"])
 """
 """Pre-trains on the beginning of the corpus, on as many threads as the environment says."""
@@ -87,7 +83,9 @@ def request(runs: Path, model: str = "tiny-oracle", **given: Any) -> Request:
 
 
 def made(runs: Path, model: str = "tiny-oracle") -> Path:
-    return Trainer(Stages(runs), Silent()).made_folder(made_model(model, request(runs, model)))
+    asked = request(runs, model)
+    base = made_model(model, asked)
+    return Execution(asked, base).folder(base.pretraining) / "model"
 
 
 def flip(folder: Path) -> None:

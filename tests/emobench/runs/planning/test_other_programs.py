@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ from emobench.core.settings import parse_overrides
 from emobench.inference.vllm.package import installed_package
 from emobench.models.folder import model_folder
 from emobench.runs.dry_run.make_outline import make_outline
-from emobench.runs.execution.executors import InProcess
-from emobench.runs.execution.reporter import Silent
+from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
-from emobench.runs.stages.stage import Stages
 
 TRAINED = ("recipe.max_length=32",)
 LENGTHS = ("generation.max_length=32", "generation.prefix=4", "generation.continuation=8")
@@ -66,7 +65,8 @@ def test_the_default_backend_keeps_its_keys(small_model: Path, small_data: Path)
 
 def test_a_model_that_is_given_as_files_is_not_in_memory(small_model: Path, small_data: Path, tmp_path: Path) -> None:
     plan = make_plan(request(small_model, small_data, objective="pretrained", runs=tmp_path))
-    load = InProcess(plan, Stages(tmp_path), Silent())._loader(None)
+    execution = Execution(plan.request, plan.model)
+    load = partial(execution.load, plan.model)
     before = weakref.ref(load().model)
     assert before() is load().model
     files = load(weights=False)

@@ -92,7 +92,7 @@ def generation_keys(model: Path, data: Path, *settings: str) -> tuple[str, str, 
     )
     plan = make_plan(request)
     (training,), (task,) = list(plan.trainings()), list(plan.tasks())
-    return training.stage.key, task.generation.key, task.scores.key
+    return training.key, task.generation.key, task.scores.key
 
 
 def icl_keys(model: Path, labelled: Path, retriever: str = "bm25") -> tuple[str, str]:
@@ -179,7 +179,7 @@ def test_another_version_of_a_strangers_objective_trains_anew(
             **given, objectives=(objective,), model=str(small_model), data_dirs=(small_data,), settings=settings
         )
         (training,) = make_plan(request).trainings()
-        return training.stage.key
+        return training.key
 
     stranger("1.0.0")
     names = ("flat", "0.5*flat + 0.5*mle", "mle")

@@ -48,7 +48,7 @@ def plan(model: Path, data: Path, *settings: str, **given: Any) -> Plan:
 def keys(found: Plan) -> tuple[str, str, str]:
     """Return the keys of the only training, generation and scores of a plan."""
     (training,), (task,) = list(found.trainings()), list(found.tasks())
-    return training.stage.key, task.generation.key, task.scores.key
+    return training.key, task.generation.key, task.scores.key
 
 
 def test_the_same_request_has_the_same_keys(model: Path, data: Path, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_objectives_share_nothing_but_the_base_model(model: Path, data: Path) ->
     found = plan(model, data, objectives=("mle", "emo", "pretrained"), seeds=(0, 1))
     assert [row.label.partition("(")[0] for row in found.rows] == ["mle", "emo", "pretrained"]
     assert [len(row.runs) for row in found.rows] == [2, 2, 1]
-    trainings = [training.stage.key for training in found.trainings()]
+    trainings = [training.key for training in found.trainings()]
     assert len(set(trainings)) == len(trainings) == 4
     scores = [task.scores.key for task in found.tasks()]
     assert len(set(scores)) == len(scores) == 5

@@ -13,8 +13,8 @@ from emobench.core.errors import ConfigError, ModelError, UserError
 from emobench.data.texts import Texts
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.plan import Plan
-from emobench.runs.planning.planned import known_language
 from emobench.runs.planning.request import Request
+from emobench.runs.stages.train import known_language
 
 SMALL = {
     "recipe": {"max_length": 32},
@@ -34,7 +34,7 @@ def oracle(objective: str, **given: Any) -> Plan:
 
 def key(found: Plan) -> str:
     (training,) = found.trainings()
-    return training.stage.key
+    return training.key
 
 
 def test_a_teacher_belongs_to_the_key(small_model: Path, small_data: Path, tmp_path: Path) -> None:

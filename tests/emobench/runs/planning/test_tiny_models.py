@@ -60,14 +60,14 @@ def test_a_tiny_model_is_what_it_says(name: str, english: Path, tmp_path: Path) 
 def test_tiny_lm_is_another_model_with_other_texts(english: Path, tmp_path: Path) -> None:
     """Its texts, in the data folders, are part of what identifies it, and its tokenizer is the same each time."""
     first, again = (made_model("tiny-lm", request(english)) for _ in range(2))
-    assert first.pretraining.stage.key == again.pretraining.stage.key
+    assert first.pretraining.key == again.pretraining.key
     bpe._train.cache_clear()
     assert again.tokenizer.get_vocab() == tokenizer_of(TINY_MODELS["tiny-lm"], request(english).data_dirs).get_vocab()
     other = tmp_path / "other"
     other.mkdir()
     for file in english.iterdir():
         (other / file.name).write_text(file.read_text().replace("nobody", "somebody"))
-    assert made_model("tiny-lm", request(other)).pretraining.stage.key != first.pretraining.stage.key
+    assert made_model("tiny-lm", request(other)).pretraining.key != first.pretraining.key
 
 
 def test_tiny_lm_needs_english_in_the_data_folders(english: Path) -> None:

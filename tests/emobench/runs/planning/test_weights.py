@@ -44,7 +44,7 @@ def planned(byte_model: Path, tmp_path: Path) -> Callable[..., Plan]:
 
 def key(found: Plan) -> str:
     (training,) = found.trainings()
-    return training.stage.key
+    return training.key
 
 
 def test_a_field_that_is_not_used_changes_no_key(planned: Callable[..., Plan]) -> None:

@@ -14,13 +14,13 @@ import pytest
 from emobench.data.packing import Packed, pack_blocks, pack_rows
 from emobench.models.tokenizer import tokenizer_digest
 from emobench.runs.dry_run.make_outline import make_outline
-from emobench.runs.execution import corpora
-from emobench.runs.execution.corpora import PackedCorpora, corpus_stage
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.planned import PlannedTraining
 from emobench.runs.planning.request import Request
+from emobench.runs.stages import corpora
+from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
+from emobench.runs.stages.train import PlannedTraining
 
 Ask = Callable[..., Request]
 
@@ -56,9 +56,11 @@ def test_a_corpus_is_packed_once_for_all_processes(ask: Ask, monkeypatch: pytest
     texts, tokenizer = planned.texts["train"].texts, planned.model.tokenizer
     expected = pack_blocks(texts, tokenizer, length=32, eos_between=planned.recipe.ends)
     stages = Stages(ask().runs)
-    assert same(PackedCorpora(stages, Silent()).rows(planned, "train"), expected)
+    assert same(PackedCorpora(stages, Silent()).rows(planned.corpora["train"]), expected)
     monkeypatch.setattr(corpora, "pack_blocks", no_packing)
-    again = PackedCorpora(Stages(ask().runs), Silent()).rows(training(ask(seeds=(7,), objectives=("emo",))), "train")
+    again = PackedCorpora(Stages(ask().runs), Silent()).rows(
+        training(ask(seeds=(7,), objectives=("emo",))).corpora["train"]
+    )
     assert same(again, expected)
     assert again.target_count == expected.target_count
     assert not again.tokens.flags.writeable
@@ -77,23 +79,23 @@ def test_rows_with_masked_prompts_come_back_as_they_were(tmp_path: Path, ask: As
 
 def test_a_limit_takes_the_first_rows_of_the_same_stage(ask: Ask) -> None:
     whole, cut = training(ask()), training(ask(recipe={"max_tokens": 320}))
-    assert corpus_stage(whole, "train").key == corpus_stage(cut, "train").key
+    assert whole.corpora["train"].key == cut.corpora["train"].key
     packed = PackedCorpora(Stages(ask().runs), Silent())
-    assert len(packed.rows(cut, "train")) == 10
-    assert len(packed.rows(whole, "train")) > 10
-    assert len(packed.rows(cut, "validation")) == len(packed.rows(whole, "validation"))
+    assert len(packed.rows(cut.corpora["train"])) == 10
+    assert len(packed.rows(whole.corpora["train"])) > 10
+    assert len(packed.rows(cut.corpora["validation"])) == len(packed.rows(whole.corpora["validation"]))
 
 
 def test_what_decides_the_rows_is_in_the_key(ask: Ask, tmp_path: Path, small_model: Path, byte_model: Path) -> None:
     def key(**given: Any) -> str:
-        return corpus_stage(training(ask(**given)), "train").key
+        return training(ask(**given)).corpora["train"].key
 
     other_weights = shutil.copytree(small_model, tmp_path / "other")
     (other_weights / "generation_config.json").write_text("{}")
     assert key() == key(seeds=(3,)) == key(objectives=("emo",)) == key(model=other_weights)
     assert key() == key(recipe={"learning_rate": 1e-3})
     assert len({key(), key(max_length=16), key(model=byte_model), key(recipe={"corpus": "other"})}) == 4
-    assert key() != corpus_stage(training(ask()), "validation").key
+    assert key() != training(ask()).corpora["validation"].key
 
 
 def test_a_tokenizer_is_what_it_does_and_not_how_it_was_called(ask: Ask) -> None:
@@ -115,21 +117,21 @@ def test_what_was_interrupted_or_altered_is_made_anew(ask: Ask, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(Packed, "save", killed)
         with pytest.raises(KeyboardInterrupt):
-            PackedCorpora(stages, Silent()).rows(planned, "train")
-    assert not stages.is_finished(corpus_stage(planned, "train"))
-    first = PackedCorpora(stages, Silent()).rows(planned, "train")
+            PackedCorpora(stages, Silent()).rows(planned.corpora["train"])
+    assert not stages.is_finished(planned.corpora["train"])
+    first = PackedCorpora(stages, Silent()).rows(planned.corpora["train"])
     expected = replace(first, tokens=first.tokens.copy(), labels=first.labels.copy())
-    file = stages.folder(corpus_stage(planned, "train")) / "tokens.npy"
+    file = stages.folder(planned.corpora["train"]) / "tokens.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert same(PackedCorpora(Stages(ask().runs), Silent()).rows(planned, "train"), expected)
+    assert same(PackedCorpora(Stages(ask().runs), Silent()).rows(planned.corpora["train"]), expected)
 
 
 def test_a_dry_run_reads_packed_corpora_and_writes_none(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     request = ask()
     first = make_outline(request)
     assert not request.runs.exists()
-    PackedCorpora(Stages(request.runs), Silent()).rows(training(request), "train")
+    PackedCorpora(Stages(request.runs), Silent()).rows(training(request).corpora["train"])
     monkeypatch.setattr(corpora, "pack_blocks", no_packing)
     assert make_outline(request).lines == first.lines

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import ConfigError, UserError
-from emobench.runs.sweep.plan_file import Sweep, differing_settings, read_sweep
+from emobench.runs.sweep import Sweep, differing_settings, read_sweep
 
 
 @pytest.fixture
@@ -92,9 +92,9 @@ def test_what_is_given_is_in_every_request(read: Any, tmp_path: Path) -> None:
         ("[grid]\nseed = 0", "`seed` is 0 in a grid; expected a list of values"),
         ("[grid]\nseed = []", "`seed` is .* in a grid; expected a list"),
         ("[grid]\nseed = [0, 0]", "`seed` has a value twice"),
-        ("[grid]\nseed = ['0']", "`seed` whole numbers"),
-        ("[grid]\nseed = [true]", "`seed` whole numbers"),
-        ("[grid]\nobjective = [1]", "`objective` has names in quotes"),
+        ("[grid]\nseed = ['0']", '`seed` is "0"; expected int'),
+        ("[grid]\nseed = [true]", "`seed` is true; expected int"),
+        ("[grid]\nobjective = [1]", "`objective` is 1; expected str"),
         ("[grid]\nlimit = ['a']", '`limit` is "a"; expected int'),
         ("grids = 3", "no part of a sweep 'grids'; did you mean 'grid'"),
         ("[grid]\nrecipes.epochs = [1]", "no setting 'recipes.epochs'; did you mean 'recipe'"),
@@ -104,7 +104,7 @@ def test_what_is_given_is_in_every_request(read: Any, tmp_path: Path) -> None:
         ("[grid", "is not TOML"),
         ("x = " + "[" * 5000, "is nested too deeply|is not TOML"),
         ("dtype = 16", "`dtype` is 16; expected str"),
-        ("data_dir = 3", "`data_dir` is .3.; expected a folder"),
+        ("data_dir = 3", "`data_dir` is 3; expected a folder"),
     ],
 )
 def test_what_cannot_be_used_is_refused(read: Any, text: str, sentence: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 from emobench.core.errors import RunError
-from emobench.runs.execution.schedule import BASE, Job, Schedule
+from emobench.runs.execution.workers import Job, Schedule
+
+BASE = ""
 
 
 def training(key: str) -> Job:
@@ -18,11 +20,11 @@ def task(name: str, model: str) -> Job:
 
 def test_a_worker_goes_on_with_its_model_and_trainings_come_before_other_tasks() -> None:
     schedule = Schedule([task("a", BASE), training("mle"), task("a", "mle"), task("b", "mle"), training("emo")])
-    first = schedule.next("")
+    first = schedule.next(None)
     assert first == training("mle")
-    assert schedule.next("") == training("emo")
-    assert schedule.next("") == task("a", BASE)
-    assert schedule.next("") is None  # the tasks of mle wait for its training
+    assert schedule.next(None) == training("emo")
+    assert schedule.next(None) == task("a", BASE)
+    assert schedule.next(None) is None  # the tasks of mle wait for its training
     assert not schedule.is_empty
     schedule.settle(first, None)
     assert schedule.next("mle") == task("a", "mle")
@@ -33,11 +35,11 @@ def test_a_worker_goes_on_with_its_model_and_trainings_come_before_other_tasks()
 def test_a_failed_training_fails_its_tasks_and_no_others() -> None:
     schedule = Schedule([training("mle"), task("a", "mle"), task("b", "mle"), task("a", "made before")])
     error = RunError("no memory")
-    job = schedule.next("")
+    job = schedule.next(None)
     assert job is not None
     schedule.settle(job, error)
     assert schedule.ended == [("mle", error), ("a of mle", error), ("b of mle", error)]
-    assert schedule.next("") == task("a", "made before")
+    assert schedule.next(None) == task("a", "made before")
     assert schedule.is_empty
 
 
@@ -50,7 +52,7 @@ def test_any_order_of_ends_gives_each_job_out_once() -> None:
         generator.shuffle(jobs)
         schedule, running, given = Schedule([*jobs, *jobs[:2]]), [], []
         while running or not schedule.is_empty:
-            job = schedule.next(generator.choice([*models, ""]))
+            job = schedule.next(generator.choice([*models, None]))
             if job is not None and generator.random() < 0.8:
                 running.append(job)
                 given.append(job)

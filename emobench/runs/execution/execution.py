@@ -1,0 +1,189 @@
+"""What makes the stages of a plan: it walks their graph, and loads each model and each corpus once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emobench.core.locks import locked
+from emobench.core.settings import PRETRAINED
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.interface import ModelFiles, Subject
+from emobench.models.device import free_memory
+from emobench.models.folder import model_folder
+from emobench.registry import COMPONENTS
+from emobench.runs.execution.launch import Launch, rank
+from emobench.runs.execution.reporter import Progress, Reporter, Silent
+from emobench.runs.execution.tracking import tracking_of
+from emobench.runs.planning.base_model import BaseModel
+from emobench.runs.planning.rebuild import describe
+from emobench.runs.planning.request import Request
+from emobench.runs.signals import interruptible
+from emobench.runs.stages.corpora import PackedCorpora
+from emobench.runs.stages.evaluate import Evaluation, PlannedTask, Shared
+from emobench.runs.stages.stage import Stage, Stages
+from emobench.runs.stages.train import PlannedTraining
+
+if TYPE_CHECKING:
+    from emobench.training.trackers import Tracking
+
+
+class Execution:
+    """Makes stages in the folder of runs, one after the other. Finished stages are reused."""
+
+    def __init__(
+        self,
+        request: Request,
+        model: BaseModel,
+        reporter: Reporter | None = None,
+        *,
+        anew: Collection[str] = (),
+        launch: Launch | None = None,
+        corpora: PackedCorpora | None = None,
+    ) -> None:
+        """Stages of the kinds in `anew` are made once more. Trainings are made by the processes of `launch`, if any.
+
+        `corpora` may be those of another plan.
+        """
+        self.request = request
+        self.model = model
+        self.reporter = reporter or Silent()
+        self.stages = Stages(request.runs, anew, self.reporter.note)
+        self.launch = launch
+        self.corpora = corpora or PackedCorpora(self.stages, self.reporter)
+        self._loaded: dict[str, Any] = {}
+        """The evaluated model by its training's key, one at a time."""
+        self._others: dict[AuxiliaryModel, _Other] = {}
+        if request.max_memory is not None:
+            from emobench.training.memory import limit_memory
+
+            limit_memory(request.device, request.max_memory)
+
+    def folder(self, stage: Stage, *, reads: bool = False) -> Path:
+        """Return the folder of a stage, after making it and what it needs; with `reads`, all its files are hashed."""
+        for source in stage.made_of:
+            if damage := self.stages.damage(source, full=True):
+                self.stages.drop(stage, f"{damage}, of which scores were made")
+        glance = stage.glance and not reads
+        if not self.stages.is_whole(stage, full=not glance):
+            for need in stage.needs:
+                self.folder(need)
+        make = partial(stage.make, tools=self)
+        return self.stages.make(stage, make, continues=stage.continues, glance=glance)
+
+    def evaluations(self, tasks: Sequence[PlannedTask]) -> list[Evaluation]:
+        """Return the evaluations of tasks, after making them."""
+        return [Evaluation(self.folder(task.scores), task.scores.key) for task in tasks]
+
+    def base_folder(self, model: BaseModel) -> Path | None:
+        """Return the folder of a model that a stage makes; None for a model that was given."""
+        for stage in model.stages:
+            return self.folder(stage) / "model"
+        return None
+
+    def load(self, model: BaseModel, training: PlannedTraining | None = None, *, weights: bool = True) -> Any:
+        """Return the model as it is or as a training made it; it stays in memory until another one is loaded.
+
+        With `weights=False` none is in memory afterwards, and only the tokenizer is loaded.
+        """
+        key = "" if training is None else training.key
+        if weights and key in self._loaded:
+            return self._loaded[key]
+        if self._loaded:
+            self._loaded.clear()
+            free_memory()
+        folder = self.base_folder(model) if training is None else self.folder(training, reads=True) / "model"
+        if not weights:
+            return model.load_without_weights(folder)
+        self._loaded[key] = model.load(folder, frozen=True)
+        return self._loaded[key]
+
+    def subject(self, of: PlannedTask, *, weights: bool = True) -> Subject:
+        """Return the model that a task evaluates, with all that its evaluation may use."""
+        return self.subject_of(self.load(of.model, of.training, weights=weights), of.subject)
+
+    def subject_of(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
+        """Return a loaded model with all that an evaluation may use."""
+        files = None
+        if loaded.model is None:
+            files = ModelFiles(loaded.source.name, model_folder(loaded.source, offline=True), self.model.options)
+        return Subject(
+            model=loaded.model,
+            tokenizer=loaded.tokenizer,
+            other=self._other,
+            work=self._work,
+            sentence_encoder=self.model.sentence_encoder,
+            components=COMPONENTS,
+            keep=self._keep,
+            facts=facts,
+            files=files,
+        )
+
+    def take_part(self, stage: Stage) -> None:
+        """Be one of the processes that make a stage in its folder, which another process has locked."""
+        folder = self.stages.unfinished(stage)
+        # Processes of a command that was killed may not have ended yet.
+        lock = folder.with_name(f"{stage.key}.training.lock")
+        with locked(lock) if rank() == 0 else nullcontext():
+            stage.make(folder, self)
+
+    def make_room(self) -> None:
+        """Let go of all models: a training has the memory for itself. They are loaded again if they are needed."""
+        self._loaded.clear()
+        self._others.clear()
+        free_memory()
+
+    def launch_training(self, training: PlannedTraining) -> None:
+        """Let the processes of the launch make a training, whose stage this process has locked."""
+        assert self.launch is not None
+        describe([training], self.request, self.stages)
+        what = f"{training.objective.objective}, seed {training.seed}, its training by {self.launch.size} processes"
+        self.launch.train(training.key, what, self.stages.root, self.reporter)
+
+    def tracking(self, training: PlannedTraining) -> Tracking | None:
+        """Return the trackers of a training, if there are any."""
+        trackers = self.request.trackers
+        return tracking_of(training, trackers, self.stages, self.reporter) if trackers else None
+
+    @contextmanager
+    def _work(self, title: str, unit: str) -> Iterator[Progress]:
+        with self.reporter.work(title, unit) as progress:
+            yield interruptible(progress)
+
+    def _keep(self, kind: str, facts: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
+        return self.folder(Shared(kind, facts, write))
+
+    def _other(self, auxiliary: AuxiliaryModel) -> _Other:
+        if auxiliary not in self._others:
+            self._others[auxiliary] = _Other(self, auxiliary)
+        return self._others[auxiliary]
+
+
+@dataclass(frozen=True)
+class _Other:
+    """An auxiliary model; see `kinds.auxiliary.OtherModel`."""
+
+    execution: Execution
+    auxiliary: AuxiliaryModel
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.execution.model.known(self.auxiliary).facts
+
+    @cached_property
+    def _loaded(self) -> Any:
+        base = self.execution.model
+        folder = self.execution.base_folder(base) if self.auxiliary.name == PRETRAINED else None
+        return base.load_auxiliary(self.auxiliary, folder)
+
+    @property
+    def model(self) -> Any:
+        return self._loaded.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._loaded.tokenizer
