@@ -22,9 +22,8 @@ from emobench.report.charts.paper_chart import write
 from emobench.report.render.duels import duel_grid
 from emobench.report.render.grid import TableReport
 from emobench.report.render.paper_table import cells, grid
+from emobench.reproduce import run as tables
 from emobench.reproduce import scaling
-from emobench.reproduce.duels import outline_judged, reproduce_judged
-from emobench.reproduce.run import Reproduction
 from emobench.runs.dry_run.outline import Outline, advised, require_short
 from emobench.runs.planning.request import Request
 from emobench.tasks.table import Table
@@ -105,7 +104,7 @@ def reproduce(
     def outline_of(request: Request, *, exact: bool = True) -> Outline:
         if chosen.tokens:
             return scaling.outline_scaling(chosen, request, alone, scale, exact=exact)
-        return outline_judged(chosen, request, scale, exact=exact)
+        return tables.outline_table(chosen, request, scale, exact=exact)
 
     if dry_run:
         show_outline(advised(request, outline_of), json)
@@ -114,7 +113,7 @@ def reproduce(
     if chosen.tokens:
         show_scaling(scaling.reproduce_scaling(chosen, request, alone, reporter(quiet), scale), plot, json=json)
         return
-    results = reproduce_judged(chosen, request, reporter(quiet), scale)
+    results = tables.reproduce(chosen, request, reporter(quiet), scale)
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in results]})
     else:
@@ -139,13 +138,13 @@ def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, st
     return alone, stand_ins
 
 
-def _print(results: Sequence[Reproduction], format: Format) -> None:
+def _print(results: Sequence[tables.Reproduction], format: Format) -> None:
     for result in results:
         judged = (duel_grid(f"{result.found.title}: responses compared", result.duels),) if result.duels else ()
         print_report(TableReport((*judged, grid(result.found))), format)
 
 
-def _draw(table: Table, results: Sequence[Reproduction], file: Path) -> None:
+def _draw(table: Table, results: Sequence[tables.Reproduction], file: Path) -> None:
     if table.judges:
         write_duels(f"{table.name}: wins, ties and losses", [one for each in results for one in each.duels], file)
     else:
@@ -153,7 +152,7 @@ def _draw(table: Table, results: Sequence[Reproduction], file: Path) -> None:
     remark(f"drawn into {file}")
 
 
-def _plain(result: Reproduction) -> dict[str, object]:
+def _plain(result: tables.Reproduction) -> dict[str, object]:
     return {
         "model": result.model,
         "published_model": result.published_model if result.found.published else None,

@@ -20,10 +20,11 @@ from emobench.core.files import write_whole
 from emobench.core.settings import parse_overrides, to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.references import select
-from emobench.reproduce.agreement import Agreement, agreements
 from emobench.reproduce.rerun import (
     BOARD,
     COMPARED,
+    Agreement,
+    agreements,
     differences_of,
     new_folder_of,
     request_of,

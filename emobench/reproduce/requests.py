@@ -1,4 +1,4 @@
-"""From a paper's table to the requests that make it: whose rows, by which model, and at which scale."""
+"""From a paper's table to the requests that repeat it: its rows, their models, and the scale."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class PaperModel:
 
 
 def published_entries(table: Table) -> list[Entry]:
-    """Return the paper's rows, in its order, with tasks by our names; none where nothing is published.
+    """Return the paper's rows, in its order, with tasks by our names; none if nothing is published.
 
-    Raises ConfigError where the published board has none of this table.
+    Raises ConfigError if the published board has none of this table.
     """
     if table.published is None:
         return []
-    found = Leaderboard(published_root()).entries(suite=table.published)
-    if not found:
+    entries = Leaderboard(published_root()).entries(suite=table.published)
+    if not entries:
         raise ConfigError(f"{table.name}: the published board has no entry of {table.published}; install it whole.")
-    missing = {entry.objective.name for entry in found} ^ set(table.rows)
+    missing = {entry.objective.name for entry in entries} ^ set(table.rows)
     if missing:
         raise ConfigError(f"{table.name}: its `rows` and those of {table.published} differ in {', '.join(missing)}.")
-    return [_renamed(entry, table.renamed) for entry in found]
+    return [_renamed(entry, table.renamed) for entry in entries]
 
 
 def models_of(table: Table, request: Request) -> list[PaperModel]:
@@ -49,12 +49,17 @@ def models_of(table: Table, request: Request) -> list[PaperModel]:
 
     `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
     """
-    known = paper_models(table)
-    wanted = known if request.model is None else [request.model]
+    papers = paper_models(table)
+    wanted = papers if request.model is None else [request.model]
     for name in request.stand_ins:
         if name not in wanted:
-            raise UnknownNameError("model", name, [n for n in wanted if n in known], where=f"{table.name}, --model: ")
-    return [PaperModel(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
+            allowed = [wanted_name for wanted_name in wanted if wanted_name in papers]
+            raise UnknownNameError("model", name, allowed, where=f"{table.name}, --model: ")
+    models = []
+    for name in wanted:
+        paper = name if name in papers else papers[0]
+        models.append(PaperModel(paper, request.stand_ins.get(name, name)))
+    return models
 
 
 def paper_models(table: Table) -> list[str]:
@@ -63,7 +68,7 @@ def paper_models(table: Table) -> list[str]:
 
 
 def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
-    """Return a request for one of the table's models, with what the table sets for it; what is given wins."""
+    """Return a request for one of the table's models, with the table's settings for it; settings of the request win."""
     of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
     settings = merged(of_table, request.settings)
     return replace(request, model=subject.model, seeds=request.seeds or table.seeds, settings=settings)
@@ -83,11 +88,10 @@ def scale_of(table: Table, name: str | None) -> Scale | None:
 def at_scale(
     table: Table, scale: Scale, request: Request, prepare: Callable[[Request], Request] | None = None
 ) -> tuple[Request, list[str]]:
-    """Return a request with a scale's model and settings, for tasks whose texts are here, and remarks on it.
+    """Return a request with a scale's model and settings, for tasks whose texts are available, and remarks on it.
 
-    What the request has by itself stays: its model, its settings, and the tasks that it names. For one of the paper's
-    models, by name, the scale's model stands in. `prepare` adds what the scale makes by itself. Raises DataError where
-    no task is left.
+    The request's own model, settings and tasks stay. For one of the paper's models, by name, the scale's model stands
+    in. `prepare` adds the texts that the scale makes. Raises DataError if no task is left.
     """
     if request.stand_ins:
         name, place = next(iter(request.stand_ins.items()))
@@ -98,27 +102,28 @@ def at_scale(
     model = request.model or scale.model
     if request.model in paper_models(table):
         model = scale.model
-    found = replace(request, model=model, settings=merged(scale.settings, request.settings))
-    found = found if prepare is None else prepare(found)
-    said = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
-    if found.words("tasks") is not None:
-        return found, said
-    kept, left_out = [], {}
-    base = find_base_model(model, found)
-    for name, why in _problems(table, found, base):
-        if why is None:
-            kept.append(name)
-        else:
-            left_out.setdefault(why, []).append(name)
+    scaled = replace(request, model=model, settings=merged(scale.settings, request.settings))
+    if prepare is not None:
+        scaled = prepare(scaled)
+    remarks = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
+    if scaled.words("tasks") is not None:
+        return scaled, remarks
+    problems = dict(_problems(table, scaled, find_base_model(model, scaled)))
+    kept = [name for name, why in problems.items() if why is None]
     if not kept:
-        names = [name for some in left_out.values() for name in some]
-        recipe, _ = parts_of(found, find_suite(table.suite))[0]
+        recipe, _ = parts_of(scaled, find_suite(table.suite))[0]
         raise DataError(
-            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(names)}); "
-            f"add --data-dir DIR, a folder with {recipe.corpus}.train.jsonl and {names[0]}.test.jsonl."
+            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(problems)}); "
+            f"add --data-dir DIR, a folder with {recipe.corpus}.train.jsonl and {next(iter(problems))}.test.jsonl."
         )
-    said += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
-    return replace(found, settings={**found.settings, "tasks": kept}) if left_out else found, said
+    left_out: dict[str, list[str]] = {}
+    for name, why in problems.items():
+        if why is not None:
+            left_out.setdefault(why, []).append(name)
+    if left_out:
+        remarks += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
+        scaled = replace(scaled, settings={**scaled.settings, "tasks": kept})
+    return scaled, remarks
 
 
 def firsts(table: Table) -> tuple[str, ...]:
@@ -127,8 +132,11 @@ def firsts(table: Table) -> tuple[str, ...]:
 
 
 def selection_request(table: Table, request: Request) -> Request | None:
-    """Return the request whose scores choose among candidates; None where each row has one."""
-    candidates = tuple(text for texts in table.rows.values() if len(texts) > 1 for text in texts)
+    """Return the request whose scores choose among candidates. None if each row has one."""
+    candidates: list[str] = []
+    for texts in table.rows.values():
+        if len(texts) > 1:
+            candidates += texts
     if not candidates or table.select is None:
         return None
     settings: dict[str, Any] = {**request.settings, "tasks": selection_tasks(table, request)}
@@ -141,24 +149,24 @@ def selection_request(table: Table, request: Request) -> Request | None:
                     f"the test split does not; expected another value, such as {values[key]}, or drop it."
                 )
         settings[section] = {**values, **given}
-    return replace(request, objectives=candidates, settings=settings)
+    return replace(request, objectives=tuple(candidates), settings=settings)
 
 
 def selection_tasks(table: Table, request: Request) -> list[str]:
-    """Return the tasks that choose, of those that the request wants."""
+    """Return the requested tasks whose scores choose."""
     assert table.select is not None
     wanted = request.words("tasks")
-    found = [task for task in table.select.tasks if wanted is None or task in wanted]
-    if not found:
+    tasks = [task for task in table.select.tasks if wanted is None or task in wanted]
+    if not tasks:
         raise ConfigError(
             f"--set tasks={','.join(wanted or ())}: none of them can choose the parameters of {table.name}; add one of "
             f"{', '.join(table.select.tasks)}."
         )
-    return found
+    return tasks
 
 
 def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -> Request:
-    """Return the request of the table's rows: what `--set` says of choosing, such as icl.held_out, is not of them."""
+    """Return the request of the table's rows, without settings that are for choosing, such as icl.held_out."""
     chooses = {} if table.select is None else table.select.settings
     settings = {}
     for section, given in request.settings.items():
@@ -177,39 +185,41 @@ def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
         task, slash, metric = key.partition("/")
         return names.get(key) or f"{names.get(task, task)}{slash}{metric}"
 
-    def task_of(key: str) -> str:
-        return ours(key).partition("/")[0]
-
+    protocols = {}
+    for key in entry.metrics:
+        protocols[ours(key).partition("/")[0]] = entry.protocols[key.partition("/")[0]]
     return replace(
         entry,
         metrics={ours(key): summary for key, summary in entry.metrics.items()},
         families={ours(key): family for key, family in entry.families.items()},
-        primary=None if entry.primary is None else ours(entry.primary),
-        protocols={task_of(key): entry.protocols[key.partition("/")[0]] for key in entry.metrics},
+        primary=entry.primary and ours(entry.primary),
+        protocols=protocols,
     )
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings of both; `above` wins."""
-    found = dict(below)
+    both = dict(below)
     for key, value in above.items():
-        old = found.get(key)
-        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return found
+        old = both.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = merged(old, value)
+        both[key] = value
+    return both
 
 
 def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple[str, str | None]]:
-    """Yield each task with what leaves it out, None for one that can be made."""
+    """Yield each task with the reason why it cannot be evaluated, or None."""
     at, suite = Ingredients(request, look=True), find_suite(table.suite)
-    requests = [request]
-    if table.select is not None:
-        chosen = selection_request(table, request)
-        requests += [] if chosen is None else [chosen]
-    parts = [parts_of(one, suite) for one in requests]
-    for recipe, tasks in parts[0]:
+    parts = parts_of(request, suite)
+    choosing = selection_request(table, request)
+    by_name: dict[str, list[Task]] = {}
+    for _, tasks in parts + ([] if choosing is None else parts_of(choosing, suite)):
         for task in tasks:
-            alike = [other for part in parts for _, found in part for other in found if other.name == task.name]
-            yield task.name, _problem(at, recipe, alike, base)
+            by_name.setdefault(task.name, []).append(task)
+    for recipe, tasks in parts:
+        for task in tasks:
+            yield task.name, _problem(at, recipe, by_name[task.name], base)
 
 
 def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: BaseModel) -> str | None:

@@ -1,18 +1,21 @@
-"""An entry that is run again: its record becomes the request, and what is different here is told before it starts."""
+"""An entry that is run again: its record becomes the request, and its numbers are compared.
+
+Differences of this machine, such as packages or data, are listed before it starts.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.core.reading import names_path
 from emobench.core.settings import PRETRAINED, to_plain
 from emobench.kinds.interface import Kind
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import ROUNDING, Entry, MetricSummary
 from emobench.leaderboard.private_paths import published
 from emobench.models.catalog import CATALOG, HUB_ID
 from emobench.registry import (
@@ -44,7 +47,7 @@ RERUNS = "rerun"
 """The folder of reruns in a folder of runs: <id of the entry>-<number>, each with runs and a board of its own."""
 BOARD = "board"
 COMPARED = "compared.json"
-"""What a rerun that has ended leaves: the next one of the entry begins anew."""
+"""A file of a finished rerun: the next rerun of the entry starts again."""
 _ONE_NAME = re.compile(r"[A-Za-z][\w-]*")
 _NUMBERED = re.compile(r"\d+\. .+")
 
@@ -61,7 +64,8 @@ def request_of(entry: Entry, given: Request) -> Request:
             f"{entry.id} is {entry.kind}, from {entry.source.cite}, and was not run by emobench; expected an entry of "
             "kind measured: see `emobench leaderboard show --kind measured`."
         )
-    if others := sorted(given.settings.keys() & {"objective", "recipe", "tasks", "corpus", "protocol"}):
+    others = sorted(given.settings.keys() & {"objective", "recipe", "tasks", "corpus", "protocol"})
+    if others:
         raise ConfigError(f"--set {others[0]}: the entry decides it; drop it.")
     _refuse_paths(entry, given)
     suite = find_suite(given.suite or entry.suite.name)
@@ -72,21 +76,25 @@ def request_of(entry: Entry, given: Request) -> Request:
         )
     _refuse_paths_in_rules(entry, given, suite)
     objective, params = _objective(entry, given)
+    settings = dict(given.settings)
+    if params:
+        settings["objective"] = params
+    recorded = Recorded(
+        protocols=entry.protocols,
+        changes=entry.changes,
+        corpora=_corpora(entry, suite),
+        recipes=_recipes(entry),
+    )
     return replace(
         given,
         suite=given.suite or entry.suite.name,
         model=given.model or _model(entry),
         objectives=(objective,),
         seeds=entry.seeds,
-        settings={**given.settings, **({"objective": params} if params else {})},
+        settings=settings,
         dtype=entry.recipe.get("dtype", "float32"),
         from_scratch=bool(entry.recipe.get("from_scratch")),
-        recorded=Recorded(
-            protocols=entry.protocols,
-            changes=entry.changes,
-            corpora=_corpora(entry, suite),
-            recipes=_recipes(entry),
-        ),
+        recorded=recorded,
     )
 
 
@@ -96,8 +104,10 @@ def _refuse_paths(entry: Entry, given: Request) -> None:
         raise ConfigError(f"{entry.id}: there is no installed suite {entry.suite.name}; give its file: --suite FILE.")
     if not entry.untrained and not given.objectives:
         require_installed(entry.objective.name)
-    named: dict[str, Any] = {"recipe.corpus": [values.get("corpus") for values in _recipes(entry)]}
-    named["provenance.data"] = [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
+    named: dict[str, Any] = {
+        "recipe.corpus": [values.get("corpus") for values in _recipes(entry)],
+        "provenance.data": _corpora_read(entry),
+    }
     if given.model is None:
         named["model.name"] = entry.model.name
     if not given.objectives or "(" not in given.objectives[0]:
@@ -108,9 +118,13 @@ def _refuse_paths(entry: Entry, given: Request) -> None:
 
 def _refuse_paths_in_rules(entry: Entry, given: Request, suite: Suite) -> None:
     """Raise ConfigError for a path in a changed rule that no setting of the user replaces."""
-    names = {short_name(name): name for run in suite.runs for name in run.tasks}
+    names: dict[str, str] = {}
+    for run in suite.runs:
+        names |= {short_name(name): name for name in run.tasks}
     for task, changes in entry.changes.items():
-        settings = rule_changes(given, _kind_of(names[task])) if task in names else {}
+        settings: Mapping[str, Any] = {}
+        if task in names:
+            settings = rule_changes(given, _kind_of(names[task]))
         _refuse_texts(entry, f"changes.{task}", _texts_kept(nested_rules(changes, {}), settings))
 
 
@@ -182,39 +196,45 @@ def require_recorded(entry: Entry, plan: Plan) -> None:
 
 
 def differences_of(entry: Entry, plan: Plan) -> list[str]:
-    """Return what is different here, a line each: packages, hardware, data, code."""
-    row, known = plan.rows[0], entry.provenance
+    """Return the differences of this machine from the entry, a line each: packages, hardware, data, code."""
+    row, provenance = plan.rows[0], entry.provenance
     code = ("name", "version", "source_sha256")
-    was: dict[str, Any] = {
-        "packages": dict(known.packages),
-        "hardware": known.hardware,
-        "data": _digests(known.data),
+    fields = objective_fields(row)
+    data = _digests(provenance.data)
+    data_here = {}
+    if plan.ready or plan.ingredients.look is False:
+        data_here = _digests(published(data_of(row)))
+    recorded: dict[str, Any] = {
+        "packages": dict(provenance.packages),
+        "hardware": provenance.hardware,
+        "data": data,
         "objective": {name: getattr(entry.objective, name) for name in code},
     }
     here: dict[str, Any] = {
         "packages": packages(),
         "hardware": hardware(plan.request.device),
-        "data": _digests(published(data_of(row))) if plan.ready or plan.ingredients.look is False else {},
-        "objective": {name: objective_fields(row)[name] for name in code},
+        # Missing data have no digest.
+        "data": data_here if plan.ready else {**data, **data_here},
+        "objective": {name: fields[name] for name in code},
     }
-    if known.environment is not None:
-        was["environment"], here["environment"] = dict(known.environment), machine_facts(plan.request.device)
+    if provenance.environment is not None:
+        recorded["environment"] = dict(provenance.environment)
+        here["environment"] = machine_facts(plan.request.device)
     if isinstance(plan.model, MadeModel):
-        was["pretraining"], here["pretraining"] = to_plain(entry.model.pretraining), plan.model.pretraining_fields()
-    if not plan.ready:  # what is not here has no digest
-        here["data"] = {**was["data"], **here["data"]}
-    return list(differences(was, here))
+        recorded["pretraining"] = to_plain(entry.model.pretraining)
+        here["pretraining"] = plan.model.pretraining_fields()
+    return list(differences(recorded, here))
 
 
 def run_keys(plan: Plan) -> list[str] | None:
-    """Return the keys that the runs of a plan have in an entry; None while the base model is not made or not here."""
+    """Return the keys that the runs of a plan have in an entry. None while the base model is missing or not trained."""
     if not plan.ready or not plan.model.is_there:
         return None
     return [run.examples(plan.request.command).key for run in plan.rows[0].runs]
 
 
 def _digests(data: Mapping[str, str]) -> dict[str, str]:
-    """Return digests without where the data were: another machine has them elsewhere."""
+    """Return digests without the places of the data, which differ between machines."""
     return {name: text.partition(" (")[0] for name, text in data.items() if not name.startswith(PROMPTS)}
 
 
@@ -242,31 +262,91 @@ def _recipes(entry: Entry) -> tuple[Mapping[str, Any], ...]:
         return ()
     # Entries of half precision that do not say it were trained with weights of that precision.
     common = {"weight_dtype": entry.recipe.get("dtype", "float32")}
-    numbered = {name: values for name, values in entry.recipe.items() if _NUMBERED.fullmatch(name)}
-    for name, values in numbered.items():
+    numbered = []
+    for name, values in entry.recipe.items():
+        if not _NUMBERED.fullmatch(name):
+            continue
         if not isinstance(values, Mapping):
             raise ConfigError(
                 f"{entry.id}: `recipe` has {values!r} under {name!r}; expected the settings of a training."
             )
+        numbered.append(common | dict(values))
     if numbered:
-        return tuple(common | dict(values) for values in numbered.values())
-    values = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
-    if values.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
-        del values["optimizer"]
-    return (common | values,)
+        return tuple(numbered)
+    recipe = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
+    if recipe.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
+        del recipe["optimizer"]
+    return (common | recipe,)
 
 
 def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
     """Return the corpus of each task that read another one than its file says, by the names of its data."""
-    read = [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
-    found = {}
-    for name in _names(entry, suite):
-        task = find_task(name) if kind_of_name(name) is None else None
-        if task is not None and load_kind(task.kind).any_corpus and task.corpus not in read:
-            trained_on = [values.get("corpus") for values in _recipes(entry)]
-            found[task.name] = next((corpus for corpus in trained_on if corpus in read), *read[:1] or [task.corpus])
-    return found
+    read = _corpora_read(entry)
+    trained_on = [values.get("corpus") for values in _recipes(entry)]
+    corpora: dict[str, str] = {}
+    for name in [name for run in suite.runs for name in run.tasks]:
+        if short_name(name) not in entry.protocols or kind_of_name(name) is not None:
+            continue
+        task = find_task(name)
+        if load_kind(task.kind).any_corpus and task.corpus not in read:
+            candidates = [corpus for corpus in trained_on if corpus in read] + read + [task.corpus]
+            corpora[task.name] = str(candidates[0])
+    return corpora
 
 
-def _names(entry: Entry, suite: Suite) -> Iterable[str]:
-    return (name for run in suite.runs for name in run.tasks if short_name(name) in entry.protocols)
+def _corpora_read(entry: Entry) -> list[str]:
+    """Return the names of the data on which an entry was evaluated."""
+    return [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
+
+
+# The numbers of a rerun: equal to the entry's, except for float rounding, or within its spread over seeds.
+
+Verdict = Literal["exactly", "float rounding", "within the spread over seeds", "differs", "missing now", "new"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One metric of an entry, and of its rerun. Fractions are in [0, 1]."""
+
+    metric: str
+    recorded: float | None
+    rerun: float | None
+    difference: float | None
+    """The rerun's mean minus the entry's."""
+    std: float | None
+    """The entry's standard deviation over seeds. None with one seed."""
+    verdict: Verdict
+
+    def expected(self, *, elsewhere: bool) -> bool:
+        """Return whether a rerun should give this verdict; `elsewhere` means other packages, hardware or data."""
+        if self.verdict == "within the spread over seeds":
+            return elsewhere
+        return self.verdict in ("exactly", "float rounding", "new")
+
+
+def agreements(entry: Entry, rerun: Entry) -> list[Agreement]:
+    """Return the agreement of each metric of an entry and of its rerun; some metrics may be in one of them only."""
+    results: list[Agreement] = []
+    for name, recorded in entry.metrics.items():
+        here = rerun.metrics.get(name)
+        if here is None:
+            results.append(Agreement(name, recorded.mean, None, None, recorded.std, "missing now"))
+        else:
+            verdict, difference = _verdict(recorded, here), here.mean - recorded.mean
+            results.append(Agreement(name, recorded.mean, here.mean, difference, recorded.std, verdict))
+    for name, new in rerun.metrics.items():
+        if name not in entry.metrics:
+            results.append(Agreement(name, None, new.mean, None, None, "new"))
+    return results
+
+
+def _verdict(recorded: MetricSummary, here: MetricSummary) -> Verdict:
+    if recorded.values == here.values:
+        return "exactly"
+    if len(recorded.values) == len(here.values):
+        pairs = zip(recorded.values, here.values, strict=True)
+        if all(abs(a - b) <= ROUNDING * max(abs(a), abs(b)) for a, b in pairs):
+            return "float rounding"
+    if recorded.std is not None and abs(here.mean - recorded.mean) <= recorded.std:
+        return "within the spread over seeds"
+    return "differs"

@@ -1,20 +1,33 @@
-"""A paper's table made again: choose parameters off the test split, run the rows, set them next to the paper's."""
+"""A paper's table or figure, repeated: choose parameters off the test split, run the rows, compare with the paper.
+
+For each of the table's models: candidates of a row are trained and the best one is chosen; then all rows are trained
+and evaluated. Judges of a figure compare the responses of each row with those of the baseline. Finished stages are
+reused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
+from emobench.core.errors import MetricError
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
+from emobench.kinds.instruct.instructions import Instructions
+from emobench.kinds.instruct.judged import expected_requests, unread_pairs
+from emobench.kinds.instruct.judging.judge import Pair
+from emobench.kinds.instruct.responses import asked_instructions
+from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
+from emobench.registry import find_suite, load_judge, load_kind
 from emobench.report.render.duels import Duel
+from emobench.report.render.numbers import plain
 from emobench.report.render.paper_table import PaperComparison
-from emobench.reproduce.choice import Choice, choose
 from emobench.reproduce.requests import (
     PaperModel,
     at_scale,
@@ -27,15 +40,44 @@ from emobench.reproduce.requests import (
     selection_tasks,
     table_request,
 )
-from emobench.reproduce.taught_oracle import oracle_outline, with_oracle, without_oracle
+from emobench.reproduce.sample_corpus import oracle_outline, with_oracle, without_oracle
 from emobench.runs.dry_run.make_outline import Read, make_outline
-from emobench.runs.dry_run.outline import Outline
+from emobench.runs.dry_run.outline import Outline, StageLine, requests_words
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.planning.ingredients import shown_name
+from emobench.runs.inspect.judged_entries import RoundRobin, judge_rule
+from emobench.runs.planning.ingredients import Ingredients, shown_name
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
+from emobench.runs.planning.resolve import parts_of
 from emobench.runs.run import run_plan, score_plan
-from emobench.tasks.table import Oracle, Scale, Table
+from emobench.runs.stages.evaluate import Evaluation
+from emobench.tasks.scores import Score
+from emobench.tasks.table import CandidateSelection, Oracle, Scale, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The objective of one of the paper's rows, and the scores by which it was chosen, if any."""
+
+    row: str
+    objective: str
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Each candidate that has every score -> its mean over the selection's tasks and seeds."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Each other candidate -> the first reason why a score is missing."""
+
+    def remarks(self, metric: str, where: str) -> Iterator[str]:
+        """Yield the scores that decided, by a metric, and excluded candidates; nothing for one candidate."""
+        if self.scores:
+            scores = [f"{text} {plain(score, 'fraction', 1)}" for text, score in self.scores.items()]
+            tied = list(self.scores.values()).count(self.scores[self.objective]) > 1
+            first = " (the first of equal ones)" if tied else ""
+            yield (
+                f"{self.row} is {self.objective}, chosen by the mean {metric} (%) over {where}: "
+                f"{', '.join(scores)}{first}."
+            )
+        for text, why in self.left_out.items():
+            yield f"{text} could not be chosen for {self.row}, without a {metric} of every task and seed: {why}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,59 +88,67 @@ class Reproduction:
     published_model: str
     found: PaperComparison
     choices: tuple[Choice, ...]
-    request: Request
-    """Of its runs, with all that the table and the scale set."""
     duels: tuple[Duel, ...] = ()
     """Of a figure of wins, ties and losses."""
 
 
-def outline_table(table: Table, request: Request, scale: str | None = None, *, exact: bool = True) -> Outline:
-    """Return what making a table again comes to; the first candidate stands for the one that will be chosen.
+@dataclass(frozen=True)
+class MeasuredRows:
+    """The rows of a table for one request, in the table's order."""
 
-    `exact` is that of `make_outline`.
+    choices: tuple[Choice, ...]
+    entries: list[Entry]
+    remarks: list[str]
+    """The choices, in words."""
+    ingredients: Ingredients
+    """The files that were read."""
+
+
+def outline_table(table: Table, request: Request, scale: str | None = None, *, exact: bool = True) -> Outline:
+    """Return the dry run of a table or figure, with the requests to its judges.
+
+    The first candidate of a row stands for the one that will be chosen. `exact` is that of `make_outline`.
     """
     chosen = scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
-    given, subjects, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
-    found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
+    prepare = None if oracle is None else without_oracle(table)
+    scaled, subjects, remarks = scaled_request(table, chosen, request, prepare)
+    outlines = [] if oracle is None else [oracle_outline(table, oracle, scaled, exact=exact)]
+    judging: list[StageLine] = []
     read = Read()
     for subject in subjects:
-        its = of_model(table, given, subject)
-        for part in row_outlines(table, its, subject.model, exact=exact, read=read):
+        own = of_model(table, scaled, subject)
+        for outline in row_outlines(table, own, subject.model, exact=exact, read=read):
             if oracle is not None:  # its texts take the place of these downloads
-                kept = (line for line in part.lines if not line.what.startswith(f"corpus {oracle.corpus} ("))
-                part = replace(part, lines=tuple(kept))
-            found = part if found is None else found.joined(part)
-    assert found is not None
-    remarks = candidate_remarks(table)
-    names = [text.partition("(")[0] for text in firsts(table)]
-    if swept := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        remarks.append(f"{', '.join(swept)}: every value is a row of its own; none is chosen.")
-    title = f"{table.name}: {table.description}"
-    return replace(found, title=title, assumptions=(*found.assumptions, *remarks, *said), several=True)
-
-
-def requests_of(table: Table, request: Request, scale: str | None = None) -> list[tuple[str, Request]]:
-    """Return the models of a table that makes no oracle, each with the request of its runs."""
-    scaled, subjects, _ = _scaled(table, scale_of(table, scale), request, None)
-    return [(shown_name(one.model), of_model(table, scaled, one)) for one in subjects]
+                replaced = f"corpus {oracle.corpus} ("
+                kept = [line for line in outline.lines if not line.what.startswith(replaced)]
+                outline = replace(outline, lines=tuple(kept))
+            outlines.append(outline)
+        judging += judging_lines(table, own, shown_name(subject.model))
+    outline = joined_outline(table, outlines, remarks)
+    return replace(outline, lines=(*outline.lines, *judging))
 
 
 def reproduce(
     table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
 ) -> list[Reproduction]:
-    """Make a table again, model by model; finished stages are reused."""
-    reporter, chosen = reporter or Silent(), scale_of(table, scale)
+    """Repeat a table or figure, model by model; judges of a figure then compare the rows of each model."""
+    reporter = reporter or Silent()
+    chosen = scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
     prepare = None if oracle is None else with_oracle(table, oracle, reporter)
-    scaled, subjects, said = _scaled(table, chosen, request, prepare)
-    makers = [_Maker(table, request, of_model(table, scaled, subject), subject, said, reporter) for subject in subjects]
-    for maker in makers:  # what would fail after another model's days fails here
-        maker.check()
-    return [maker.make() for maker in makers]
+    scaled, subjects, remarks = scaled_request(table, chosen, request, prepare)
+    requests = [of_model(table, scaled, subject) for subject in subjects]
+    cache = check_rows(table, requests)
+    results = []
+    for subject, own in zip(subjects, requests, strict=True):
+        measured = measure_rows(table, own, reporter, shown_name(subject.model), cache)
+        result = _compared(table, request, own, subject, measured, remarks)
+        results.append(_judged(table, own, result, reporter))
+    return results
 
 
-def _scaled(
+def scaled_request(
     table: Table, scale: Scale | None, request: Request, prepare: Callable[[Request], Request] | None
 ) -> tuple[Request, list[PaperModel], list[str]]:
     """Return the request at a scale, the models with those that are run for them, and remarks.
@@ -114,154 +164,306 @@ def _scaled(
 
 
 def _oracle_of(scale: Scale | None, request: Request) -> Oracle | None:
-    """Return the oracle that a scale makes, None where it makes none or the data folders hold an oracle's texts."""
-    oracle = None if scale is None else scale.oracle
-    own = oracle is not None and all(local_file(oracle.corpus, split, request.data_dirs) for split in SPLITS)
-    return None if own else oracle
+    """Return the oracle that a scale trains. None if it trains none or the data folders have an oracle's texts."""
+    if scale is None or scale.oracle is None:
+        return None
+    files = [local_file(scale.oracle.corpus, split, request.data_dirs) for split in SPLITS]
+    return None if all(files) else scale.oracle
 
 
-@dataclass(frozen=True)
-class _Maker:
-    table: Table
-    asked: Request
-    """As it was given."""
-    request: Request
-    """With the model, and what a scale changes."""
-    subject: PaperModel
-    said: Sequence[str]
-    reporter: Reporter
-
-    def check(self) -> None:
-        """Make the plan of the rows, whose errors are raised."""
-        make_plan(table_request(self.table, self.request, firsts(self.table)))
-
-    def make(self) -> Reproduction:
-        choices = choose_rows(self.table, self.request, self.reporter, shown_name(self.subject.model))
-        objectives = tuple(choice.objective for choice in choices)
-        entries = run_plan(make_plan(table_request(self.table, self.request, objectives)), self.reporter)
-        measured = {choice.row: entry for choice, entry in zip(choices, entries, strict=True)}
-        published = {e.objective.name: e for e in published_entries(self.table) if e.model.name == self.subject.paper}
-        baseline = measured[self.table.baseline]
-        others = [entry for entry in entries if entry.id != baseline.id]
-        examples = ExamplesReader(self.request.runs, [self.request.leaderboard])
-        found = PaperComparison(
-            title=f"{self.table.name} · {baseline.model.name}",
-            columns=self._columns(published, entries),
-            published=published,
-            measured=measured,
-            baseline=self.table.baseline,
-            comparison=compare(baseline, others, examples, anyway=True),
-            remarks=(
-                *choice_remarks(self.table, self.request, choices),
-                *self._differences(baseline, published),
-                *self.table.remarks,
-                *self._absent(published, entries),
-                *examples.problems,
-            ),
-        )
-        return Reproduction(
-            model=self.subject.model,
-            published_model=self.subject.paper,
-            found=found,
-            choices=tuple(choices),
-            request=self.request,
-        )
-
-    def _absent(self, published: Mapping[str, Entry], entries: Sequence[Entry]) -> Iterator[str]:
-        """Yield why columns of the paper are not there: nothing was measured, with the first reason."""
-        known = {metric for entry in published.values() for metric in entry.metrics}
-        for metric in sorted(known - {name for entry in entries for name in entry.metrics}):
-            reasons = [entry.missing[metric] for entry in entries if metric in entry.missing]
-            if reasons:
-                yield f"{metric} is missing here: {reasons[0]}"
-
-    def _columns(self, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
-        """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""
-        tasks = dict.fromkeys(metric.split("/", 1)[0] for entry in entries for metric in entry.metrics)
-        wanted = [f"{task}/{metric}" for task in tasks for metric in self.table.metrics]
-        known = next((list(entry.metrics) for entry in published.values()), wanted)
-        return tuple(metric for metric in known if any(metric in entry.metrics for entry in entries))
-
-    def _stands_in(self, entry: Entry) -> bool:
-        """Return whether a model was given as one of the paper's, and is as large as that one."""
-        alias = CATALOG.get(self.subject.paper)
-        given = self.subject.paper in self.asked.stand_ins
-        return given and alias is not None and entry.model.parameters == alias.parameters
-
-    def _differences(self, entry: Entry, published: Mapping[str, Entry]) -> list[str]:
-        """Return what makes these numbers others than the paper's, as far as the request and an entry say it."""
-        lines = list(self.said)
-        if published and self._stands_in(entry):
-            lines.append(
-                f"{self.subject.paper} was read from what --model gives for it: {entry.model.name}, which has as many "
-                "parameters."
-            )
-        elif published and self.subject.model != self.subject.paper:
-            lines.append(
-                f"The paper's numbers are of {self.subject.paper}, and these of {entry.model.name}: their difference "
-                "says nothing of an objective."
-            )
-        if self.asked.limit is not None:
-            lines.append(f"--limit {self.asked.limit}: the first examples of each task only.")
-        changed = _flat(self.asked.settings)
-        if changed:
-            lines.append(f"Set for this run: {', '.join(changed)}.")
-        local = [name for name, origin in entry.provenance.data.items() if "(local: " in origin]
-        if local:
-            lines.append(f"Read from --data-dir, whose splits may be others: {', '.join(local)}.")
-        return lines
-
-
-def choose_rows(table: Table, request: Request, reporter: Reporter, title: str) -> list[Choice]:
-    """Return an objective for each row, after training and evaluating the candidates of rows that have several."""
-    selection = selection_request(table, request)
-    if selection is None:
-        return [Choice(row=row, objective=candidates[0]) for row, candidates in table.rows.items()]
-    assert table.select is not None
-    reporter.note(f"{title}: candidates, on {table.select.judged_on}")
-    evaluated = score_plan(make_plan(selection), reporter)
-    by_objective = dict(zip(selection.objectives, evaluated, strict=True))
-    return [choose(row, candidates, table.select, by_objective) for row, candidates in table.rows.items()]
-
-
-def choice_remarks(table: Table, request: Request, choices: Sequence[Choice]) -> list[str]:
-    """Return which candidate each row stands for, and by which scores it was chosen."""
-    if table.select is None:
-        return []
-    where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
-    return [line for choice in choices for line in choice.said(table.select.metric, where)]
-
-
-def candidate_remarks(table: Table) -> list[str]:
-    """Return the rows of which a dry run counts the first candidate."""
-    return [
-        f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here."
-        for row, candidates in table.rows.items()
-        if len(candidates) > 1
-    ]
+# The rows of a table for one request; `scaling` uses these, too.
 
 
 def row_outlines(table: Table, request: Request, title: str, *, exact: bool, read: Read) -> list[Outline]:
-    """Return what choosing candidates comes to, where some row has several, and what the table's rows come to."""
+    """Return the dry runs of choosing among candidates, if some row has several, and of the table's rows."""
     outlines = []
     selection = selection_request(table, request)
     if selection is not None:
-        outlines.append(marked(make_outline(selection, exact=exact, read=read), title, ", to choose"))
+        outlines.append(_marked(make_outline(selection, exact=exact, read=read), title, ", to choose"))
     rows = table_request(table, request, firsts(table))
-    return [*outlines, marked(make_outline(rows, exact=exact, read=read), title, "")]
+    return [*outlines, _marked(make_outline(rows, exact=exact, read=read), title, "")]
 
 
-def marked(outline: Outline, model: str, what_for: str) -> Outline:
+def _marked(outline: Outline, model: str, purpose: str) -> Outline:
     """Return an outline whose trainings and evaluations name the model, so that several can be joined."""
     lines = []
     for line in outline.lines:
-        name = shown_name(model) + (what_for if line.stage == "evaluate" else "")
-        lines.append(replace(line, what=f"{name}: {line.what}", subject=name) if line.objective else line)
+        if line.objective:
+            name = shown_name(model)
+            if line.stage == "evaluate":
+                name += purpose
+            line = replace(line, what=f"{name}: {line.what}", subject=name)
+        lines.append(line)
     return replace(outline, lines=tuple(lines))
 
 
+def joined_outline(table: Table, outlines: Sequence[Outline], remarks: Sequence[str]) -> Outline:
+    """Return the dry runs of a table's requests as one."""
+    outline = outlines[0]
+    for other in outlines[1:]:
+        outline = outline.joined(other)
+    assumptions = list(outline.assumptions)
+    for row, candidates in table.rows.items():
+        if len(candidates) > 1:
+            assumptions.append(f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here.")
+    names = [text.partition("(")[0] for text in firsts(table)]
+    swept = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if swept:
+        assumptions.append(f"{', '.join(swept)}: every value is a row of its own; none is chosen.")
+    title = f"{table.name}: {table.description}"
+    return replace(outline, title=title, assumptions=(*assumptions, *remarks), several=True)
+
+
+def check_rows(table: Table, requests: Sequence[Request]) -> Ingredients | None:
+    """Plan the rows of each request, so that what would fail after another model's days fails now.
+
+    Returns the files that were read.
+    """
+    cache: Ingredients | None = None
+    for request in requests:
+        cache = make_plan(table_request(table, request, firsts(table)), known=cache).ingredients
+    return cache
+
+
+def measure_rows(
+    table: Table, request: Request, reporter: Reporter, title: str, cache: Ingredients | None
+) -> MeasuredRows:
+    """Train and evaluate the candidates of rows that have several, choose, then train and evaluate the rows."""
+    selection = selection_request(table, request)
+    remarks: list[str] = []
+    if selection is None:
+        choices = [Choice(row=row, objective=candidates[0]) for row, candidates in table.rows.items()]
+    else:
+        assert table.select is not None
+        reporter.note(f"{title}: candidates, on {table.select.judged_on}")
+        evaluated = score_plan(make_plan(selection, known=cache), reporter)
+        scores = dict(zip(selection.objectives, evaluated, strict=True))
+        choices = [choose(row, candidates, table.select, scores) for row, candidates in table.rows.items()]
+        where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
+        for choice in choices:
+            remarks += choice.remarks(table.select.metric, where)
+    objectives = tuple(choice.objective for choice in choices)
+    plan = make_plan(table_request(table, request, objectives), known=cache)
+    return MeasuredRows(tuple(choices), run_plan(plan, reporter), remarks, plan.ingredients)
+
+
+def choose(
+    row: str,
+    candidates: Sequence[str],
+    select: CandidateSelection,
+    measured: Mapping[str, Sequence[Sequence[Evaluation]]],
+) -> Choice:
+    """Return the best of a row's candidates, the first of equal ones; a single candidate needs no scores.
+
+    `measured` has the evaluations of each candidate: of each seed, those of each task. A candidate without a score of a
+    task and seed is left out: its mean would be one over other, maybe easier, tasks. Raises MetricError if none is
+    left.
+    """
+    if len(candidates) == 1:
+        return Choice(row=row, objective=candidates[0])
+    means: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    more_is_better = True
+    for text in candidates:
+        try:
+            scores = [_score(task, select.metric) for seed in measured[text] for task in seed]
+        except MetricError as error:
+            left_out[text] = str(error)
+        else:
+            means[text] = sum(score.value for score in scores) / len(scores)
+            more_is_better = bool(scores[0].higher_is_better)
+    if not means:
+        raise MetricError(
+            f"No {select.metric} of every task and seed was computed for any candidate of {row}, so that no parameter "
+            f"can be chosen by it: {left_out[candidates[0]]}"
+        )
+    best = max(means.values()) if more_is_better else min(means.values())
+    first = next(text for text, mean in means.items() if mean == best)
+    return Choice(row=row, objective=first, scores=means, left_out=left_out)
+
+
+def _score(evaluation: Evaluation, metric: str) -> Score:
+    """Return a task's score by a metric's name alone. Raises MetricError, with the reason, if it is missing."""
+    for name, score in evaluation.scores().items():
+        if name.split("/", 1)[1] == metric:
+            return score
+    for name, reason in evaluation.missing.items():
+        if name.split("/", 1)[1] == metric:
+            raise MetricError(f"{name}: {reason}")
+    raise MetricError(f"a task has no metric {metric}.")
+
+
+# The paper's numbers and ours.
+
+
+def _compared(
+    table: Table,
+    given: Request,
+    request: Request,
+    subject: PaperModel,
+    measured: MeasuredRows,
+    remarks: Sequence[str],
+) -> Reproduction:
+    """Return the rows next to the paper's. `given` is the user's request, `request` that of the rows."""
+    published = {e.objective.name: e for e in published_entries(table) if e.model.name == subject.paper}
+    entries = measured.entries
+    by_row = {choice.row: entry for choice, entry in zip(measured.choices, entries, strict=True)}
+    baseline = by_row[table.baseline]
+    others = [entry for entry in entries if entry.id != baseline.id]
+    examples = ExamplesReader(request.runs, [request.leaderboard])
+    comparison = PaperComparison(
+        title=f"{table.name} · {baseline.model.name}",
+        columns=_columns(table, published, entries),
+        published=published,
+        measured=by_row,
+        baseline=table.baseline,
+        comparison=compare(baseline, others, examples, anyway=True),
+        remarks=(
+            *measured.remarks,
+            *remarks,
+            *_differences(given, subject, baseline, published),
+            *table.remarks,
+            *_absent(published, entries),
+            *examples.problems,
+        ),
+    )
+    return Reproduction(model=subject.model, published_model=subject.paper, found=comparison, choices=measured.choices)
+
+
+def _columns(table: Table, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""
+    measured = dict.fromkeys(metric for entry in entries for metric in entry.metrics)
+    wanted: list[str] = []
+    if published:
+        wanted += next(iter(published.values())).metrics
+    else:
+        for task in dict.fromkeys(metric.split("/", 1)[0] for metric in measured):
+            wanted += [f"{task}/{metric}" for metric in table.metrics]
+    return tuple(metric for metric in wanted if metric in measured)
+
+
+def _absent(published: Mapping[str, Entry], entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield the first reason for each column of the paper that was not measured."""
+    columns = {metric for entry in published.values() for metric in entry.metrics}
+    measured = {metric for entry in entries for metric in entry.metrics}
+    for metric in sorted(columns - measured):
+        reasons = [entry.missing[metric] for entry in entries if metric in entry.missing]
+        if reasons:
+            yield f"{metric} is missing here: {reasons[0]}"
+
+
+def _differences(given: Request, subject: PaperModel, entry: Entry, published: Mapping[str, Entry]) -> Iterator[str]:
+    """Yield the reasons why these numbers may differ from the paper's, as far as the request and an entry know."""
+    alias = CATALOG.get(subject.paper)
+    as_large = alias is not None and entry.model.parameters == alias.parameters
+    if published and subject.paper in given.stand_ins and as_large:
+        yield (
+            f"{subject.paper} was read from what --model gives for it: {entry.model.name}, which has as many "
+            "parameters."
+        )
+    elif published and subject.model != subject.paper:
+        yield (
+            f"The paper's numbers are of {subject.paper}, and these of {entry.model.name}: their difference "
+            "says nothing of an objective."
+        )
+    if given.limit is not None:
+        yield f"--limit {given.limit}: the first examples of each task only."
+    changed = _flat(given.settings)
+    if changed:
+        yield f"Set for this run: {', '.join(changed)}."
+    local = [name for name, origin in entry.provenance.data.items() if "(local: " in origin]
+    if local:
+        yield f"Read from --data-dir, whose splits may be others: {', '.join(local)}."
+
+
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    found: list[str] = []
+    """Return nested settings as `--set` takes them."""
+    lines: list[str] = []
     for key, value in settings.items():
-        found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
-    return found
+        if isinstance(value, Mapping):
+            lines += _flat(value, f"{prefix}{key}.")
+        else:
+            lines.append(f"{prefix}{key}={value}")
+    return lines
+
+
+# Judges of a figure of wins, ties and losses.
+
+
+def judges_of(table: Table, request: Request) -> list[JudgeRule]:
+    """Return the judges of a figure: the one that `--set judge.name` gives, or else the figure's own."""
+    given = request.section("judge")
+    names = [given["name"]] if "name" in given else table.judges
+    return [judge_rule({"judge": {**given, "name": name}}) for name in names]
+
+
+def _judged(table: Table, request: Request, result: Reproduction, reporter: Reporter) -> Reproduction:
+    """Add the comparison of each row with the baseline by each judge, seed by seed, and reasons for missing ones.
+
+    Replies are kept in the folder of runs.
+    """
+    if not table.judges:
+        return result
+    measured = result.found.measured
+    baseline = measured[table.baseline]
+    others = [row for row in measured if row != table.baseline]
+    duels: list[Duel] = []
+    missing: list[str] = []
+    for rule, row in product(judges_of(table, request), others):
+        for seed in measured[row].seeds:
+            pair = [measured[row], baseline]
+            judging = RoundRobin(entries=pair, rule=rule, runs=request.runs, seed=seed, offline=request.offline)
+            try:
+                tables = judging.judge(reporter, request.device)
+            except MetricError as error:
+                missing.append(f"{row} against {table.baseline}, seed {seed}: {error}")
+                continue
+            for judged in tables:
+                (duel,) = judged.duels
+                duels.append(
+                    Duel(
+                        subject=measured[row].model.name,
+                        row=row,
+                        baseline=table.baseline,
+                        judge=judged.judge,
+                        model=judged.model,
+                        seed=seed,
+                        instructions=judged.instructions,
+                        wins=duel.wins,
+                        ties=duel.ties,
+                        losses=duel.losses,
+                        win_rate=duel.win_rate,
+                        ci95=duel.ci95,
+                    )
+                )
+    comparison = replace(result.found, remarks=(*result.found.remarks, *missing))
+    return replace(result, duels=tuple(duels), found=comparison)
+
+
+def judging_lines(table: Table, request: Request, model: str) -> Iterator[StageLine]:
+    """Yield the requests to the judges of a figure, for a dry run; nothing for a table."""
+    if not table.judges:
+        return
+    suite, at = find_suite(table.suite), Ingredients(request, look=True)
+    settings = {name: values for name, values in request.settings.items() if name != "judge"}
+    others = [row for row in table.rows if row != table.baseline]
+    comparisons = len(others) * len(request.seeds or suite.seeds)
+    parts = parts_of(replace(request, settings=settings), suite)
+    for rule, (_, tasks) in product(judges_of(table, request), parts):
+        judge = load_judge(rule.name).component
+        for task in tasks:
+            rules = task.protocol_as(InstructProtocol)
+            data: Instructions | None = load_kind(task.kind).runtime.find(task, at)
+            if data is None:
+                pairs = unread_pairs(task.corpus, rules.limit)
+            else:
+                pairs = [Pair(one.text, "?", "!", one.asked.input) for one in asked_instructions(data, rules)]
+            cost = expected_requests(rule, judge, pairs, unknown=2 * rules.max_new_tokens)
+            count, tokens = cost.count * comparisons, (cost.read + cost.written) * comparisons
+            yield StageLine(
+                stage="evaluate",
+                what=f"{model}: {rule.name} compares {', '.join(others)} with {table.baseline} on {task.name}",
+                amount=requests_words(count, tokens),
+                requests=count,
+                request_tokens=tokens,
+            )

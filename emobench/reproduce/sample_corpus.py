@@ -2,12 +2,12 @@
 
     DIR/<name>.<split>.jsonl      {"id": 0, "text": "...", "length": 57, "ended": true} a line, like OpenAI's
                                   gpt-2-output-dataset; `--data-dir DIR` takes it in place of that corpus
-    DIR/<name>.json               what the texts were sampled from, and the numbers and sha256 of each whole split
-    DIR/<name>.<split>.part       a file that is being made; a later call goes on from it
+    DIR/<name>.json               the model and the settings, and the counts and sha256 of each complete split
+    DIR/<name>.<split>.part       an unfinished file; a later call continues it
 
-A text is what it is by the model, the seed, its split and its place: in float32 on a CPU neither the batch nor an
-interruption changes it. Nothing is rejected, cut or drawn again, not even the empty text: what is sampled is exactly
-the oracle's distribution, and what reads a corpus skips blank rows by itself.
+The model, the seed, the split and the place decide a text: in float32 on a CPU neither the batch nor an interruption
+changes it. Nothing is rejected, cut or drawn again, not even the empty text, so that the texts have exactly the
+oracle's distribution. Readers of a corpus skip blank rows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from io import BufferedRandom
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,27 @@ from emobench import __version__
 from emobench.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.core.locks import locked
 from emobench.core.reading import open_file, parse_json, path_exists, read_text
-from emobench.core.settings import to_plain
+from emobench.core.settings import PRETRAINED, to_plain
 from emobench.data.sources import SPLITS
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import AUTO, DTYPES, check_device
 from emobench.models.quiet import quiet_libraries
-from emobench.runs.dry_run.outline import too_long
+from emobench.registry import find_suite
+from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.dry_run.outline import Outline, StageLine, too_long
 from emobench.runs.execution.reporter import Progress, Reporter
 from emobench.runs.planning.estimate import H100, ModelSize, sampling_seconds, this_machine
+from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.ingredients import size_of
+from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.request import Request
+from emobench.runs.run import train_plan
 from emobench.runs.stages.storage import require_writable, storage_errors
+from emobench.tasks.spec import short_name
+from emobench.tasks.table import Oracle, Table
 
 LONGEST = 1024
-"""Tokens of a text where the model reads that many: those of the gpt-2-output-dataset."""
+"""Tokens of a text, as in the gpt-2-output-dataset, if the model reads that many."""
 BATCH = {"cpu": 16, "cuda": 64}
 
 
@@ -48,14 +58,14 @@ class CorpusRequest:
     out: Path
     texts: Mapping[str, int] = field(default_factory=lambda: {"train": 250_000, "validation": 5_000, "test": 5_000})
     length: int | None = None
-    """Tokens of a text at most; None: 1,024, or what the model reads."""
+    """Largest number of tokens of a text. None: 1,024, or the context length of the model."""
     name: str = "gpt2-oracle"
     seed: int = 0
     batch: int | None = None
-    """Texts that are sampled at once; decides no text in float32 on a CPU."""
+    """Texts that are sampled at once. It changes no text in float32 on a CPU."""
     device: str = "cpu"
     asked_device: str = ""
-    """As it was given; `device` is what that came to."""
+    """The given device; `device` is the resolved one."""
     dtype: str = "float32"
     offline: bool = False
     trust_remote_code: bool = False
@@ -73,7 +83,7 @@ class CorpusRequest:
                 raise ConfigError(f"--{name} is {number}; expected a number of at least 1.")
 
     def file(self, split: str) -> Path:
-        """Return where the texts of a split are when all are there."""
+        """Return the file of a complete split."""
         return self.out / f"{self.name}.{split}.jsonl"
 
     @property
@@ -82,19 +92,19 @@ class CorpusRequest:
 
 
 def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
-    """Sample what is not there yet, and return the facts that the folder holds.
+    """Sample the missing texts, and return the facts of the folder.
 
-    Another process that samples into the folder is waited for. Raises ModelError for a model without a start token,
-    ConfigError for a folder that other settings made, DataError for one whose files were altered.
+    Waits for another process that samples into the folder. Raises ModelError for a model without a start token,
+    ConfigError for a folder of other settings, DataError for altered files.
     """
     from emobench.models.load import check_model
 
     check_device(request.device)
     source = find_model(request.model, offline=request.offline)
     with quiet_libraries():
-        known = check_model(source, offline=request.offline, trust_remote_code=request.trust_remote_code)
-    length = _length(request, known.context)
-    _require_short(request, known.parameters, length)
+        facts_of_model = check_model(source, offline=request.offline, trust_remote_code=request.trust_remote_code)
+    length = _length(request, facts_of_model.context)
+    _require_short(request, facts_of_model.parameters, length)
     require_writable(request.out, "--out")
     with storage_errors(request.out, "--out"), locked(request.facts_file.with_suffix(".lock")):
         facts = _claim(request, _settings(request, source, length))
@@ -134,19 +144,19 @@ def _require_short(request: CorpusRequest, parameters: int, length: int) -> None
     """Raise ConfigError for texts that would take long on a CPU that was not given by its name."""
     if request.device != "cpu" or request.asked_device != AUTO:
         return
-    left = sum(count for split, count in request.texts.items() if not request.file(split).is_file())
+    texts = sum(count for split, count in request.texts.items() if not request.file(split).is_file())
     size = ModelSize(parameters=parameters)
-    here, gpu = (
-        sampling_seconds(machine, size, left, length, request.batch or BATCH[kind], request.dtype)
-        for kind, machine in (("cpu", this_machine("cpu")), ("cuda", H100))
-    )
-    said = too_long(here, gpu, "fewer texts by --train N", asked=False)
-    if said is not None:
-        raise ConfigError(said)
+    seconds = {}
+    for kind, machine in (("cpu", this_machine("cpu")), ("cuda", H100)):
+        batch = request.batch or BATCH[kind]
+        seconds[kind] = sampling_seconds(machine, size, texts, length, batch, request.dtype)
+    message = too_long(seconds["cpu"], seconds["cuda"], "fewer texts by --train N", asked=False)
+    if message is not None:
+        raise ConfigError(message)
 
 
 def _settings(request: CorpusRequest, source: ModelSource, length: int) -> dict[str, Any]:
-    """Return all that decides the texts."""
+    """Return the settings that decide the texts."""
     from emobench.models.folder import identity
 
     plain = {
@@ -163,16 +173,17 @@ def _settings(request: CorpusRequest, source: ModelSource, length: int) -> dict[
 
 
 def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the folder's facts, noted if it has none; raise ConfigError where it holds texts of other settings."""
+    """Return the facts of the folder; write them if it has none. Raises ConfigError for texts of other settings."""
     other = "Give another --out or --name, or the settings that it was made with"
-    found = _read_facts(request)
-    if found is not None:
-        differing = [key for key, value in settings.items() if found.get(key) != value]
+    recorded = _read_facts(request)
+    if recorded is not None:
+        differing = []
+        for key, value in settings.items():
+            if recorded.get(key) != value:
+                differing.append(f"{key} {_shown(recorded.get(key))} there, {_shown(value)} here")
         if differing:
-            pairs = ((key, _shown(found.get(key)), _shown(settings[key])) for key in differing)
-            given = ", ".join(f"{key} {there} there, {here} here" for key, there, here in pairs)
-            raise ConfigError(f"{request.facts_file} was made with other settings: {given}. {other}.")
-        return found
+            raise ConfigError(f"{request.facts_file} was made with other settings: {', '.join(differing)}. {other}.")
+        return recorded
     for split in SPLITS:
         if path_exists(request.file(split)):
             raise ConfigError(f"{request.file(split)} is there, and not by this command. {other}.")
@@ -182,13 +193,13 @@ def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_facts(request: CorpusRequest) -> dict[str, Any] | None:
-    """Return what the folder's facts say, None where there are none."""
+    """Return the facts of the folder. None if it has none."""
     file = request.facts_file
     advice = f"Restore it, or move all files {request.out / request.name}.* elsewhere and sample them anew."
     try:
-        found = parse_json(read_text(file))
-        if isinstance(found, dict) and isinstance(found.get("splits"), dict):
-            return found
+        facts = parse_json(read_text(file))
+        if isinstance(facts, dict) and isinstance(facts.get("splits"), dict):
+            return facts
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -199,7 +210,7 @@ def _read_facts(request: CorpusRequest) -> dict[str, Any] | None:
 
 
 def _check_finished(request: CorpusRequest, recorded: Mapping[str, Any]) -> None:
-    """Raise DataError for a split that is not what was recorded of it when it was finished."""
+    """Raise DataError for a finished split that differs from its record."""
     for split in SPLITS:
         file = request.file(split)
         if file.exists() and _count(file, request.texts[split]) != recorded.get(split):
@@ -243,7 +254,7 @@ def _sample_split(request: CorpusRequest, loaded: Any, split: str, length: int, 
 def _rows(
     request: CorpusRequest, loaded: Any, split: str, length: int, there: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a split in order, from the first that is not there."""
+    """Yield the rows of a split in order, from the row `there` on."""
     import torch
 
     from emobench.inference.decoding.continuations import iter_continuations
@@ -266,14 +277,11 @@ def _rows(
         done=range(there),
     )
     try:
-        for batch in batches:
-            for index, (continuation,) in batch:
-                if index >= there:
-                    text = loaded.tokenizer.decode(
-                        continuation.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-                    )
-                    length_ = len(continuation.ids)
-                    yield index, {"id": index, "text": text, "length": length_, "ended": continuation.ended}
+        for index, (continuation,) in chain.from_iterable(batches):
+            if index >= there:
+                ids = continuation.ids
+                text = loaded.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+                yield index, {"id": index, "text": text, "length": len(ids), "ended": continuation.ended}
     except torch.OutOfMemoryError:
         raise ModelError(
             f"The device has no room for {_batch(request)} texts of {length} tokens at once; give a smaller --batch. "
@@ -286,7 +294,7 @@ def _batch(request: CorpusRequest) -> int:
 
 
 def _whole_lines(file: BufferedRandom) -> int:
-    """Return how many lines are there, after cutting one that an interruption left half written."""
+    """Return the number of lines, after cutting one that an interruption left incomplete."""
     file.seek(0)
     whole, size = 0, 0
     for line in file:
@@ -297,27 +305,27 @@ def _whole_lines(file: BufferedRandom) -> int:
 
 
 def _count(file: Path, texts: int) -> dict[str, Any]:
-    """Return what is recorded of a whole file. Raises DataError for one whose rows are not 0 to `texts` - 1."""
+    """Return the record of a complete file. Raises DataError if its rows are not 0 to `texts` - 1."""
     digest = hashlib.sha256()
-    found = {"texts": 0, "tokens": 0, "ended": 0, "blank": 0}
+    counts = {"texts": 0, "tokens": 0, "ended": 0, "blank": 0}
     try:
         with open_file(file) as lines:
             for line in lines:
                 digest.update(line)
                 row = json.loads(line)
-                if row["id"] != found["texts"]:
+                if row["id"] != counts["texts"]:
                     raise _altered(file)
-                found["texts"] += 1
-                found["tokens"] += row["length"]
-                found["ended"] += row["ended"]
-                found["blank"] += not row["text"].strip()
+                counts["texts"] += 1
+                counts["tokens"] += row["length"]
+                counts["ended"] += row["ended"]
+                counts["blank"] += not row["text"].strip()
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}. Move it elsewhere and run this again.") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _altered(file) from None
-    if found["texts"] != texts:
+    if counts["texts"] != texts:
         raise _altered(file)
-    return {**found, "sha256": digest.hexdigest()}
+    return {**counts, "sha256": digest.hexdigest()}
 
 
 def _altered(file: Path) -> DataError:
@@ -333,3 +341,73 @@ def _write(file: Path, facts: dict[str, Any]) -> None:
 def _shown(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# The oracle of a small scale: a model that is first trained on other texts, and the texts that it then samples. The
+# evaluated model begins where the oracle began, so that the oracle's texts are as far from it as that training goes.
+
+
+def with_oracle(table: Table, oracle: Oracle, reporter: Reporter) -> Callable[[Request], Request]:
+    """Return a function that adds the oracle and its texts to a request. It makes them at first use."""
+
+    def add(request: Request) -> Request:
+        ((planned, folder),) = train_plan(make_plan(_teaching(table, oracle, request)), reporter)
+        counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
+        texts = request.runs / "texts" / f"{planned.key}-{counts}-{oracle.tokens}"
+        sampling = CorpusRequest(
+            model=str(folder),
+            out=texts,
+            texts=oracle.texts,
+            length=oracle.tokens,
+            name=oracle.corpus,
+            device=request.device,
+            offline=request.offline,
+        )
+        sample_corpus(sampling, reporter)
+        settings = {**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}}
+        return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))
+
+    return add
+
+
+def without_oracle(table: Table) -> Callable[[Request], Request]:
+    """Return a function that prepares the dry run of a request without texts: the oracle is as large as the model."""
+
+    def add(request: Request) -> Request:
+        tasks = [short_name(name) for run in find_suite(table.suite).runs for name in run.tasks]
+        model = {**request.section("oracle"), "model": PRETRAINED}
+        return replace(request, settings={**request.settings, "oracle": model, "tasks": tasks})
+
+    return add
+
+
+def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: bool = True) -> Outline:
+    """Return the dry run of the oracle and its texts."""
+    taught = make_outline(_teaching(table, oracle, request), exact=exact)
+    lines = [replace(line, what=f"the oracle: {line.what}") if line.objective else line for line in taught.lines]
+    assert request.model is not None
+    size = size_of(find_base_model(request.model, replace(request, offline=True)))
+    count, tokens = sum(oracle.texts.values()), sum(oracle.texts.values()) * oracle.tokens
+    seconds = None
+    if size is not None:
+        batch = BATCH[request.device.partition(":")[0]]
+        seconds = sampling_seconds(taught.machine, size, count, oracle.tokens, batch, request.weights)
+    lines.append(
+        StageLine(
+            stage="sample",
+            what=f"{oracle.corpus}: texts of the oracle, once",
+            amount=f"{count:,} texts, at most {tokens:,} tokens",
+            tokens=tokens,
+            seconds=seconds,
+        )
+    )
+    return replace(taught, lines=tuple(lines))
+
+
+def _teaching(table: Table, oracle: Oracle, request: Request) -> Request:
+    """Return the request that trains the oracle: the suite's recipe, MLE, other texts."""
+    (run,) = find_suite(table.suite).runs
+    recipe = {**request.section("recipe"), "corpus": oracle.taught}
+    return replace(
+        request, suite=None, recipe=run.recipe, objectives=(table.baseline,), seeds=(0,), settings={"recipe": recipe}
+    )

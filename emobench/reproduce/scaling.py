@@ -1,13 +1,13 @@
-"""A figure of scaling made again: a score over the size of the model, and over the number of training tokens.
+"""A figure of scaling, repeated: a score over the size of the model, and over the number of training tokens.
 
 Its points are plain runs: each model on the most tokens, and the last model on fewer, too. Fewer tokens are the first
 ones of more (`recipe.max_tokens` takes the first rows of a packed corpus), and the point that both panels have is made
-once. What is finished is not made again.
+once. Finished ones are reused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -16,15 +16,13 @@ from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import PRETRAINED
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
-from emobench.reproduce.requests import at_scale, firsts, scale_of, table_request
-from emobench.reproduce.run import candidate_remarks, choice_remarks, choose_rows, row_outlines
+from emobench.reproduce.requests import at_scale, scale_of
+from emobench.reproduce.run import check_rows, joined_outline, measure_rows, row_outlines
 from emobench.runs.dry_run.make_outline import Read
 from emobench.runs.dry_run.outline import Outline
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.planning.ingredients import Ingredients, shown_name
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.ingredients import shown_name
 from emobench.runs.planning.request import Request
-from emobench.runs.run import run_plan
 from emobench.tasks.table import Table
 
 MODEL, DATA = "model", "data"
@@ -49,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """What was measured, and the lines through it."""
+    """The measured points of a figure, and the lines through them."""
 
     title: str
     metric: str
@@ -68,8 +66,12 @@ class Scaling:
             if point.panel == DATA and point.objective == PRETRAINED:
                 continue
             scores.setdefault((point.panel, point.row), {}).setdefault(point.size, []).extend(point.values)
-        fitted = {name: fit_log_line(found) for name, found in scores.items()}
-        return {name: line for name, line in fitted.items() if line is not None}
+        fitted: dict[tuple[str, str], LogLine] = {}
+        for name, values in scores.items():
+            line = fit_log_line(values)
+            if line is not None:
+                fitted[name] = line
+        return fitted
 
 
 @dataclass(frozen=True)
@@ -89,45 +91,38 @@ class Step:
 def outline_scaling(
     table: Table, request: Request, models: Sequence[str], scale: str | None = None, *, exact: bool = True
 ) -> Outline:
-    """Return what making a figure again comes to."""
-    steps, said = steps_of(table, request, models, scale)
+    """Return the dry run of a figure."""
+    steps, remarks = steps_of(table, request, models, scale)
     read = Read()
-    outlines = []
+    outlines: list[Outline] = []
     for step in steps:
         outlines += row_outlines(table, step.request, step.title, exact=exact, read=read)
-    found = outlines[0]
-    for other in outlines[1:]:
-        found = found.joined(other)
-    title = f"{table.name}: {table.description}"
-    assumptions = (*found.assumptions, *candidate_remarks(table), *said)
-    return replace(found, title=title, assumptions=assumptions, several=True)
+    return joined_outline(table, outlines, remarks)
 
 
 def reproduce_scaling(
     table: Table, request: Request, models: Sequence[str], reporter: Reporter, scale: str | None = None
 ) -> Scaling:
-    """Make a figure of scaling again; `models` are instead of its own, from small to large."""
-    steps, said = steps_of(table, request, models, scale)
-    known: Ingredients | None = None
-    for step in steps:  # what would fail after another model's days fails here
-        known = make_plan(table_request(table, step.request, firsts(table)), known=known).ingredients
-    made: list[tuple[Step, list[Entry]]] = []
+    """Repeat a figure of scaling; `models` are instead of its own, from small to large."""
+    steps, remarks = steps_of(table, request, models, scale)
+    cache = check_rows(table, [step.request for step in steps])
+    measured: list[tuple[Step, list[Entry]]] = []
     for step in steps:
         reporter.note(step.title)
-        choices = choose_rows(table, step.request, reporter, step.title)
-        said += [f"{step.title}: {line}" for line in choice_remarks(table, step.request, choices)]
-        objectives = tuple(choice.objective for choice in choices)
-        plan = make_plan(table_request(table, step.request, objectives), known=known)
-        known = plan.ingredients
-        made.append((step, run_plan(plan, reporter)))
-    tasks = _common([entry for _, entries in made for entry in entries], table.metrics[0])
-    points = [point for step, entries in made for point in _points(table, step, entries, tasks)]
+        rows = measure_rows(table, step.request, reporter, step.title, cache)
+        cache = rows.ingredients
+        remarks += [f"{step.title}: {remark}" for remark in rows.remarks]
+        measured.append((step, rows.entries))
+    tasks = _common([entry for _, entries in measured for entry in entries], table.metrics[0])
+    points: list[Point] = []
+    for step, entries in measured:
+        points += _points(table, step, entries, tasks)
     return Scaling(
         title=f"{table.name}: {table.description}",
         metric=table.metrics[0],
         tasks=tasks,
         points=tuple(points),
-        remarks=tuple(said),
+        remarks=tuple(remarks),
     )
 
 
@@ -136,11 +131,11 @@ def steps_of(
 ) -> tuple[list[Step], list[str]]:
     """Return the requests of a figure, from small to large, and remarks on its scale."""
     chosen = scale_of(table, scale)
-    said: list[str] = []
+    remarks: list[str] = []
     names, tokens = list(models or table.models), list(table.tokens)
     if chosen is not None:
         names, tokens = list(models or chosen.models), list(chosen.tokens)
-        request, said = at_scale(table, chosen, replace(request, model=names[-1]))
+        request, remarks = at_scale(table, chosen, replace(request, model=names[-1]))
     if len(set(names)) < len(names):
         raise ConfigError(f"--model is given as {', '.join(names)}; expected each model once, from small to large.")
     if "max_tokens" in request.section("recipe"):
@@ -155,26 +150,21 @@ def steps_of(
     last, most = names[-1], tokens[-1]
     steps = [step(name, most, MODEL) for name in names[:-1]]
     steps += [step(last, count, DATA) for count in tokens[:-1]]
-    return [*steps, step(last, most, MODEL, DATA)], said
+    return [*steps, step(last, most, MODEL, DATA)], remarks
 
 
 def _common(entries: Sequence[Entry], metric: str) -> tuple[str, ...]:
     """Return the tasks whose metric every entry has."""
-    tasks = tuple(
-        task for task in entries[0].protocols if all(f"{task}/{metric}" in entry.metrics for entry in entries)
-    )
+    tasks = [task for task in entries[0].protocols if all(f"{task}/{metric}" in entry.metrics for entry in entries)]
     if not tasks:
         raise DataError(f"No task has the metric {metric} for every model and number of tokens.")
-    return tasks
+    return tuple(tasks)
 
 
 def _points(table: Table, step: Step, entries: Sequence[Entry], tasks: Sequence[str]) -> Iterator[Point]:
-    metric = table.metrics[0]
     for row, entry in zip(table.rows, entries, strict=True):
-        of_tasks: list[Mapping[int, float]] = [
-            dict(enumerate(entry.metrics[f"{task}/{metric}"].values)) for task in tasks
-        ]
-        values = tuple(fmean(found[seed] for found in of_tasks) for seed in of_tasks[0])
+        by_task = [entry.metrics[f"{task}/{table.metrics[0]}"].values for task in tasks]
+        values = tuple(fmean(of_seed) for of_seed in zip(*by_task, strict=True))
         for panel in step.panels:
             size = entry.model.parameters if panel == MODEL else step.tokens
             assert size is not None

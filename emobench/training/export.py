@@ -157,20 +157,18 @@ def _tolerance(trainer: ObjectiveTrainer, model: Any) -> float:
 
 def _require_same_weights(trained: Mapping[str, Tensor], written: Any, folder: Path) -> None:
     """Raise RunError unless each weight was written bit by bit."""
-    found = dict(written.named_parameters(remove_duplicate=False))
+    parameters = dict(written.named_parameters(remove_duplicate=False))
     for name, weight in trained.items():
-        same = name not in found or _is_equal(weight.detach().cpu(), found[name].detach())
-        if not same:
+        if name not in parameters:  # a tied weight is written once
+            continue
+        expected, actual = weight.detach().cpu(), parameters[name].detach()
+        if expected.dtype != actual.dtype or not torch.equal(expected, actual):
             raise _other_model(folder, f"its weight {name} is not the trained one")
 
 
-def _is_equal(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and torch.equal(a, b)
-
-
-def _require_same_mle(expected: float, found: float, tolerance: float, folder: Path) -> None:
-    if not abs(found - expected) <= tolerance * max(abs(expected), 1.0):
-        what = f"its MLE on validation rows is {found:.6g} nats per token, and was {expected:.6g}"
+def _require_same_mle(expected: float, actual: float, tolerance: float, folder: Path) -> None:
+    if not abs(actual - expected) <= tolerance * max(abs(expected), 1.0):
+        what = f"its MLE on validation rows is {actual:.6g} nats per token, and was {expected:.6g}"
         raise _other_model(folder, what)
 
 

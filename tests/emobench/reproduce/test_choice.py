@@ -11,7 +11,7 @@ import pytest
 
 from emobench.core.errors import MetricError
 from emobench.leaderboard.run_files import write_examples
-from emobench.reproduce.choice import choose
+from emobench.reproduce.run import choose
 from emobench.runs.stages.evaluate import EXAMPLES, SCORES, Evaluation
 from emobench.tasks.scores import Score
 from emobench.tasks.table import CandidateSelection
@@ -45,7 +45,7 @@ def test_a_candidate_without_the_score_of_a_hard_task_does_not_win(evaluation: C
     choice = choose("tailr", ("a", "b", "c"), SELECT, measured)
     assert choice.objective == "b"
     assert choice.scores == {"b": pytest.approx(0.55), "c": pytest.approx(0.4)}
-    chosen, left_out = choice.said("mauve", "easy, hard")
+    chosen, left_out = choice.remarks("mauve", "easy, hard")
     assert chosen == "tailr is b, chosen by the mean mauve (%) over easy, hard: b 55.0, c 40.0."
     assert left_out == f"a could not be chosen for tailr, without a mauve of every task and seed: hard/mauve: {WHY}"
 
@@ -54,7 +54,7 @@ def test_the_first_of_equal_candidates_is_chosen_and_less_may_be_better(evaluati
     measured = {text: [[evaluation("easy", value, False)]] for text, value in {"a": 0.5, "b": 0.25, "c": 0.25}.items()}
     choice = choose("tailr", ("a", "b", "c"), SELECT, measured)
     assert choice.objective == "b"
-    assert "(the first of equal ones)" in next(choice.said("mauve", "easy"))
+    assert "(the first of equal ones)" in next(choice.remarks("mauve", "easy"))
 
 
 def test_no_candidate_that_is_left_is_an_error(evaluation: Callable[..., Evaluation]) -> None:
@@ -65,4 +65,4 @@ def test_no_candidate_that_is_left_is_an_error(evaluation: Callable[..., Evaluat
 
 def test_a_row_of_one_candidate_needs_no_scores() -> None:
     choice = choose("mle", ("mle",), SELECT, {})
-    assert (choice.objective, list(choice.said("mauve", "easy"))) == ("mle", [])
+    assert (choice.objective, list(choice.remarks("mauve", "easy"))) == ("mle", [])

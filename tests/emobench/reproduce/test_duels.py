@@ -14,7 +14,7 @@ import pytest
 
 from emobench.core.settings import parse_overrides
 from emobench.registry import find_table
-from emobench.reproduce.duels import outline_judged
+from emobench.reproduce.run import outline_table
 from emobench.runs.planning.request import Request
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kinds" / "instruct" / "judging"))
@@ -46,7 +46,7 @@ def test_an_outline_counts_the_requests_of_each_judge(folder: Path) -> None:
     """Both orders of each instruction, for each of three seeds; the rows are not judged by themselves."""
     table = find_table("figure-4")
     for dirs, instructions in ((), 805), ((folder,), COUNT):
-        lines = outline_judged(table, Request(suite=table.suite, data_dirs=dirs, offline=True)).lines
+        lines = outline_table(table, Request(suite=table.suite, data_dirs=dirs, offline=True)).lines
         judged = [line for line in lines if line.requests]
         assert [line.requests for line in judged] == [2 * instructions * 3] * 2
         assert all(line.request_tokens for line in judged)
@@ -54,13 +54,13 @@ def test_an_outline_counts_the_requests_of_each_judge(folder: Path) -> None:
             f"{model}: auto-j compares emo with mle on alpaca_eval" for model in ("llama2-7b", "llama2-13b")
         ]
     alone = Request(suite=table.suite, settings=parse_overrides(["judge.name=mt-bench-pair"]), seeds=(0,))
-    lines = [line for line in outline_judged(table, alone).lines if line.requests]
+    lines = [line for line in outline_table(table, alone).lines if line.requests]
     assert [(line.requests, line.what.split(" compares")[0]) for line in lines] == [
         (2 * 805, "llama2-7b: mt-bench-pair"),
         (2 * 805, "llama2-13b: mt-bench-pair"),
     ]
     tables = replace(find_table("table-9"), settings={})
-    assert all(not line.requests for line in outline_judged(tables, Request(suite=tables.suite)).lines)
+    assert all(not line.requests for line in outline_table(tables, Request(suite=tables.suite)).lines)
 
 
 def test_a_figure_is_made_printed_and_drawn(

@@ -25,7 +25,7 @@ from emobench.reproduce.requests import (
     selection_request,
     table_request,
 )
-from emobench.reproduce.run import _scaled, outline_table, reproduce
+from emobench.reproduce.run import outline_table, reproduce, scaled_request
 from emobench.runs.dry_run.outline import StageLine
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import parts_of
@@ -144,11 +144,11 @@ def test_a_model_of_the_paper_at_a_small_scale_is_the_scales_model(name: str) ->
     scale = table.scales["small"]
     task = short_name(find_suite(table.suite).runs[0].tasks[0])
     paper = models_of(table, request())[-1].paper
-    scaled, subjects, remarks = _scaled(table, scale, request(f"tasks={task}", model=paper), None)
+    scaled, subjects, remarks = scaled_request(table, scale, request(f"tasks={task}", model=paper), None)
     assert scaled.model == scale.model
     assert subjects == [PaperModel(paper, scale.model)]
     assert paper not in remarks[0]
-    _, (first,), _ = _scaled(table, scale, request(f"tasks={task}"), None)
+    _, (first,), _ = scaled_request(table, scale, request(f"tasks={task}"), None)
     assert first.paper == models_of(table, request())[0].paper
 
 

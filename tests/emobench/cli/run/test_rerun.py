@@ -16,8 +16,7 @@ from emobench.leaderboard.entry import ROUNDING, Entry, new_entry
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import kind_names, load_kind
-from emobench.reproduce.agreement import agreements
-from emobench.reproduce.rerun import request_of, run_keys
+from emobench.reproduce.rerun import agreements, request_of, run_keys
 from emobench.runs.execution.record import data_of
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
