@@ -20,7 +20,7 @@ from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.core.extras import missing_packages_explained
 from emobench.core.settings import PRETRAINED
 from emobench.exchange.result_files import compare_files, names_results
-from emobench.exchange.rows import metric_rows
+from emobench.exchange.tables import metric_rows
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import labels
 from emobench.leaderboard.query.references import PUBLISHED, select

@@ -1,14 +1,26 @@
-"""What a result file of any harness says of one model: numbers, what decides them, and examples by their content."""
+"""The evaluation of one model, as a result file of any harness has it, and when two of them can be compared.
+
+Each format has a reader that makes an `Evaluation` (`lm_eval.py`, `inspect_log.py`, `every_eval_ever.py`). Files are
+compared as they are (`result_files.py`), or become entries of a board (`results_import.py`); both see evaluations.
+
+The files may be a stranger's: what is read is bounded, and no field is trusted.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import MetricError
+from emobench.core.errors import DataError, MetricError
+from emobench.core.reading import LineError, numbered_lines, open_file, parse_json, read_bytes
+from emobench.core.settings import file_sha256
+from emobench.leaderboard.private_paths import distinct_name
 from emobench.leaderboard.run_files import Recorded
 from emobench.leaderboard.stats.series import common_ids
 from emobench.tasks.lm_eval_numbers import clip
@@ -29,7 +41,7 @@ EXPECTED = "results_*.json of lm-evaluation-harness, JSON logs of inspect, or re
 class Measured:
     """One number; `n` counts its examples. `interval` is a 95 % one, where the file has it; `covers` says of what.
 
-    `scale` is what the file says of the range: numbers on other scales are not compared.
+    `scale` is the range that the file gives: numbers on other scales are not compared.
     """
 
     value: float
@@ -38,7 +50,21 @@ class Measured:
     n: int | None = None
     interval: tuple[float, float] | None = None
     covers: str = "items"
+    without_interval: str = "the file gives no standard error"
     scale: str = ""
+    flags: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number as the plain summary of an entry's metric."""
+        summary: dict[str, Any] = {"mean": self.value, "std": None, "values": [self.value], "n": self.n}
+        summary |= {"ci95": None, "ci95_of": None, "ci95_missing": self.without_interval}
+        if self.interval is not None:
+            summary |= {"ci95": list(self.interval), "ci95_of": self.covers, "ci95_missing": None}
+        return summary | {
+            "higher_is_better": self.higher_is_better,
+            "unit": self.unit,
+            "flags": list(self.flags),
+        }
 
 
 @dataclass(frozen=True)
@@ -66,8 +92,11 @@ class Evaluation:
     are paired by it. `variant` distinguishes models of one name, and `precision` says how the model was run, as far as
     it changes numbers by rounding or by random draws.
 
-    Where the file says so, `base` is the model that it was trained from, as an entry has it, and `objective` what it
-    was trained with. `created` is a date, or seconds since 1970.
+    An imported entry also has: `protocols`, the id of each task's protocol; `row`, its model, which is the one that was
+    trained if the file says so; `objective`, what that was trained with; the `recipe`; `data`, a digest of each task's
+    data; `absent`, why a number is missing; `recorded`, the examples under the names that the file has for them;
+    `tool`, `cite` and `interval_source`, of which its citation consists; and `provenance`. `created` is a date, or
+    seconds since 1970.
     """
 
     path: Path
@@ -79,6 +108,16 @@ class Evaluation:
     examples: Mapping[str, Recorded]
     prompts: Mapping[str, Mapping[str, str]]
     rules: Mapping[str, Mapping[str, Any]]
+    protocols: Mapping[str, str]
+    row: Mapping[str, Any]
+    data: Mapping[str, str]
+    cite: str
+    provenance: Mapping[str, Any]
+    recorded: Mapping[str, Recorded]
+    tool: str = ""
+    interval_source: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -87,25 +126,58 @@ class Evaluation:
     windows: Mapping[str, Window] = field(default_factory=dict)
     variant: str = ""
     precision: Mapping[str, str] = field(default_factory=dict)
-    base: Mapping[str, Any] | None = None
     objective: str | None = None
     created: str | None = None
+
+
+def entry_facts(
+    path: Path,
+    made: str,
+    harness: str,
+    version: str | None,
+    rules: Mapping[str, Mapping[str, Any]],
+    prompts: Mapping[str, Mapping[str, str]],
+) -> dict[str, Any]:
+    """Return an Evaluation's `protocols`, `data`, `cite` and `provenance`, for formats that name none of these.
+
+    `made` says what the file is, such as "log of inspect".
+    """
+    by = f"{harness} {version}" if version is not None else harness
+    data = {task: sorted(names) for task, names in prompts.items() if names}
+    return {
+        "protocols": {task: f"{harness}@{digest_of(rule)[:6]}" for task, rule in rules.items()},
+        "data": {task: f"sha256:{digest_of(names)} (its examples)" for task, names in data.items()},
+        "cite": f"{made}, by {by}; {clip(path.name, 100)} (sha256 {file_sha256(path)[:12]})",
+        "provenance": {
+            "commit": None,
+            "packages": {} if version in (None, "unknown") else {harness: version},
+            "hardware": None,
+        },
+    }
+
+
+def named_model(path: Path, model: str, variant: str, slashes: int = 1) -> dict[str, str]:
+    """Return the model of an entry by the name that a file gives it, which has at most so many `slashes`."""
+    name = distinct_name(model, slashes)
+    # Files that name no model may be of different ones.
+    which = f"#{file_sha256(path)[:8]}" if name == UNNAMED else ""
+    return {"name": name.rpartition("/")[2] + variant, "source": name + which + variant}
 
 
 def by_content(contents: Mapping[str, str]) -> dict[str, str]:
     """Return example -> an id of its content, from example -> its digest; equal documents are numbered in order."""
     seen: Counter[str] = Counter()
-    found = {}
+    names = {}
     for example, content in contents.items():
         seen[content] += 1
-        found[example] = content if seen[content] == 1 else f"{content}#{seen[content]}"
-    return found
+        names[example] = content if seen[content] == 1 else f"{content}#{seen[content]}"
+    return names
 
 
 def renamed(recorded: Recorded, names: Mapping[str, str]) -> Recorded:
     """Return per-example results under other names of the examples."""
-    units = {names[example]: unit for example, unit in recorded.units.items()}
-    return Recorded({names[example]: value for example, value in recorded.examples.items()}, units)
+    examples = {names[example]: value for example, value in recorded.examples.items()}
+    return Recorded(examples, {names[example]: unit for example, unit in recorded.units.items()})
 
 
 def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
@@ -114,51 +186,56 @@ def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     The examples that both have must be alike; either may lack some, by the rule of `common_examples`. A group's rule is
     for all of its examples, not for those of each member.
     """
-    found = []
+    reasons = []
     for member in tasks_below(ours.members, task):
-        found += [f"{member}: {why}" for why in _unlike(ours, theirs, member)]
-    found += _unlike(ours, theirs, task)
-    mine, others = (_digests(one, task, by_target=own_templates(ours, theirs)) for one in (ours, theirs))
+        reasons += [f"{member}: {why}" for why in _unlike(ours, theirs, member)]
+    reasons += _unlike(ours, theirs, task)
+    mine, others = _paired_digests(ours, theirs, task)
     if mine and others:
         try:
             common_ids([frozenset(mine)], [frozenset(others)])
         except MetricError as error:
-            found.append(str(error))
-    return found
+            reasons.append(str(error))
+    return reasons
 
 
 def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
     """Return the tasks and groups that a group consists of, directly or through other groups, each once."""
-    found: dict[str, None] = {}
+    below: dict[str, None] = {}
     waiting = list(members.get(group, ()))
-    for member in waiting:  # grows while members of members are found
-        if member not in found and member != group:
-            found[member] = None
+    for member in waiting:  # grows while members of members are added
+        if member not in below and member != group:
+            below[member] = None
             waiting += members.get(member, ())
-    return list(found)
+    return list(below)
 
 
 def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     """Return what two evaluations of a task, without its members, did differently."""
-    found = []
+    reasons = []
     left, right = ours.rules.get(task, {}), theirs.rules.get(task, {})
-    by_target = own_templates(ours, theirs)
-    of_template = [f"model argument {name}" for name in TEMPLATE_ARGUMENTS] if by_target else []
+    own = own_templates(ours, theirs)
     for name in dict.fromkeys([*left, *right]):
-        if name not in of_template and left.get(name) != right.get(name):
-            found.append(f"{_shown(name)}: {_shown(left.get(name))} and {_shown(right.get(name))}")
-    windows = [one.windows.get(task, Window(None, decides=False)) for one in (ours, theirs)]
-    if any(window.decides for window in windows) and windows[0].tokens != windows[1].tokens:
-        found.append(f"window in tokens: {_shown(windows[0].tokens)} and {_shown(windows[1].tokens)}")
-    mine, others = (_digests(one, task, by_target=by_target) for one in (ours, theirs))
+        of_template = own and name.removeprefix("model argument ") in TEMPLATE_ARGUMENTS
+        if not of_template and left.get(name) != right.get(name):
+            reasons.append(f"{_shown(name)}: {_shown(left.get(name))} and {_shown(right.get(name))}")
+    unknown = Window(None, decides=False)
+    mine, others = ours.windows.get(task, unknown), theirs.windows.get(task, unknown)
+    if (mine.decides or others.decides) and mine.tokens != others.tokens:
+        reasons.append(f"window in tokens: {_shown(mine.tokens)} and {_shown(others.tokens)}")
+    mine, others = _paired_digests(ours, theirs, task)
     common = mine.keys() & others.keys()
-    if changed := sum(mine[example] != others[example] for example in common):
-        found.append(f"prompts or targets of {changed} of {len(common)} examples differ")
-    return found
+    changed = sum(mine[example] != others[example] for example in common)
+    if changed:
+        reasons.append(f"prompts or targets of {changed} of {len(common)} examples differ")
+    return reasons
 
 
-def _digests(one: Evaluation, task: str, *, by_target: bool) -> Mapping[str, str]:
-    return (one.targets if by_target else one.prompts).get(task, {})
+def _paired_digests(ours: Evaluation, theirs: Evaluation, task: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the digests by which the examples of two evaluations are paired."""
+    if own_templates(ours, theirs):
+        return ours.targets.get(task, {}), theirs.targets.get(task, {})
+    return ours.prompts.get(task, {}), theirs.prompts.get(task, {})
 
 
 def own_templates(ours: Evaluation, theirs: Evaluation) -> bool:
@@ -167,23 +244,111 @@ def own_templates(ours: Evaluation, theirs: Evaluation) -> bool:
 
 
 def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
-    """Return what differs between two evaluations and does not keep them from being compared, in sentences."""
-    found = []
+    """Return in sentences how two evaluations differ that can be compared all the same."""
+    sentences = []
     if own_templates(ours, theirs):
-        found.append("Each model has its own chat template: examples are paired by document and target.")
-    unlike = {
-        name: (ours.precision.get(name), theirs.precision.get(name))
-        for name in dict.fromkeys([*ours.precision, *theirs.precision])
-        if ours.precision.get(name) != theirs.precision.get(name)
-    }
+        sentences.append("Each model has its own chat template: examples are paired by document and target.")
+    unlike = []
+    for name in dict.fromkeys([*ours.precision, *theirs.precision]):
+        mine, others = ours.precision.get(name), theirs.precision.get(name)
+        if mine != others:
+            unlike.append(f"{name} {_shown(mine)} and {_shown(others)}")
     if unlike:
-        shown = "; ".join(f"{name} {_shown(a)} and {_shown(b)}" for name, (a, b) in unlike.items())
-        found.append(f"The models were not run alike: {shown}.")
-    versions = [one.version for one in (ours, theirs)]
-    if all(versions) and versions[0] != versions[1]:
-        found.append(f"The files are of {ours.harness} {versions[0]} and {versions[1]}, which may score differently.")
-    return found
+        sentences.append(f"The models were not run alike: {'; '.join(unlike)}.")
+    if ours.version and theirs.version and ours.version != theirs.version:
+        versions = f"{ours.harness} {ours.version} and {theirs.version}"
+        sentences.append(f"The files are of {versions}, which may score differently.")
+    return sentences
 
 
 def _shown(value: Any) -> str:
     return "none" if value is None else clip(str(value), LONGEST)
+
+
+# Fields and files of other tools
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def listed(value: Any) -> list[Mapping[str, Any]]:
+    return [mapping(one) for one in value] if isinstance(value, list) else []
+
+
+def text_of(value: Any) -> str | None:
+    """Return a text that is not empty, of a bounded length; None for anything else."""
+    return clip(value) if isinstance(value, str) and value.strip() else None
+
+
+def digest_of(value: Any) -> str:
+    """Return the sha256 of a value of JSON in hex."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """Return the mapping in a file. Raises DataError."""
+    try:
+        return mapping(parse_json(read_bytes(path).decode("utf-8")))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        cut = path.suffix == ".json"
+        mend = "it may be truncated. Copy it again." if cut else f"expected {EXPECTED}, or their folder."
+        raise DataError(f"{path}: no JSON that can be read ({clip(str(error), 100)}); {mend}") from None
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the place and the content of each row of a file of JSON Lines, or of one JSON list. Raises DataError."""
+    try:
+        is_list = read_bytes(path, 1) == b"["
+        rows = listed(parse_json(read_bytes(path).decode("utf-8"))) if is_list else []
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise DataError(f"{path}: no list of samples ({clip(str(error), 80)}); it may be truncated.") from None
+    if not is_list:
+        yield from json_lines(path)
+    for place, row in enumerate(rows):
+        yield f"{path}: row {place}", row
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the place and the content of each line. Raises DataError for a line that is no JSON."""
+    count = 0
+    try:
+        with open_file(path) as file:
+            for count, line in numbered_lines(file):
+                yield f"{path}:{count}", mapping(parse_json(line.decode("utf-8")))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except LineError as error:
+        raise DataError(f"{path}:{error.number}: a line of {error}; expected a sample.") from None
+    except ValueError as error:
+        raise DataError(f"{path}:{count}: no JSON of a sample ({clip(str(error), 80)}); it may be truncated.") from None
+
+
+HIGHER = {
+    *("acc", "accuracy", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "balanced_accuracy"),
+    *("exact_match", "em", "exact", "match", "includes", "quasi_exact_match", "prefix_exact_match"),
+    *("prompt_level_strict_acc", "prompt_level_loose_acc", "inst_level_strict_acc", "inst_level_loose_acc"),
+    *("f1", "macro_f1", "micro_f1", "precision", "recall", "mcc", "matthews_correlation", "roc_auc", "pass", "mrr"),
+    *("bleu", "sacrebleu", "chrf", "chrf++", "meteor", "bert_score", "bertscore", "bleurt", "likelihood"),
+    *("rouge", "rouge1", "rouge2", "rougel", "rougelsum"),
+    *("choice", "answer", "pattern", "math", "model_graded_qa", "model_graded_fact"),
+}
+"""In lower case: of lm-evaluation-harness's registry and tasks, and inspect's scorers."""
+LOWER = {
+    *("perplexity", "ppl", "word_perplexity", "byte_perplexity", "perplexity_per_token", "perplexity_per_seq"),
+    *("bits_per_byte", "loss", "nll", "cross_entropy", "ter", "wer", "cer", "brier_score", "ece", "mse", "mae", "rmse"),
+}
+_AT = re.compile(r"(@|_at_)\d+$")
+"""The k of pass@k."""
+
+
+def known_direction(name: str) -> bool | None:
+    """Return whether a higher value of a metric is better, by its name; None for a name that is not known."""
+    plain = _AT.sub("", name.strip().lower())
+    if plain in HIGHER:
+        return True
+    return False if plain in LOWER else None

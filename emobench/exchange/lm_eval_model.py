@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from emobench.core.reading import parse_json
-from emobench.exchange.evaluation import TEMPLATE_ARGUMENTS, UNNAMED
-from emobench.exchange.json_files import mapping
+from emobench.exchange.evaluation import TEMPLATE_ARGUMENTS, UNNAMED, mapping
 from emobench.leaderboard.private_paths import distinct_name
 from emobench.tasks.lm_eval_numbers import LONGEST, clip
 

@@ -11,14 +11,10 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError, MetricError
 from emobench.core.reading import expand_home, is_file, is_folder, path_exists
 from emobench.core.settings import PRETRAINED
-from emobench.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, remarks, unpaired
-from emobench.exchange.evaluation_entry import summary
-from emobench.exchange.every_eval_ever_evaluation import is_record, record_evaluation
+from emobench.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, read_json, remarks, unpaired
+from emobench.exchange.every_eval_ever import is_record, record_evaluation
 from emobench.exchange.inspect_log import inspect_evaluation, is_inspect_log
-from emobench.exchange.json_files import read_json
-from emobench.exchange.lm_eval_evaluation import lm_eval_evaluation
-from emobench.exchange.lm_eval_results import ResultsFile
-from emobench.exchange.lm_eval_samples import require_no_samples
+from emobench.exchange.lm_eval import lm_eval_evaluation, require_no_samples
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.run_files import RunExamples
@@ -54,19 +50,20 @@ def names_results(text: str) -> bool:
 
 def read_evaluation(text: str) -> Evaluation:
     """Return the evaluation of a file, or of the one result file of a folder. Raises DataError."""
-    found = read_results(_file(expand_home(text)))
-    return lm_eval_evaluation(found) if isinstance(found, ResultsFile) else found
+    return read_results(_file(expand_home(text)))
 
 
-def read_results(path: Path) -> ResultsFile | Evaluation:
-    """Return what a file holds: results of lm-evaluation-harness, or another tool's evaluation. Raises DataError."""
+def read_results(path: Path, *, lenient: bool = False) -> Evaluation:
+    """Return the evaluation in a file, `lenient` without samples that cannot be read. Raises DataError."""
     if path.suffix == ".eval":
         raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
     require_no_samples(path)
-    content, data = read_json(path)
+    data = read_json(path)
     if is_inspect_log(data):
         return inspect_evaluation(path, data)
-    return record_evaluation(path, data) if is_record(data) else ResultsFile(path, content)
+    if is_record(data):
+        return record_evaluation(path, data)
+    return lm_eval_evaluation(path, data, lenient=lenient)
 
 
 def compare_files(
@@ -77,47 +74,62 @@ def compare_files(
     Returns the comparison, and which files have no per-example results. Raises DataError for what is no result file,
     and ConfigError where examples do not pair, unless `anyway`: these metrics then have no verdict.
     """
-    given = [*texts, *([baseline] if baseline else [])]
-    named: list[str] = list(dict.fromkeys(given))
+    named = list(dict.fromkeys([*texts, baseline or texts[-1]]))
     if len(named) < 2:
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
     read = {text: read_evaluation(text) for text in named}
     base = read[baseline or texts[-1]]
+    models = []
     for evaluation in read.values():
         _require_common(evaluation, base)
-    models = [_short(evaluation.model) + evaluation.variant for evaluation in read.values()]
-    names = [model if models.count(model) == 1 else text for model, text in zip(models, read, strict=True)]
-    entries = {text: _entry(read[text], name) for text, name in zip(read, names, strict=True)}
-    of = {entries[text].id: one for text, one in read.items()}
-    rows = [entry for text, entry in entries.items() if read[text] is not base]
-    why = {entry.id: _apart(of[entry.id], base) for entry in rows}
-    if any(why.values()) and not anyway:
-        raise ConfigError(_refusal(of, why, base))
+        models.append(_short(evaluation.model) + evaluation.variant)
+    evaluations: dict[str, Evaluation] = {}
+    entries: list[Entry] = []
+    apart: dict[str, dict[str, str]] = {}
+    problems, notes = [], []
+    for (text, evaluation), model in zip(read.items(), models, strict=True):
+        name = model if models.count(model) == 1 else text
+        entry = _entry(evaluation, name)
+        evaluations[entry.id] = evaluation
+        entries.append(entry)
+        if evaluation is not base:
+            apart[entry.id] = _apart(evaluation, base)
+        if not any(evaluation.prompts.values()):
+            problems.append(f"{evaluation.path} has none; {ADVICE[evaluation.format]}.")
+        notes += [f"{name}: {note}." for note in evaluation.notes]
+    if any(apart.values()) and not anyway:
+        raise ConfigError(_refusal(evaluations, apart, base))
 
     def examples_of(entry: Entry) -> list[RunExamples]:
-        return [{metric: recorded.sampled for metric, recorded in of[entry.id].examples.items()}]
+        examples = evaluations[entry.id].examples
+        return [{metric: recorded.sampled for metric, recorded in examples.items()}]
 
-    first = next(entry for text, entry in entries.items() if read[text] is base)
-    problems = [f"{one.path} has none; {ADVICE[one.format]}." for one in read.values() if not any(one.prompts.values())]
-    found = compare_models(first, rows, examples_of, why)
-    explained = tuple(_explained(c, of[c.candidate], base, why[c.candidate]) for c in found.contrasts)
-    notes = [f"{name}: {note}." for name, one in zip(names, read.values(), strict=True) for note in one.notes]
-    notes += [f"{entry.model.name}: {text}" for entry in rows for text in remarks(of[entry.id], base)]
-    return replace(found, contrasts=explained, remarks=tuple(map(clean, notes))), problems
+    rows = [entry for entry in entries if entry.id in apart]
+    (first,) = [entry for entry in entries if entry.id not in apart]
+    comparison = compare_models(first, rows, examples_of, apart)
+    explained = []
+    for contrast in comparison.contrasts:
+        identity = contrast.candidate
+        explained.append(_explained(contrast, evaluations[identity], base, apart[identity]))
+    for entry in rows:
+        notes += [f"{entry.model.name}: {remark}" for remark in remarks(evaluations[entry.id], base)]
+    return replace(comparison, contrasts=tuple(explained), remarks=tuple(map(clean, notes))), problems
 
 
 def _explained(contrast: Contrast, ours: Evaluation, theirs: Evaluation, apart: Collection[str]) -> Contrast:
     """Return a contrast that says whose per-example results are missing, and why, or that no direction is known."""
     if contrast.family is None and contrast.higher_is_better is None and not contrast.verdict:
-        return replace(contrast, why=contrast.why if contrast.metric in apart else NO_DIRECTION)
+        return contrast if contrast.metric in apart else replace(contrast, why=NO_DIRECTION)
     if contrast.verdict != "undetermined" or contrast.p is not None:
         return contrast
-    reasons: dict[str, list[str]] = {}
+    models: dict[str, list[str]] = {}
     for one in (ours, theirs):
         if contrast.metric not in one.examples and contrast.metric in one.without:
-            reasons.setdefault(one.without[contrast.metric], []).append(_short(one.model) + one.variant)
-    told = [f"no per-example results of {' and '.join(names)}; {why}" for why, names in reasons.items()]
-    return replace(contrast, why=". ".join(told)) if told else contrast
+            models.setdefault(one.without[contrast.metric], []).append(_short(one.model) + one.variant)
+    if not models:
+        return contrast
+    reasons = [f"no per-example results of {' and '.join(names)}; {why}" for why, names in models.items()]
+    return replace(contrast, why=". ".join(reasons))
 
 
 def _short(model: str) -> str:
@@ -129,16 +141,16 @@ def _file(path: Path) -> Path:
         if path_exists(path):
             return path
         raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
-    found = result_files(path)
-    if not found:
+    files = result_files(path)
+    if not files:
         raise DataError(
             f"{path} holds no results_*.json; expected the folder given to lm_eval --output_path, or a JSON log of "
             "inspect."
         )
-    if len(found) > 1:
-        shown = ", ".join(str(one.relative_to(path)) for one in found[:MOST_NAMED])
-        raise DataError(f"{path} holds {len(found)} result files ({shown}); name one of them.")
-    return found[0]
+    if len(files) > 1:
+        shown = ", ".join(str(file.relative_to(path)) for file in files[:MOST_NAMED])
+        raise DataError(f"{path} holds {len(files)} result files ({shown}); name one of them.")
+    return files[0]
 
 
 def result_files(path: Path) -> list[Path]:
@@ -154,20 +166,27 @@ def _require_common(ours: Evaluation, theirs: Evaluation) -> None:
 
 def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
     """Return metric -> why its examples do not pair, for the metrics of both."""
-    tasks = {metric.partition("/")[0] for metric in ours.numbers.keys() & theirs.numbers.keys()}
-    why = {task: "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED]) for task in tasks}
-    found = {metric: why[metric.partition("/")[0]] for metric in ours.numbers if metric in theirs.numbers}
-    for metric, text in found.items():
-        scales = [clip(one.numbers[metric].scale or "none", LONGEST) for one in (ours, theirs)]
-        if not text and scales[0] != scales[1]:
-            text = found[metric] = f"scale: {scales[0]} and {scales[1]}"
-        left, right = (one.examples.get(metric) for one in (ours, theirs))
-        if not text and left and right:
+    by_task: dict[str, str] = {}
+    apart = {}
+    for metric, number in ours.numbers.items():
+        if metric not in theirs.numbers:
+            continue
+        task = metric.partition("/")[0]
+        if task not in by_task:
+            by_task[task] = "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED])
+        why = by_task[task]
+        scale, other = (clip(one.scale or "none", LONGEST) for one in (number, theirs.numbers[metric]))
+        if not why and scale != other:
+            why = f"scale: {scale} and {other}"
+        left, right = ours.examples.get(metric), theirs.examples.get(metric)
+        if not why and left and right:
             try:
                 common_examples([scored(left.sampled)], [scored(right.sampled)])
             except MetricError as error:
-                found[metric] = str(error)
-    return {metric: f"not the same evaluation: {text}" for metric, text in found.items() if text}
+                why = str(error)
+        if why:
+            apart[metric] = f"not the same evaluation: {why}"
+    return apart
 
 
 def _refusal(of: Mapping[str, Evaluation], why: Mapping[str, Mapping[str, str]], base: Evaluation) -> str:
@@ -183,6 +202,10 @@ def _refusal(of: Mapping[str, Evaluation], why: Mapping[str, Mapping[str, str]],
 
 def _entry(one: Evaluation, name: str) -> Entry:
     """Return an evaluation as a row of a comparison, which is on no board."""
+    metrics = {}
+    for metric, number in one.numbers.items():
+        examples = one.prompts.get(metric.partition("/")[0], {})
+        metrics[metric] = replace(number, n=number.n or len(examples) or None).summary()
     fields: dict[str, Any] = {
         "kind": "imported",
         "supersedes": None,
@@ -192,7 +215,7 @@ def _entry(one: Evaluation, name: str) -> Entry:
         "objective": {"name": PRETRAINED, "version": "imported", "params": {}},
         "recipe": {},
         "seeds": [],
-        "metrics": {metric: summary(number) for metric, number in one.numbers.items()},
+        "metrics": metrics,
         "missing": {},
         "runs": [],
         "cost": {},

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError, DataError, MetricError
 from emobench.core.reading import is_folder, path_exists
-from emobench.core.settings import PRETRAINED, file_sha256
+from emobench.core.settings import PRETRAINED, file_sha256, parse_call, to_plain
+from emobench.exchange import every_eval_ever, inspect_log, lm_eval
 from emobench.exchange.evaluation import EXPECTED, Evaluation
-from emobench.exchange.evaluation_entry import SUITES, evaluation_fields
-from emobench.exchange.lm_eval_entry import SUITE, ImportedModel, entry_fields
-from emobench.exchange.lm_eval_results import ResultsFile
-from emobench.exchange.lm_eval_samples import read_samples
 from emobench.exchange.result_files import read_results, result_files
 from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.private_paths import published, published_value
 from emobench.leaderboard.run_files import Recorded, write_examples
+from emobench.leaderboard.stats.series import is_log
+from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store import Leaderboard
+from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score
+
+SUITES = {lm_eval.FORMAT: 1, inspect_log.FORMAT: 1, every_eval_ever.FORMAT: 1}
+"""The suite of each format's entries, and its version."""
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """What the user knows of the evaluated models, and the files do not: trained from what, with what, which seeds."""
+
+    model: str | None = None
+    objective: str = PRETRAINED
+    seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,10 @@ def find_results(path: Path) -> list[Path]:
         if path_exists(path):
             return [path]
         raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
-    found = result_files(path)
-    if not found:
+    files = result_files(path)
+    if not files:
         raise DataError(f"{path} holds no result file; expected {EXPECTED}.")
-    return found
+    return files
 
 
 def import_each(paths: Sequence[Path], given: ImportedModel) -> list[list[Path]]:
@@ -71,15 +85,14 @@ def import_results(
     or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for any other file
     and for one that is on the board under another name, ConfigError for an impossible number, StorageError for a disk.
     """
-    files = [read_results(path) for path in paths]
-    read = [_examples(file) for file in files]
-    examples, notes = [found for found, _ in read], tuple(note for _, of in read for note in of)
-    fields = {**_fields(files, examples, given), "supersedes": None}
-    seeds = given.seeds or (None,) * len(files)
-    fields["runs"] = [{"seed": seed, "key": file_sha256(path)[:16]} for seed, path in zip(seeds, paths, strict=True)]
-    keys = [run["key"] for run in fields["runs"]]
+    read = [read_results(path, lenient=True) for path in paths]
+    examples, notes = [one.recorded for one in read], tuple(note for one in read for note in one.notes)
+    fields = {**entry_fields(read, given), "supersedes": None}
+    keys = [file_sha256(path)[:16] for path in paths]
     if len(set(keys)) < len(keys):
         raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
+    seeds = given.seeds or (None,) * len(read)
+    fields["runs"] = [{"seed": seed, "key": key} for seed, key in zip(seeds, keys, strict=True)]
     entry = new_entry(fields, str(paths[0]))
     paired = len(set(examples[0]).intersection(*examples))
     replaced = None
@@ -91,28 +104,123 @@ def import_results(
             return Imported(known, False, None, paired, notes)
         if alike:
             replaced, fields["supersedes"] = known, known.id
-    for run, found in zip(fields["runs"], examples, strict=True):
-        if found:
+    for run, recorded in zip(fields["runs"], examples, strict=True):
+        if recorded:
             path = f"imported/{run['key']}/examples.jsonl"
-            run["examples"] = {"path": path, "sha256": write_examples(runs / path, _scores(found))}
+            run["examples"] = {"path": path, "sha256": write_examples(runs / path, recorded)}
     entry = new_entry(fields, str(paths[0]))
     board.append(entry)
     return Imported(entry, True, replaced, paired, notes)
 
 
-def _fields(
-    files: Sequence[ResultsFile | Evaluation], examples: Sequence[Mapping[str, Recorded]], given: ImportedModel
-) -> dict[str, Any]:
-    of_lm_eval = [file for file in files if isinstance(file, ResultsFile)]
-    others = [file for file in files if not isinstance(file, ResultsFile)]
-    if (of_lm_eval and others) or len({file.format for file in others}) > 1:
-        raise DataError(f"{files[0].path}: results of several tools are no seeds of one entry; give those of one.")
-    return entry_fields(of_lm_eval, examples, given) if of_lm_eval else evaluation_fields(others, given)
+def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, Any]:
+    """Return an entry's fields but `runs` and `supersedes`, from one evaluation or one for each seed.
+
+    One file's intervals are those that it gives, several files' come from the values and examples of the seeds. Raises
+    DataError where one was made otherwise than the first.
+    """
+    first = read[0]
+    for other in read[1:]:
+        _require_alike(first, other)
+    metrics = {name: number.summary() for name, number in first.numbers.items()}
+    missing = dict(first.absent)
+    if len(read) > 1:
+        metrics, missing = _of_seeds(read)
+    objective = given.objective
+    if objective == PRETRAINED and first.objective:
+        objective = first.objective
+    name, params = published(list(parse_call(objective)), published_value)
+    model = first.row
+    if given.model is not None:
+        source = published_value(given.model)
+        model = {"name": source.removeprefix("./"), "source": source}
+    cited = [first.tool, *(one.cite for one in read), first.interval_source if len(read) == 1 else ""]
+    created = max(map(_created, read)).isoformat(timespec="seconds")
+    return {
+        "kind": "imported",
+        "suite": {"name": first.format, "version": SUITES[first.format]},
+        "protocols": first.protocols,
+        "model": model,
+        "objective": {"name": name, "version": "imported", "params": params},
+        "recipe": first.recipe,
+        "seeds": list(given.seeds),
+        "metrics": metrics,
+        "missing": missing,
+        "cost": {},
+        "source": {"cite": "; ".join(filter(None, cited))},
+        "provenance": {**first.provenance, "data": first.data, "created": created},
+    }
+
+
+def _require_alike(first: Evaluation, other: Evaluation) -> None:
+    if first.format != other.format:
+        raise DataError(f"{first.path}: results of several tools are no seeds of one entry; give those of one.")
+    facts = {
+        "protocol": (first.protocols, other.protocols),
+        "data": (first.data, other.data),
+        "precision": (first.recipe, other.recipe),
+    }
+    for what, (ours, theirs) in facts.items():
+        if ours != theirs:
+            raise DataError(
+                f"{other.path}: its {what} differs from that of {first.path}, so that they are not seeds of one entry. "
+                "Import them without --seed, each as an entry."
+            )
+
+
+def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the metrics over the seeds, and why others are missing."""
+    metrics: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    names = dict.fromkeys(name for one in read for name in (*one.numbers, *one.absent))
+    for name in names:
+        without = [one.path.name for one in read if name not in one.numbers]
+        if without:
+            missing[name] = f"no number in {clip(without[0], 100)}"
+            continue
+        try:
+            metrics[name] = to_plain(summarise([_score(one, name) for one in read]))
+        except MetricError as error:
+            missing[name] = str(error)
+            continue
+        if not all(one.numbers[name].n for one in read):
+            metrics[name]["n"] = None
+    return metrics, missing
+
+
+def _score(of: Evaluation, name: str) -> Score:
+    """Return a seed's score; where the file does not count its examples, `n` is a placeholder."""
+    number, recorded = of.numbers[name], of.recorded.get(name)
+    score = Score(
+        value=number.value,
+        n=number.n or 1,
+        higher_is_better=number.higher_is_better,
+        unit=number.unit,
+        flags=number.flags,
+        aggregate="corpus",
+    )
+    if recorded is None:
+        return score
+    log = number.unit == "perplexity" and is_log(recorded.sampled, number.value)
+    return replace(score, examples=recorded.examples, units=recorded.units, aggregate="exp_mean" if log else "mean")
+
+
+def _created(of: Evaluation) -> datetime:
+    """Return when the evaluation was made, or else when its file was written."""
+    text = of.created or str(of.path.stat().st_mtime)
+    try:
+        try:
+            created = datetime.fromtimestamp(float(text), UTC)
+        except ValueError:
+            created = datetime.fromisoformat(text)
+    except (OverflowError, OSError, ValueError):
+        raise DataError(f"{of.path}: its date is {clip(text, 40)}; expected ISO 8601 or seconds since 1970.") from None
+    return created if created.tzinfo else created.replace(tzinfo=UTC)
 
 
 def _of_files(board: Leaderboard, keys: Sequence[str]) -> list[Entry]:
     """Return the imported entries that hold results of any of these files."""
-    rows = [row for row in board.rows() if row.kind == "imported" and row.suite in (SUITE["name"], *SUITES)]
+    rows = [row for row in board.rows() if row.kind == "imported" and row.suite in SUITES]
     return [board.read(row) for row in rows if not set(keys).isdisjoint(row.runs)]
 
 
@@ -137,26 +245,10 @@ def _twice(path: Path, known: Entry, given: Entry, alike: bool) -> str:
 
 def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]) -> bool:
     """Return whether an entry says all that these fields say, and has per-example results where there are some."""
-    if any(found and run.examples is None for run, found in zip(known.runs, examples, strict=True)):
-        return False
+    for run, recorded in zip(known.runs, examples, strict=True):
+        if recorded and run.examples is None:
+            return False
     # The time of a file without a date and the file's name are others of a copy.
     of_known: dict[str, Any] = {name: getattr(known, name) for name in ("id", "supersedes", "runs", "source")}
     provenance = replace(given.provenance, created=known.provenance.created)
     return replace(given, provenance=provenance, **of_known) == known
-
-
-def _examples(file: ResultsFile | Evaluation) -> tuple[Mapping[str, Recorded], tuple[str, ...]]:
-    """Return the per-example results of a file, and what was left out, in sentences."""
-    if not isinstance(file, ResultsFile):
-        return file.examples, file.notes
-    try:
-        return read_samples(file).examples, ()
-    except DataError as error:
-        return {}, (f"without per-example results: {error}",)
-
-
-def _scores(examples: Mapping[str, Recorded]) -> dict[str, Score]:
-    return {
-        name: Score(value=0.0, n=len(of.examples), higher_is_better=None, unit="", examples=of.examples, units=of.units)
-        for name, of in examples.items()
-    }

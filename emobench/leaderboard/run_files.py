@@ -223,7 +223,7 @@ class Recorded:
         return by_unit(self.examples, self.units)
 
 
-def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
+def write_examples(path: Path, scores: Mapping[str, Score | Recorded]) -> str:
     """Write the examples of all scores (by <task>/<metric>) and return the file's sha256 in hex.
 
     Scores that are no mean of examples have none. Raises StorageError (disk), DataError (a value that is not finite).

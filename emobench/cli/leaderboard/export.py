@@ -12,7 +12,7 @@ from emobench.cli.terminal.console import print_json_text
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.files import write_whole
-from emobench.exchange import every_eval_ever, model_card, rows
+from emobench.exchange import every_eval_ever, tables
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.store import Leaderboard
@@ -83,12 +83,12 @@ def _entries(wanted: list[str], root: Path) -> list[Entry]:
 def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
     """Return the documents by the names that they have in a folder; for a table it is one without a name."""
     if to == "jsonl":
-        return {"": rows.to_json_lines(entries)}
+        return {"": tables.to_json_lines(entries)}
     if to == "csv":
-        return {"": rows.to_csv(entries)}
+        return {"": tables.to_csv(entries)}
     if to == "every-eval-ever":
         return {entry.id: next(iter(every_eval_ever.files(entry).values())) for entry in entries}
-    return {model_card.card_name(e): model_card.model_card(e) for e in entries}
+    return {tables.card_name(e): tables.model_card(e) for e in entries}
 
 
 def _with_instances(entry: Entry, board: Path, runs: Path) -> dict[str, str]:

@@ -12,8 +12,7 @@ from emobench.cli.terminal.console import print_json, print_out
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import DataError, UserError
 from emobench.core.settings import PRETRAINED
-from emobench.exchange.lm_eval_entry import ImportedModel
-from emobench.exchange.results_import import Imported, find_results, import_each, import_results
+from emobench.exchange.results_import import Imported, ImportedModel, find_results, import_each, import_results
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import Leaderboard

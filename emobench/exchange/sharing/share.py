@@ -8,10 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError, DataError, EmobenchError
+from emobench.core.files import write_whole
 from emobench.exchange.sharing.digests import (
     DIGESTS,
     LARGEST_SIGNATURE,
@@ -25,13 +26,15 @@ from emobench.exchange.sharing.digests import (
     require_shareable,
     sign,
 )
-from emobench.exchange.sharing.merge import Added, merge
-from emobench.exchange.sharing.places import Copy, Place
-from emobench.leaderboard.pack import pack
-from emobench.leaderboard.run_files import PACKED
-from emobench.leaderboard.store import Leaderboard, parse
+from emobench.exchange.sharing.places import FolderCopy, FolderPlace, HubPlace
+from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.pack import LEFT_OUT, left_out_files, list_left_out, pack
+from emobench.leaderboard.run_files import PACKED, free_place, packed_file
+from emobench.leaderboard.store import Leaderboard, file_of, parse, read_file
 from emobench.leaderboard.verify import ALLOWED, verify
 
+_HINT = "Free space, and give the same command again."
 ATTEMPTS = 50
 """Pushes before giving up, where others push at the same time."""
 LOOKS = 5
@@ -55,7 +58,11 @@ class Shared:
 
 
 def push(
-    board: Leaderboard, place: Place, runs: Path, key: Path | None = None, note: Callable[[str], None] = lambda _: None
+    board: Leaderboard,
+    place: FolderPlace | HubPlace,
+    runs: Path,
+    key: Path | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Shared:
     """Add all entries of a board to a shared one, with the files of their runs; sign the list of digests with `key`.
 
@@ -86,7 +93,7 @@ def push(
     raise ConfigError(f"{place.name}: {ATTEMPTS} times somebody else was first. Nothing was written. Push again later.")
 
 
-def pull(board: Leaderboard, place: Place, allowed: Path | None = None) -> Shared:
+def pull(board: Leaderboard, place: FolderPlace | HubPlace, allowed: Path | None = None) -> Shared:
     """Add all entries of a shared board to one's own, with the files of their runs.
 
     With `allowed`, a file of allowed signers as of ssh-keygen(1), a list that none of them signed is refused. Raises
@@ -103,7 +110,7 @@ def pull(board: Leaderboard, place: Place, allowed: Path | None = None) -> Share
         return replace(done, hidden=tuple(sorted(hidden)))
 
 
-def _require_same(copy: Copy, folder: Path, added: Added, place: Place) -> None:
+def _require_same(copy: FolderCopy, folder: Path, added: Added, place: FolderPlace | HubPlace) -> None:
     """Refuse to replace an entry's file that no list has, unless it holds the same entry: a push was stopped."""
     for name in (name for name in added.names if name.endswith(".json")):
         there = copy.read(name, largest(name) or 0)
@@ -122,7 +129,7 @@ def _shared(added: Added) -> Shared:
     return Shared(added.entries, added.there, len(added.names) - added.entries)
 
 
-def _fetch(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[str]:
+def _fetch(copy: FolderCopy, folder: Path, place: FolderPlace | HubPlace, allowed: Path | None) -> set[str]:
     """Copy the listed files to a new folder, and return their names."""
     folder.mkdir()
     for _ in range(0 if copy.fixed else LOOKS - 1):
@@ -132,7 +139,7 @@ def _fetch(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[
     return _fetch_once(copy, folder, place, allowed)
 
 
-def _fetch_once(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[str]:
+def _fetch_once(copy: FolderCopy, folder: Path, place: FolderPlace | HubPlace, allowed: Path | None) -> set[str]:
     content = copy.read(DIGESTS, LONGEST)
     if allowed is not None:
         check_signature(content or b"", copy.read(SIGNATURE, LARGEST_SIGNATURE), allowed, place.name)
@@ -146,7 +153,7 @@ def _fetch_once(copy: Copy, folder: Path, place: Place, allowed: Path | None) ->
     return set(digests)
 
 
-def _publish(copy: Copy, folder: Path, names: set[str], added: Added, key: Path | None) -> bool:
+def _publish(copy: FolderCopy, folder: Path, names: set[str], added: Added, key: Path | None) -> bool:
     """Write what is new; the list of digests is last, so that until then nothing of it is there for others."""
     (folder / DIGESTS).write_text(list_digests(folder, names), encoding="utf-8")
     last = [DIGESTS]
@@ -160,7 +167,7 @@ def _publish(copy: Copy, folder: Path, names: set[str], added: Added, key: Path 
     return copy.publish({name: folder / name for name in [*added.names, *last]}, f"Leaderboard: {count}")
 
 
-def _require_board(copy: Copy, place: Place) -> None:
+def _require_board(copy: FolderCopy, place: FolderPlace | HubPlace) -> None:
     """Refuse to push into what is no shared board, such as a folder of code."""
     if copy.read(DIGESTS, LONGEST) is not None:
         return
@@ -185,3 +192,72 @@ def _require_whole(root: Path, where: str, harmless: tuple[str, ...] = ()) -> No
     if where:
         text = f"{where}: {text.replace(f'{root}/', '')}"
     raise DataError(f"{text}{more} Nothing was written.")
+
+
+# What one board has and another has not. Nothing is ever replaced.
+
+
+@dataclass
+class Added:
+    """What a merge wrote: the names of files, and how many entries are new and were there."""
+
+    names: list[str] = field(default_factory=list)
+    entries: int = 0
+    there: int = 0
+
+
+def merge(source: Path, target: Path, where: str) -> Added:
+    """Add to a board what another one has; both are whole (`store/verify.py`). Stopped anywhere, it can be repeated.
+
+    Entries are written after the files that they name. Raises DataError, before anything is written, where `target`
+    (`where` in the message) has an entry of one of their ids with other content; StorageError where it cannot be
+    written.
+    """
+    entries = Leaderboard(source).entries(superseded=True)
+    new = [entry for entry in entries if not _is_there(entry, target, where)]
+    added = Added(entries=len(new), there=len(entries) - len(new))
+    _add_files(entries, source, target, added)
+    for entry in new:
+        _copy(source / file_of(entry), target, file_of(entry), added)
+    return added
+
+
+def _is_there(entry: Entry, target: Path, where: str) -> bool:
+    if not (target / file_of(entry)).exists():
+        return False
+    try:
+        same = read_file(target, file_of(entry)) == entry
+    except (EmobenchError, OSError):
+        same = False
+    if not same:
+        raise DataError(
+            f"{where}: {file_of(entry)} has other content than the entry {entry.id}, and nothing was written. Restore "
+            "the file there, or remove it."
+        )
+    return True
+
+
+def _add_files(entries: list[Entry], source: Path, target: Path, added: Added) -> None:
+    reasons, left_out = left_out_files(source), left_out_files(target)
+    missing = {}
+    for file, sample in _named(entries).items():
+        if packed_file(target, file, sample=sample) is not None:
+            continue
+        packed = packed_file(source, file, sample=sample)
+        if packed is not None:  # of what was superseded, there may be another one, or none
+            _copy(packed, target, free_place(target, file).relative_to(target).as_posix(), added)
+        elif file.path in reasons:
+            missing[file.path] = left_out.get(file.path, clean(reasons[file.path]))
+    if missing.keys() - left_out.keys():
+        list_left_out(target, {**left_out, **missing})  # in this order: see `digests.listed_content`
+        added.names.append(f"{PACKED}/{LEFT_OUT}")
+
+
+def _named(entries: list[Entry]) -> dict[File, bool]:
+    """Return the files of runs, and whether each is one of samples."""
+    return {file: file in run.samples for entry in entries for run in entry.runs for file in run.files()}
+
+
+def _copy(path: Path, target: Path, name: str, added: Added) -> None:
+    write_whole(target / name, path.read_bytes(), name, _HINT)
+    added.names.append(name)

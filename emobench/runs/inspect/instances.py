@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emobench.core.errors import DataError, UserError
-from emobench.exchange.every_eval_ever_instances import Shown
+from emobench.exchange.every_eval_ever import Shown
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import Recorded, read_examples, recorded_file

@@ -15,10 +15,9 @@ import pytest
 from scipy import stats
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.lm_eval_model import model_arguments, variant, window
 from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.exchange.results_import import find_results, import_results
+from emobench.exchange.results_import import ImportedModel, find_results, import_results
 from emobench.leaderboard.comparable import comparison_key, differences
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.random_effects import over_items

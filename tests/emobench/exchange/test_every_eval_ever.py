@@ -17,8 +17,7 @@ import pytest
 from scipy import stats
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.exchange.every_eval_ever import files, record
-from emobench.exchange.every_eval_ever_instances import Shown
+from emobench.exchange.every_eval_ever import Shown, files, record
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.run_files import Recorded

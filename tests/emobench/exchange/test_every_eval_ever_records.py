@@ -12,9 +12,8 @@ import pytest
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.exchange.evaluation import Measured
-from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.exchange.results_import import import_results
+from emobench.exchange.results_import import ImportedModel, import_results
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.store import Leaderboard
 

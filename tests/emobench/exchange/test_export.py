@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from emobench.exchange.model_card import card_name, model_card
-from emobench.exchange.rows import to_csv, to_json_lines
+from emobench.exchange.tables import card_name, model_card, to_csv, to_json_lines
 from emobench.leaderboard.entry import Entry
 from emobench.report.render.csv_text import csv_text
 

@@ -16,9 +16,8 @@ import pytest
 
 from emobench.core.errors import DataError, EmobenchError
 from emobench.data.rows import jsonl_rows
-from emobench.exchange.lm_eval_entry import ImportedModel
 from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.exchange.results_import import import_results
+from emobench.exchange.results_import import ImportedModel, import_results
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.render.compare_table import report, to_csv, to_json
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.exchange.evaluation import Evaluation
-from emobench.exchange.inspect_scores import reducer_of, to_float
+from emobench.exchange.inspect_log import reducer_of, to_float
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.stats.compare import Contrast
 

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from emobench.core.errors import ConfigError, DataError, UserError
-from emobench.exchange.lm_eval_entry import ImportedModel
-from emobench.exchange.results_import import find_results, import_each, import_results
+from emobench.exchange.results_import import ImportedModel, find_results, import_each, import_results
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import entry_examples

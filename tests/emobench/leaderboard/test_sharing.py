@@ -18,11 +18,10 @@ import pytest
 
 from emobench.core.errors import ConfigError, DataError, StorageError
 from emobench.core.settings import to_plain
-from emobench.exchange.sharing import folder as folders
-from emobench.exchange.sharing import merge as merging
+from emobench.exchange.sharing import places as folders
+from emobench.exchange.sharing import share as merging
 from emobench.exchange.sharing.digests import DIGESTS
-from emobench.exchange.sharing.hub import HubPlace, require_small, wanted
-from emobench.exchange.sharing.places import find_place
+from emobench.exchange.sharing.places import HubPlace, find_place, require_small, wanted
 from emobench.exchange.sharing.share import pull, push
 from emobench.leaderboard import pack as packing
 from emobench.leaderboard.entry import SCHEMA_VERSION, Entry, entry_id
@@ -532,6 +531,6 @@ def test_of_the_hub_only_listed_files_are_wanted(monkeypatch: pytest.MonkeyPatch
     odd = "runs/a/[x]*.jsonl.xz"
     sizes = {DIGESTS: 10, name: 10, odd: 5, "runs/stranger.xz": 10**9}
     assert wanted(place, sizes, [name, odd]) == [name, "runs/a/[[]x][*].jsonl.xz"]
-    monkeypatch.setattr("emobench.exchange.sharing.hub.LARGEST", 14)
+    monkeypatch.setattr("emobench.exchange.sharing.places.LARGEST", 14)
     with pytest.raises(DataError, match="15 bytes"):
         wanted(place, sizes, [name, odd])
