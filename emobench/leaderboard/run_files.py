@@ -1,17 +1,16 @@
 """The files of entries' runs: in the runs folder or, compressed, in a board that ships them.
 
-`emobench leaderboard pack` (`store/pack.py`) writes `BOARD/runs/<path>.xz`, so that a clone of a board can compare its
+`emobench leaderboard pack` (`pack.py`) writes `BOARD/runs/<path>.xz`, so that a clone of a board can compare its
 entries example by example and show their curves. Samples are shortened: they hold no text of a data set. Their first
 line says so, with the sha256 of the whole file.
 
 Two entries may name one path with other contents, such as the same run on two machines, whose logs have their own
 clocks. The second one is `BOARD/runs/<path>.<first 16 digits of its sha256>.xz`.
 
-Per-example results of a run, so that two entries can be compared pair by pair.
-
-JSON Lines: {"metric": "wikitext2/ppl_test", "example": "17", "value": 3.21, "weight": 57}. `value` is on the scale on
-which examples are averaged (nats per token for a perplexity), `weight` its weight in that mean (tokens). A line whose
-example was sampled with others has the "unit" of them, such as "subject anatomy" (`emobench.tasks.scores.Score`).
+Per-example results of a run are there so that two entries can be compared pair by pair. They are JSON Lines: {"metric":
+"wikitext2/ppl_test", "example": "17", "value": 3.21, "weight": 57}. `value` is on the scale on which examples are
+averaged (nats per token for a perplexity), `weight` its weight in that mean (tokens). A line whose example was sampled
+with others has the "unit" of them, such as "subject anatomy" (`emobench.tasks.scores.Score`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, SeriesReader, compare, title
 from emobench.leaderboard.stats.random_effects import Array
-from emobench.leaderboard.stats.series import Common, Series, common_examples, effective, mean
+from emobench.leaderboard.stats.series import Common, Series, centre_of, common_examples, effective, mean
 from emobench.tasks.scores import Examples
 
 Bases = Mapping[str, Entry]
@@ -47,17 +47,20 @@ def compare_across_bases(
     of_baseline = _rows(chosen[-1] if baseline is None else baseline)
     ids = {entry.id for row in of_baseline.values() for entry in row.values()}
     others = _rows(entry for entries in chosen for entry in entries if entry.id not in ids)
-    series, found = SeriesReader(examples_of), []
+    series, made = SeriesReader(examples_of), []
     for (setting, _), theirs in of_baseline.items():
         for (other, _), ours in others.items():
+            if setting != other:
+                continue
             common = [base for base in theirs if base in ours and not differences(ours[base], theirs[base])]
-            if setting == other and common:
-                sides = [[row[base] for base in sorted(common)] for row in (ours, theirs)]
-                found.append(_compare(*sides, series=series, metrics=metrics))
-    if not found:
+            if common:
+                common.sort()
+                sides = [ours[base] for base in common], [theirs[base] for base in common]
+                made.append(_compare(*sides, series=series, metrics=metrics))
+    if not made:
         names = ", ".join(dict.fromkeys(title(entry) for entries in chosen for entry in entries))
         raise ConfigError(f"No base is common to the rows that were named ({names}): {HOW}.")
-    return found
+    return made
 
 
 def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
@@ -80,13 +83,12 @@ def _compare(
     ours: Sequence[Entry], theirs: Sequence[Entry], *, series: SeriesOf, metrics: Sequence[str] | None
 ) -> Comparison:
     """Compare two rows, given as their entries of the same bases in the same order."""
-    rows = [_pooled(entries) for entries in (ours, theirs)]
-    members = {row.id: tuple(entries) for row, entries in zip(rows, (ours, theirs), strict=True)}
-
+    row, rival = _pooled(ours), _pooled(theirs)
+    members = {row.id: tuple(ours), rival.id: tuple(theirs)}
     of_bases = _BaseSeries(members, series)
-    made = compare(rows[1], rows[:1], metrics=metrics, series=of_bases)
-    told = [of_bases.counted(_of_bases(contrast)) for contrast in made.contrasts]
-    return replace(made, contrasts=tuple(told), replicates="bases", members=members)
+    made = compare(rival, [row], metrics=metrics, series=of_bases)
+    contrasts = tuple(of_bases.counted(_of_bases(contrast)) for contrast in made.contrasts)
+    return replace(made, contrasts=contrasts, replicates="bases", members=members)
 
 
 class _BaseSeries:
@@ -99,31 +101,39 @@ class _BaseSeries:
         """Metric -> its common examples; why they are too few; None where a run has none."""
 
     def __call__(self, row: Entry, metric: str) -> Series | None:
-        found = self._of(row.id, metric)
-        if found is None:
+        bases = self._of(row.id, metric)
+        if bases is None:
             return None
         if metric not in self._common:
             self._common[metric] = self._common_examples(metric)
         common = self._common[metric]
         if isinstance(common, Common):
-            return _over_bases([one.only(common, list(one.values)) for one in found])
-        without = _over_bases([replace(one, examples=None) for one in found])
+            return _over_bases([base.only(common, list(base.values)) for base in bases])
+        without = _over_bases([replace(base, examples=None) for base in bases])
         return without if common is None else replace(without, no_replicates=common)
 
     def counted(self, contrast: Contrast) -> Contrast:
         """Return a contrast with the number of its examples, where a run lacks one."""
         name = contrast.metric.partition("/")[2]
-        of_tasks = [self._common.get(f"{task}/{name}") for task in contrast.tasks]
-        found = [common for common in of_tasks if isinstance(common, Common)]
-        if contrast.items is None or all(common.complete for common in found):
+        kept = total = 0
+        for task in contrast.tasks:
+            common = self._common.get(f"{task}/{name}")
+            if isinstance(common, Common):
+                kept += len(common.ids)
+                total += common.total
+        if contrast.items is None or kept == total:
             return contrast
-        ids, total = sum(len(common.ids) for common in found), sum(common.total for common in found)
-        return replace(contrast, common_examples=ids, all_examples=total)
+        return replace(contrast, common_examples=kept, all_examples=total)
 
     def _of(self, row: str, metric: str) -> list[Series] | None:
-        found = [self._series(entry, metric) for entry in self._members[row]]
-        known = [one for one in found if one is not None]
-        return known if len(known) == len(found) else None
+        """Return a row's series of each base; None where one is missing."""
+        bases = []
+        for entry in self._members[row]:
+            series = self._series(entry, metric)
+            if series is None:
+                return None
+            bases.append(series)
+        return bases
 
     def _common_examples(self, metric: str) -> Common | str | None:
         """Return the common examples of both rows, or why they are too few; None where a run has none."""
@@ -152,13 +162,20 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
     """Return one row for the entries of several bases, whose values and seeds are those of the bases, in order."""
     first = entries[0]
     assert first.model.pretraining is not None
-    shared = [metric for metric in first.metrics if all(metric in entry.metrics for entry in entries)]
-    metrics = {metric: _summary([entry.metrics[metric] for entry in entries]) for metric in shared}
-    absent = {m for e in entries for m in (*e.metrics, *e.missing)} - metrics.keys()
-    name = f"{first.model.name.partition('(')[0]}, {len(entries)} {'base' if len(entries) == 1 else 'bases'}"
+    metrics = {}
+    for metric in first.metrics:
+        of_bases = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
+        if len(of_bases) == len(entries):
+            metrics[metric] = _summary(of_bases)
+    absent: set[str] = set()
+    for entry in entries:
+        absent |= {*entry.metrics, *entry.missing} - metrics.keys()
+    ids = " ".join(entry.id for entry in entries)
+    bases = "base" if len(entries) == 1 else "bases"
+    name = f"{first.model.name.partition('(')[0]}, {len(entries)} {bases}"
     return replace(
         first,
-        id=hashlib.sha256(" ".join(entry.id for entry in entries).encode()).hexdigest()[:12],
+        id=hashlib.sha256(ids.encode()).hexdigest()[:12],
         model=replace(first.model, name=name, source=first.model.pretraining.setting, revision=None),
         seeds=tuple(range(len(entries))),
         metrics=metrics,
@@ -170,7 +187,8 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
 
 def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
     log = of_bases[0].unit == "perplexity"
-    values = [mean(summary.values or (summary.mean,), log=log) for summary in of_bases]
+    values = [centre_of(summary, log=log) for summary in of_bases]
+    flags = dict.fromkeys(flag for summary in of_bases for flag in summary.flags)
     return replace(
         of_bases[0],
         mean=mean(values, log=False),
@@ -179,7 +197,7 @@ def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
         ci95=None,
         ci95_of=None,
         ci95_missing="a row of several bases",
-        flags=tuple(dict.fromkeys(flag for summary in of_bases for flag in summary.flags)),
+        flags=tuple(flags),
         components={},
     )
 
@@ -190,22 +208,27 @@ def _over_bases(rows: Sequence[Series]) -> Series:
     Rows that have examples have the same ones. A base's items are worth as many of equal weight as those of its seed
     with the fewest.
     """
+    values: dict[int | None, float] = {}
     examples: dict[int | None, Examples] = {}
     averaged: dict[int | None, Array] = {}
+    flags: dict[str, None] = {}
+    no_replicates = None
     for place, row in enumerate(rows):
+        values[place] = mean(list(row.values.values()), log=row.log_scale)
         if row.examples is not None:
             examples[place] = min(row.examples.values(), key=effective)
             averaged[place] = np.mean(list(row.linearised.values()), axis=0)
+        flags |= dict.fromkeys(row.flags)
+        if row.no_replicates and no_replicates is None:
+            no_replicates = f"{IN_ONE_BASE}{row.no_replicates}"
     complete = len(examples) == len(rows)
-    return Series(
-        values={place: mean(list(row.values.values()), log=row.log_scale) for place, row in enumerate(rows)},
+    return replace(
+        rows[0],
+        values=values,
         examples=examples if complete else None,
         averaged=averaged if complete else None,
-        higher_is_better=rows[0].higher_is_better,
-        log_scale=rows[0].log_scale,
-        flags=tuple(dict.fromkeys(flag for row in rows for flag in row.flags)),
+        flags=tuple(flags),
         of_examples=any(row.of_examples for row in rows),
-        no_replicates=next((f"{IN_ONE_BASE}{row.no_replicates}" for row in rows if row.no_replicates), None),
+        no_replicates=no_replicates,
         reach=min(row.reach for row in rows),
-        data=rows[0].data,
     )

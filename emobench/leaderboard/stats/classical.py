@@ -1,10 +1,6 @@
-"""What a verdict needs: its level, and how many seeds and items.
+"""The classical pieces of a verdict: its level, how many seeds and items it needs, quantiles, Holm, and McNemar's test.
 
-Quantiles and tails of distributions; scipy.special is imported at the first call, as it takes 0.15 s.
-
-Holm's adjustment of p values for the number of tests in a family.
-
-McNemar's test: the test for paired accuracies, of two models that answer the same questions.
+scipy.special is imported at the first call, as it takes 0.15 s.
 """
 
 from __future__ import annotations

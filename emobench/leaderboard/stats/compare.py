@@ -1,14 +1,9 @@
-"""One entry against another, metric by metric: the difference, what is known of its noise, and a verdict or a reason.
-
-Verdicts on objectives rest on seeds (`difference.compare_rows`); where that is undetermined, the tests within each
-common seed can compare the trained models (`within_seed.py`).
-
-Is one entry better than another, by how much, and are we sure?
+"""Is one entry better than another, by how much, and are we sure?
 
 Every candidate is compared with one baseline, metric by metric, and on the mean over tasks of a metric that several
-tasks share.
-
-The contrasts of a comparable group's rows, pair by pair: what `compare` says, made once and where it is needed.
+tasks share. A `Contrast` has the difference, its noise as far as it is known, and a verdict or a reason why there is
+none. Verdicts on objectives rest on seeds (`difference.compare_rows`); where that is undetermined, the tests within
+each common seed can compare the trained models (`difference.within_seed`).
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
 from emobench.leaderboard.stats.difference import EQUAL, WithinSeed, compare_rows, within_seed
-from emobench.leaderboard.stats.series import Series, mean
+from emobench.leaderboard.stats.series import Series, centre_of, mean
 from emobench.tasks.families import DUPLICATES, PRIMARY
 
 Verdict: TypeAlias = Literal["better", "worse", "tied", "undetermined"]
@@ -96,13 +91,13 @@ class Contrast:
     @property
     def notes(self) -> list[str]:
         """Sentences: why there is no verdict, which examples were compared, and that the interval is not adjusted."""
-        found = [f"{self.why}."] if self.why else []
+        sentences = [f"{self.why}."] if self.why else []
         if self.common_examples is not None:
             examples = f"{self.common_examples:,} of {self.all_examples:,} examples"
-            found.append(f"The difference is over the {examples} that all compared runs have.")
+            sentences.append(f"The difference is over the {examples} that all compared runs have.")
         if self.ci95 and not self.ci95[0] <= 0 <= self.ci95[1] and (self.p_holm or 0) > ALPHA:
-            found.append("p is adjusted for the tests of its family; the interval, which excludes 0, is not.")
-        return found
+            sentences.append("p is adjusted for the tests of its family; the interval, which excludes 0, is not.")
+        return sentences
 
     @property
     def word(self) -> str | None:
@@ -144,14 +139,17 @@ def contrasts(
     """
     made = []
     for name, columns in rows.items():
-        plain = plain_contrast(candidate, baseline, name, columns)
-        ours, theirs = ([row for m in columns if (row := series(e, m))] for e in (candidate, baseline))
-        found = _judged(plain, ours, theirs) if judged else plain
-        if plain.family is None:
-            made.append(describing(found) if judged else found)
+        contrast = plain_contrast(candidate, baseline, name, columns)
+        ours = [row for metric in columns if (row := series(candidate, metric))]
+        theirs = [row for metric in columns if (row := series(baseline, metric))]
+        if judged:
+            contrast = _judged(contrast, ours, theirs)
+        if contrast.family is None:
+            made.append(describing(contrast) if judged else contrast)
             continue
-        untold = found.p is None and found.verdict != "tied"
-        made.append(replace(found, within=_within(ours, theirs)) if within and untold else found)
+        if within and contrast.p is None and contrast.verdict != "tied":
+            contrast = replace(contrast, within=_within(ours, theirs))
+        made.append(contrast)
     return adjusted(made)
 
 
@@ -160,8 +158,8 @@ def primary_of(candidate: Entry, baseline: Entry) -> str | None:
 
     An entry without one (imported, or of a suite file before schema 5) has that of the other, as the suite declares it.
     """
-    found = {entry.primary for entry in (candidate, baseline) if entry.primary}
-    return found.pop() if len(found) == 1 else None
+    endpoints = {candidate.primary, baseline.primary} - {None}
+    return endpoints.pop() if len(endpoints) == 1 else None
 
 
 def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> str | None:
@@ -169,37 +167,46 @@ def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[st
 
     None where it is in none, or not in one on both sides, or where these disagree on which direction is better.
     """
-    if len({entry.metrics[metric].higher_is_better for entry in (candidate, baseline) for metric in columns}) > 1:
+    directions, families = set(), set()
+    for entry in (candidate, baseline):
+        for metric in columns:
+            directions.add(entry.metrics[metric].higher_is_better)
+            families.add(entry.families.get(metric))
+    if len(directions) > 1:
         return None
     if name == primary_of(candidate, baseline):
         return PRIMARY
-    found = {entry.families.get(metric) for entry in (candidate, baseline) for metric in columns}
-    return found.pop() if len(found) == 1 else None
+    return families.pop() if len(families) == 1 else None
 
 
 def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
     """Return a contrast without a test or a verdict."""
-    sides = [[entry.metrics[metric] for metric in columns] for entry in (candidate, baseline)]
-    everything = [summary for side in sides for summary in side]
-    directions = {summary.higher_is_better for summary in everything}
-    units = {summary.unit for summary in everything}
+    ours = [candidate.metrics[metric] for metric in columns]
+    theirs = [baseline.metrics[metric] for metric in columns]
+    directions, units = set(), set()
+    secondary = small_n = False
+    for summary in (*ours, *theirs):
+        directions.add(summary.higher_is_better)
+        units.add(summary.unit)
+        secondary = secondary or summary.secondary
+        small_n = small_n or SMALL_N_FLAG in summary.flags
     log = units == {"perplexity"}
-    means = [mean([summary.mean for summary in side], log=log) for side in sides]
-    centres = [mean([mean(s.values or (s.mean,), log=log) for s in side], log=log) for side in sides]
+    left = mean([centre_of(summary, log=log) for summary in ours], log=log)
+    right = mean([centre_of(summary, log=log) for summary in theirs], log=log)
     return Contrast(
         candidate=candidate.id,
         metric=name,
         tasks=tuple(metric.split("/", 1)[0] for metric in columns),
         unit=units.pop() if len(units) == 1 else "score",
         higher_is_better=directions.pop() if len(directions) == 1 else None,
-        baseline_mean=means[1],
-        candidate_mean=means[0],
-        effect=math.log(centres[0] / centres[1]) if log else centres[0] - centres[1],
+        baseline_mean=mean([summary.mean for summary in theirs], log=log),
+        candidate_mean=mean([summary.mean for summary in ours], log=log),
+        effect=math.log(left / right) if log else left - right,
         log_scale=log,
         verdict=None,
         family=family_of(candidate, baseline, name, columns),
-        secondary=any(summary.secondary for summary in everything),
-        small_n=any(SMALL_N_FLAG in summary.flags for summary in everything),
+        secondary=secondary,
+        small_n=small_n,
     )
 
 
@@ -207,12 +214,13 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
     """Return a contrast with its test; `ours` and `theirs` are the candidate's and the baseline's, for each task."""
     if not len(ours) == len(theirs) == len(plain.tasks):
         return replace(plain, verdict="undetermined", why="the values of single seeds are not known")
-    found = compare_rows(ours, theirs)
-    if isinstance(found, str):
-        return replace(plain, verdict="undetermined", why=found)
-    if found.test == EQUAL:
-        return replace(plain, **{**vars(found), "p": None, "test": None}, verdict="tied", why="all values are equal")
-    return replace(plain, **vars(found), why=SMALL_N if plain.small_n else None)
+    difference = compare_rows(ours, theirs)
+    if isinstance(difference, str):
+        return replace(plain, verdict="undetermined", why=difference)
+    tested = replace(plain, **vars(difference))
+    if difference.test == EQUAL:
+        return replace(tested, p=None, test=None, verdict="tied", why="all values are equal")
+    return replace(tested, why=SMALL_N) if plain.small_n else tested
 
 
 def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSeed, ...]:
@@ -220,18 +228,22 @@ def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSee
     if not len(ours) == len(theirs) == 1:
         return ()
     (left,), (right,) = ours, theirs
-    common = [seed for seed in left.values if seed in right.values or None in right.values]
-    found = [within_seed(left, right, seed) for seed in (right.values if None in left.values else common)]
-    return tuple(test for test in found if test is not None)
+    if None in left.values:
+        seeds = list(right.values)
+    else:
+        seeds = [seed for seed in left.values if seed in right.values or None in right.values]
+    tests = [within_seed(left, right, seed) for seed in seeds]
+    return tuple(test for test in tests if test is not None)
 
 
 def describing(contrast: Contrast) -> Contrast:
     """Return a contrast without what would tell it from noise."""
     repeated = DUPLICATES.get(contrast.metric.rpartition("/")[2])
+    why = "the entries have no common family of tests for it"
     if contrast.higher_is_better is None:
         why = "it has no better direction"
-    else:
-        why = f"it repeats {repeated}" if repeated else "the entries have no common family of tests for it"
+    elif repeated:
+        why = f"it repeats {repeated}"
     return replace(
         contrast,
         verdict=None,
@@ -244,16 +256,15 @@ def describing(contrast: Contrast) -> Contrast:
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Return one candidate's contrasts with their p adjusted within each family, and the verdicts that follow."""
-    settled: dict[str, Contrast] = {}
+    settled = {contrast.metric: contrast for contrast in contrasts}
     for family in dict.fromkeys(contrast.family for contrast in contrasts):
         tested = [contrast for contrast in contrasts if contrast.family == family and contrast.p is not None]
         deciding = [contrast for contrast in tested if not contrast.small_n]
         for among in (tested, deciding):  # metrics that decide something pay for none that do not
-            adjusted = holm([contrast.p for contrast in among if contrast.p is not None])
-            for contrast, p_holm in zip(among, adjusted, strict=True):
+            for contrast, p_holm in zip(among, holm([contrast.p or 0.0 for contrast in among]), strict=True):
                 verdict = _verdict(contrast, p_holm)
                 settled[contrast.metric] = replace(contrast, p_holm=p_holm, tests=len(among), verdict=verdict)
-    return [settled.get(contrast.metric, contrast) for contrast in contrasts]
+    return list(settled.values())
 
 
 def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
@@ -305,26 +316,33 @@ def compare(
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.
     """
-    apart = {c.id: tuple(differs) for c in candidates if (differs := differences(c, baseline))}
+    apart = {}
+    for candidate in candidates:
+        unlike = differences(candidate, baseline)
+        if unlike:
+            apart[candidate.id] = tuple(unlike)
     if apart and not anyway:
         raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
     series = series or SeriesReader(examples_of)
-    found: list[Contrast] = []
+    compared: list[Contrast] = []
     missing = {}
     for candidate in candidates:
         rows = rows_of(candidate, baseline)
-        missing[candidate.id] = tuple(_one_sided(candidate, baseline))
+        one_sided = _one_sided(candidate, baseline)
+        if one_sided:
+            missing[candidate.id] = tuple(one_sided)
         why = apart.get(candidate.id, ())
-        # What differs in the training alone leaves two models that saw the same items.
+        # A difference in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
-        made = contrasts(candidate, baseline, rows, series, judged=not why, within=within)
-        found += [contrast for contrast in made if _is_shown(contrast, rows[contrast.metric], metrics)]
+        for contrast in contrasts(candidate, baseline, rows, series, judged=not why, within=within):
+            if _is_shown(contrast, rows[contrast.metric], metrics):
+                compared.append(contrast)
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
-        contrasts=tuple(found),
+        contrasts=tuple(compared),
         apart=apart,
-        missing={key: names for key, names in missing.items() if names},
+        missing=missing,
     )
 
 
@@ -338,12 +356,15 @@ def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
 
 
 def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:
-    return [metric for metric in dict.fromkeys([*baseline.metrics, *candidate.metrics])
-            if metric not in baseline.metrics or metric not in candidate.metrics]  # fmt: skip
+    """Return the metrics that one of two entries has alone."""
+    common = baseline.metrics.keys() & candidate.metrics.keys()
+    return [metric for metric in dict.fromkeys([*baseline.metrics, *candidate.metrics]) if metric not in common]
 
 
 def _is_shown(contrast: Contrast, columns: Sequence[str], metrics: Sequence[str] | None) -> bool:
-    return not contrast.secondary if metrics is None else all(column in metrics for column in columns)
+    if metrics is None:
+        return not contrast.secondary
+    return all(column in metrics for column in columns)
 
 
 def comparisons(
@@ -361,46 +382,58 @@ def comparisons(
     it; of the others, a single entry that was chosen by itself is refused, and the rest of a query are left out.
     """
     bases = {entry.id: entry for entry in (chosen[-1] if baseline is None else baseline)}
-    candidates = {entry.id: entry for entries in chosen for entry in entries if entry.id not in bases}
+    candidates: dict[str, Entry] = {}
+    named = set()
+    for entries in chosen:
+        candidates |= {entry.id: entry for entry in entries if entry.id not in bases}
+        if len(entries) == 1:
+            named.add(entries[0].id)
     if not candidates:
         raise ConfigError(
-            f"There is only {' and '.join(title(entry) for entry in bases.values())}, and nothing to compare with it. "
+            f"There is only {' and '.join(map(title, bases.values()))}, and nothing to compare with it. "
             "Name two or more, such as `emobench compare emo mle`; the last is the baseline, or --baseline names it."
         )
-    named = {entries[0].id for entries in chosen if len(entries) == 1}
     series = SeriesReader(examples_of)
-    found = []
+    made: list[Comparison] = []
+    lonely = dict(candidates)
     for base in bases.values():
-        same = [c for c in candidates.values() if anyway or not differences(c, base)]
+        same = [entry for entry in candidates.values() if anyway or not differences(entry, base)]
         if same:
-            found.append(compare(base, same, metrics=metrics, anyway=anyway, series=series))
-    lonely = [c for c in candidates.values() if not any(c in comparison.candidates for comparison in found)]
-    if lonely and (not found or any(c.id in named for c in lonely)):
-        return [compare(next(iter(bases.values())), lonely, metrics=metrics)]  # raises what differs
-    return [replace(found[0], left_out=tuple(lonely)), *found[1:]]
+            made.append(compare(base, same, metrics=metrics, anyway=anyway, series=series))
+        for entry in same:
+            lonely.pop(entry.id, None)
+    if lonely and (not made or lonely.keys() & named):
+        return [compare(next(iter(bases.values())), list(lonely.values()), metrics=metrics)]  # raises what differs
+    return [replace(made[0], left_out=tuple(lonely.values())), *made[1:]]
 
 
 def _means(
     shared: Sequence[str], one_sided: Sequence[str], baseline: Entry, candidate: Entry
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield ("mean/<metric>", its columns) for each metric of several tasks that no task of either side lacks."""
-    absent = {m.split("/", 1)[1] for m in (*one_sided, *baseline.missing, *candidate.missing)}
-    by_name: dict[str, list[str]] = {}
+    absent = {metric.split("/", 1)[1] for metric in (*one_sided, *baseline.missing, *candidate.missing)}
+    columns: dict[str, list[str]] = {}
+    kinds: dict[str, set[tuple[str, bool | None]]] = {}
     for metric in shared:
-        if not baseline.metrics[metric].of_tasks:
-            by_name.setdefault(metric.split("/", 1)[1], []).append(metric)
-    for name, columns in by_name.items():
-        kinds = {(e.metrics[m].unit, e.metrics[m].higher_is_better) for e in (baseline, candidate) for m in columns}
-        if len(columns) > 1 and name not in absent and len(kinds) == 1:
-            yield f"{MEAN}/{name}", columns
+        theirs, ours = baseline.metrics[metric], candidate.metrics[metric]
+        if not theirs.of_tasks:
+            name = metric.split("/", 1)[1]
+            columns.setdefault(name, []).append(metric)
+            of_name = kinds.setdefault(name, set())
+            of_name |= {(theirs.unit, theirs.higher_is_better), (ours.unit, ours.higher_is_better)}
+    for name, of_tasks in columns.items():
+        if len(of_tasks) > 1 and name not in absent and len(kinds[name]) == 1:
+            yield f"{MEAN}/{name}", of_tasks
 
 
 def _refusal(baseline: Entry, candidates: Sequence[Entry], apart: Mapping[str, Sequence[str]]) -> str:
     lines = [f"Not comparable with {title(baseline)}:"]
     for candidate in candidates:
-        found = apart[candidate.id]
-        shown = found[: 2 if candidate.suite != baseline.suite else 6]  # another suite has other tasks and data anyway
-        more = f"; and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
+        reasons = apart[candidate.id]
+        shown = reasons[
+            : 2 if candidate.suite != baseline.suite else 6
+        ]  # another suite has other tasks and data anyway
+        more = f"; and {len(reasons) - len(shown)} more" if len(reasons) > len(shown) else ""
         lines.append(f"  {title(candidate)} differs in {'; '.join(shown)}{more}.")
     return "\n".join([*lines, "Add --anyway to see them side by side, without a verdict."])
 
@@ -440,13 +473,16 @@ class PairContrasts:
             rows = rows_of(candidate, baseline)
             # A `pretrained` row may join a group of which it is comparable with the first row alone.
             self._judged[pair] = not differences(candidate, baseline)
-            self._rows[pair] = {n: (family_of(candidate, baseline, n, of), of) for n, of in rows.items()}
+            self._rows[pair] = {}
+            for row, columns in rows.items():
+                self._rows[pair][row] = family_of(candidate, baseline, row, columns), columns
         if (*pair, name) not in self._made and name in self._rows[pair]:
             family, columns = self._rows[pair][name]
-            together = {n: of for n, (other, of) in self._rows[pair].items() if other == family}
-            rows = {name: columns} if family is None else together
-            found = contrasts(candidate, baseline, rows, self._of, judged=self._judged[pair])
-            self._made |= {(*pair, contrast.metric): contrast for contrast in found}
+            rows = {name: columns}
+            if family is not None:
+                rows = {row: of for row, (other, of) in self._rows[pair].items() if other == family}
+            for contrast in contrasts(candidate, baseline, rows, self._of, judged=self._judged[pair]):
+                self._made[*pair, contrast.metric] = contrast
         return self._made.get((*pair, name))
 
     def _of(self, entry: Entry, metric: str) -> Series | None:
@@ -459,20 +495,24 @@ class PairContrasts:
         further adjustment: to be wrong it has to beat the truly best row, too (an intersection-union test; Berger,
         *Technometrics* 24(4), 1982).
         """
-        columns = rows_of(rows[0], rows[1]).get(name) if len(rows) > 1 else None
+        if len(rows) < 2:
+            return None, None
+        columns = rows_of(rows[0], rows[1]).get(name)
         if columns is None or any(column not in entry.metrics for column in columns for entry in rows):
             return None, None  # a row that lacks the metric cannot be beaten on it
         top = max(rows, key=lambda entry: fmean(_goodness(entry.metrics[column]) for column in columns))
-        found = [self(top, rival, name) for rival in rows if rival is not top]
-        if all(contrast is not None and contrast.verdict == "better" for contrast in found):
-            return top.id, None
-        undetermined = (c.why for c in found if c is not None and c.verdict == "undetermined")
-        return None, next(undetermined, None)
+        beaten, why = True, None
+        for rival in rows:
+            contrast = None if rival is top else self(top, rival, name)
+            beaten = beaten and (rival is top or (contrast is not None and contrast.verdict == "better"))
+            if contrast is not None and contrast.verdict == "undetermined":
+                why = why or contrast.why
+        return (top.id, None) if beaten else (None, why)
 
 
 def _goodness(summary: MetricSummary) -> float:
     """Return what a contrast is of: the mean over seeds, of perplexities the logarithm of their geometric mean."""
     log = summary.unit == "perplexity"
-    centre = mean(summary.values or (summary.mean,), log=log)
+    centre = centre_of(summary, log=log)
     scaled = math.log(centre) if log else centre
     return scaled if summary.higher_is_better else -scaled

@@ -3,9 +3,8 @@
 Legend: S seeds, I items. The seed is the unit of every comparison: a claim on an objective must hold for a seed that
 was not run. `random_effects.py` has the model, `series.py` the values.
 
-Tests within one seed: do two trained models differ on these items? They are no tests of objectives.
-
-They are two-sided and paired by item: McNemar's test where every answer is right or wrong, else the t test over items,
+**Tests within one seed** tell whether two trained models differ on these items. They are no tests of objectives. They
+are two-sided and paired by item: McNemar's test where every answer is right or wrong, else the t test over items,
 corrected for skewness, by which result files are compared, too (`models.py`). Of a perplexity the values are those of
 token-weighted means of nats, and of a score of a whole corpus (MAUVE) its jackknife pseudo-values (`series.py`).
 
@@ -25,9 +24,25 @@ import numpy as np
 from emobench.core.errors import MetricError
 from emobench.leaderboard.entry import ROUNDING
 from emobench.leaderboard.stats import random_effects
-from emobench.leaderboard.stats.classical import MCNEMAR_MID_P, MIN_ITEMS, MIN_SEEDS, mcnemar_interval, mcnemar_mid_p
+from emobench.leaderboard.stats.classical import (
+    MCNEMAR_EXACT,
+    MCNEMAR_MID_P,
+    MIN_ITEMS,
+    MIN_SEEDS,
+    mcnemar_exact,
+    mcnemar_interval,
+    mcnemar_mid_p,
+)
 from emobench.leaderboard.stats.random_effects import SKEWED, Array, Uncertainty, over_items
-from emobench.leaderboard.stats.series import Series, TaskItems, common_examples, effective, joined_tasks, linearise
+from emobench.leaderboard.stats.series import (
+    Common,
+    Series,
+    TaskItems,
+    common_examples,
+    effective,
+    joined_tasks,
+    linearise,
+)
 from emobench.tasks.scores import Examples, single_examples
 
 EQUAL = "equal values"
@@ -94,24 +109,34 @@ def _difference(
     items, units, members = _items(a, b, seeds_a, seeds_b, log)
     if not items:
         _check_seeds_suffice(a, b)
-    test, found = _tested(left_S, right_S, items, units, members, paired=seeds_a == seeds_b)
+    paired = seeds_a == seeds_b
+    test, noise = _tested(left_S, right_S, items, units, members, paired=paired)
     count = sum(left.shape[1] for left, _ in items) or None
-    if found is not None and (
-        why := random_effects.without_spread(left_S, right_S, items, paired=seeds_a == seeds_b, log=log)
-    ):
-        raise _Undetermined(why)
-    if found is None and effect:
-        raise _Undetermined(random_effects.SAME_AMOUNT)
-    if found is None:
+    if noise is None:
+        if effect:
+            raise _Undetermined(random_effects.SAME_AMOUNT)
         return Difference(0.0, None, 1.0, seeds, log, EQUAL, count, None, None, *counts)
+    why = random_effects.without_spread(left_S, right_S, items, paired=paired, log=log)
+    if why:
+        raise _Undetermined(why)
     reach = min(row.reach for row in (*a, *b))
-    if items and random_effects.alike(items, reach, paired=seeds_a == seeds_b):
+    if items and random_effects.alike(items, reach, paired=paired):
         raise _Undetermined(random_effects.ALIKE)
-    if found.hidden(effect):
+    if noise.hidden(effect):
         raise _Undetermined(random_effects.SKEWED)
-    interval, p = found.interval(effect), found.p_value(effect)
-    detectable = found.detectable, found.detectable_ci95
-    return Difference(effect, interval, p, seeds, log, test, count, *detectable, *counts)
+    return Difference(
+        effect=effect,
+        ci95=noise.interval(effect),
+        p=noise.p_value(effect),
+        seeds=seeds,
+        log_scale=log,
+        test=test,
+        items=count,
+        detectable=noise.detectable,
+        detectable_ci95=noise.detectable_ci95,
+        common_examples=counts[0],
+        all_examples=counts[1],
+    )
 
 
 def _on_common_examples(
@@ -121,20 +146,21 @@ def _on_common_examples(
 
     The counts are over all tasks; None where no run lacks an example, or a task has no examples.
     """
-    kept_a, kept_b, found = [], [], []
+    kept_a, kept_b = [], []
+    kept = total = 0
     for row_a, row_b in zip(a, b, strict=True):
         left, right = row_a.scored_by(seeds_a), row_b.scored_by(seeds_b)
         if left and right:
             try:
-                found.append(common_examples(left, right))
+                common = common_examples(left, right)
             except MetricError as error:
                 raise _Undetermined(str(error)) from None
-            row_a, row_b = row_a.only(found[-1], seeds_a), row_b.only(found[-1], seeds_b)
+            row_a, row_b = row_a.only(common, seeds_a), row_b.only(common, seeds_b)
+            kept += len(common.ids)
+            total += common.total
         kept_a.append(row_a)
         kept_b.append(row_b)
-    if all(common.complete for common in found):
-        return kept_a, kept_b, (None, None)
-    return kept_a, kept_b, (sum(len(common.ids) for common in found), sum(common.total for common in found))
+    return kept_a, kept_b, (None, None) if kept == total else (kept, total)
 
 
 def _check_seeds_suffice(a: Sequence[Series], b: Sequence[Series]) -> None:
@@ -157,14 +183,12 @@ def _tested(
     paired: bool,
 ) -> tuple[str, Uncertainty | None]:
     """Return the test's name and what it knows of the noise."""
+    given = {"effective": units, "members": members}
     if items and paired:
-        return "random effects of seeds and items", random_effects.crossed(
-            *(left - right for left, right in items), effective=units, members=members
-        )
+        differences = [left_SI - right_SI for left_SI, right_SI in items]
+        return "random effects of seeds and items", random_effects.crossed(*differences, **given)
     if items:
-        return "random effects of seeds and items, unpaired seeds", random_effects.unpaired(
-            *items, effective=units, members=members
-        )
+        return "random effects of seeds and items, unpaired seeds", random_effects.unpaired(*items, **given)
     if paired:
         return "paired t over seeds", random_effects.over_seeds(left_S - right_S)
     return "Welch's t over seeds", random_effects.unpaired_seeds(left_S, right_S)
@@ -175,19 +199,22 @@ def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[int | None], 
 
     Every task of a side must have a seed; a row without seeds is paired with each of its rival's.
     """
-    left, right = ([s for s in rows[0].values if all(s in row.values for row in rows)] for rows in (a, b))
-    if None in left or None in right:
-        seeds = right if None in left else left
-        return seeds, seeds
+    left = [seed for seed in a[0].values if all(seed in row.values for row in a)]
+    right = [seed for seed in b[0].values if all(seed in row.values for row in b)]
+    if None in left:
+        return right, right
+    if None in right:
+        return left, left
     common = [seed for seed in left if seed in right]
-    enough = len(common) >= MIN_SEEDS or min(len(left), len(right)) < MIN_SEEDS
-    return (common, common) if enough else (left, right)
+    if len(common) >= MIN_SEEDS or min(len(left), len(right)) < MIN_SEEDS:
+        return common, common
+    return left, right
 
 
 def _task_mean(rows: Sequence[Series], seeds: Sequence[int | None], log: bool) -> Array:
     """Return (S,) means over tasks."""
-    values_S_of = [np.array([row.value(seed) for seed in seeds]) for row in rows]
-    return np.mean([np.log(values_S) for values_S in values_S_of] if log else values_S_of, axis=0)
+    values_TS = np.array([[row.value(seed) for seed in seeds] for row in rows])
+    return np.mean(np.log(values_TS) if log else values_TS, axis=0)
 
 
 def _items(
@@ -198,28 +225,37 @@ def _items(
     Tasks that share items are one; then the (I,) mean differences of each task alone are returned, too. Nothing where a
     task lacks them, or has them on another scale.
     """
-    found = []
+    tasks = []
     for row_a, row_b in zip(a, b, strict=True):
         left, right = _examples(row_a, seeds_a), _examples(row_b, seeds_b)
-        if not left or not right or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
+        if not left or not right or not row_a.log_scale == row_b.log_scale == log:
             return [], [], []
         if len(left[0]) < MIN_ITEMS:
             raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")
-        values = row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)
-        weight, examples = min(effective(e) for e in (*left, *right)), frozenset(single_examples(left[0]))
-        found.append(TaskItems(tuple(sorted(left[0])), values, weight, examples, row_a.data))
-    joined = joined_tasks(found)
-    members = [one.values[0].mean(0) - one.values[1].mean(0) for one in found] if len(joined) < len(found) else []
-    return [one.values for one in joined], [one.effective for one in joined], members
+        task = TaskItems(
+            names=tuple(sorted(left[0])),
+            values=(row_a.linearised_values(seeds_a), row_b.linearised_values(seeds_b)),
+            effective=min(effective(examples) for examples in (*left, *right)),
+            examples=frozenset(single_examples(left[0])),
+            data=row_a.data,
+        )
+        tasks.append(task)
+    joined = joined_tasks(tasks)
+    members = []
+    if len(joined) < len(tasks):
+        members = [task.values[0].mean(0) - task.values[1].mean(0) for task in tasks]
+    return [task.values for task in joined], [task.effective for task in joined], members
 
 
 def _examples(row: Series, seeds: Sequence[int | None]) -> list[Examples]:
     """Return the examples of each seed; nothing where they are not available."""
-    found = [examples for seed in seeds if (examples := row.examples_of(seed)) is not None]
-    return found if len(found) == len(seeds) else []
+    examples = [row.examples_of(seed) for seed in seeds]
+    return [] if None in examples else [one for one in examples if one is not None]
 
 
 SAME_AMOUNT = "every example differs by the same amount, so that no noise is seen"
+NO_EXAMPLES = "no per-example results whose mean is this number"
+UNLIKE_WEIGHTS = "the examples have other numbers of tokens: two tokenizers are not on one scale"
 PAIRED_T = "paired t test"
 """Over items, corrected for skewness; of symmetric items of equal weight it is `scipy.stats.ttest_rel`."""
 
@@ -237,45 +273,80 @@ class WithinSeed:
     detectable: float | None
 
 
-def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
-    """Test one seed's pair of models on their common examples.
+@dataclass(frozen=True, kw_only=True)
+class PairedTest:
+    """A test of two models on their `common` examples; `noise` is None and there is no interval if all are equal."""
 
-    None for fewer than 10 sampling units (2 where all are right or wrong), where one of the two lacks more than 5 % of
-    the examples, and for perplexities with different numbers of tokens: those of two tokenizers are not on one scale.
-    None also where the units do not show how they vary: all differ by the same amount, or few by much (`hidden`).
+    test: str
+    effect: float
+    ci95: tuple[float, float] | None
+    p: float
+    items: int
+    noise: Uncertainty | None
+    common: Common
+
+
+def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
+    """Test one seed's pair of models, with the mid-p of McNemar's test; None where `paired_test` says why not."""
+    tested = paired_test(a, b, seed, exact=False)
+    if isinstance(tested, str):
+        return None
+    return WithinSeed(
+        seed=seed,
+        test=tested.test,
+        effect=tested.effect,
+        ci95=tested.ci95,
+        p=tested.p,
+        items=tested.items,
+        detectable=tested.noise.detectable if tested.noise else None,
+    )
+
+
+def paired_test(a: Series, b: Series, seed: int | None, *, exact: bool) -> PairedTest | str:
+    """Test a seed's pair of models on their common examples, or return why they cannot be tested.
+
+    There is no test of fewer than 10 sampling units (2 where all are right or wrong), where one of the two lacks more
+    than 5 % of the examples, and of perplexities with different numbers of tokens: those of two tokenizers are not on
+    one scale. Nor is there one where the units do not show how they vary: all differ by one amount, or few by much.
     """
     left, right = a.examples_of(seed), b.examples_of(seed)
     if left is None or right is None or a.log_scale != b.log_scale:
-        return None
+        return NO_EXAMPLES
     try:
         common = common_examples(a.scored_by([seed]), b.scored_by([seed]))
-    except MetricError:
-        return None
+    except MetricError as error:
+        return str(error)
     a, b = a.only(common, [seed]), b.only(common, [seed])
     left, right = a.examples_of(seed) or {}, b.examples_of(seed) or {}
-    ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
-    binary = is_right_or_wrong(left) and is_right_or_wrong(right)
-    if len(ids) < (2 if binary else MIN_ITEMS) or (a.log_scale and any(left[i][1] != right[i][1] for i in ids)):
-        return None
+    if a.log_scale and any(left[i][1] != right[i][1] for i in left):
+        return UNLIKE_WEIGHTS
+    ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # an example without weight is not in the score
+    binary = _is_right_or_wrong(left) and _is_right_or_wrong(right)
+    fewest = 2 if binary else MIN_ITEMS
+    if len(ids) < fewest:
+        return f"{len(ids)} sampling units (examples, passages); {fewest} are needed"
     delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
-    effect = float(delta_I.mean())
-    units = min(effective(left), effective(right))
+    effect, units = float(delta_I.mean()), min(effective(left), effective(right))
     if binary:
-        found = over_items(delta_I, units, skewed=False)
-        only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
-        test, p = MCNEMAR_MID_P, mcnemar_mid_p(only_a, only_b)
-        interval = mcnemar_interval(only_a, only_b, len(ids), mid_p=True)
+        noise = over_items(delta_I, units, skewed=False)
+        only_a = sum(left[i][0] > right[i][0] for i in ids)
+        only_b = sum(right[i][0] > left[i][0] for i in ids)
+        test = MCNEMAR_EXACT if exact else MCNEMAR_MID_P
+        p = mcnemar_exact(only_a, only_b) if exact else mcnemar_mid_p(only_a, only_b)
+        interval = mcnemar_interval(only_a, only_b, len(ids), mid_p=not exact)
     else:
-        found = noise_of(delta_I, units, max(abs(a.centre(seed)), abs(b.centre(seed))))
-        if isinstance(found, str):
-            return None
-        effect = effect if found else 0.0
-        test, p, interval = PAIRED_T, found.p_value(effect) if found else 1.0, found.interval(effect) if found else None
-    detectable = found.detectable if found else None
-    return WithinSeed(seed=seed, test=test, effect=effect, ci95=interval, p=p, items=len(ids), detectable=detectable)
+        noise = _noise_of(delta_I, units, max(abs(a.centre(seed)), abs(b.centre(seed))))
+        if isinstance(noise, str):
+            return noise
+        test, p, interval = PAIRED_T, 1.0, None
+        if noise is None:
+            effect = 0.0
+        else:
+            p, interval = noise.p_value(effect), noise.interval(effect)
+    return PairedTest(test=test, effect=effect, ci95=interval, p=p, items=len(ids), noise=noise, common=common)
 
 
-def noise_of(delta_I: Array, units: float, size: float) -> Uncertainty | str | None:
+def _noise_of(delta_I: Array, units: float, size: float) -> Uncertainty | str | None:
     """Return the noise of a mean difference; None if all items are equal; or why the items do not show it.
 
     `delta_I` are the (I,) differences of items that are worth `units` of equal weight, of two scores of this `size`.
@@ -287,7 +358,7 @@ def noise_of(delta_I: Array, units: float, size: float) -> Uncertainty | str | N
     return SKEWED if noise.hidden(effect) else noise
 
 
-def is_right_or_wrong(examples: Examples) -> bool:
+def _is_right_or_wrong(examples: Examples) -> bool:
     """Return whether every example is 0 or 1 and counts alike."""
     pairs = list(examples.values())
     return all(value in (0, 1) and weight == pairs[0][1] for value, weight in pairs)

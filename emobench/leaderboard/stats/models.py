@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from emobench.core.errors import MetricError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesOf
-from emobench.leaderboard.stats.classical import MCNEMAR_EXACT, MIN_ITEMS, mcnemar_exact, mcnemar_interval
 from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesReader, adjusted, describing, plain_contrast
-from emobench.leaderboard.stats.difference import PAIRED_T, is_right_or_wrong, noise_of
-from emobench.leaderboard.stats.random_effects import over_items
-from emobench.leaderboard.stats.series import Series, common_examples, effective, linearise
+from emobench.leaderboard.stats.difference import NO_EXAMPLES, PairedTest, paired_test
+from emobench.leaderboard.stats.series import Series
 from emobench.tasks.families import families
-
-NO_EXAMPLES = "no per-example results whose mean is this number"
-UNLIKE_WEIGHTS = "the examples have other numbers of tokens: two tokenizers are not on one scale"
 
 
 def compare_models(
@@ -36,26 +30,32 @@ def compare_models(
     adjusted within each family of tests (Holm).
     """
     series = SeriesReader(examples_of)
-    found: list[Contrast] = []
+    compared: list[Contrast] = []
     missing = {}
     for candidate in candidates:
         shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
-        missing[candidate.id] = tuple(sorted(baseline.metrics.keys() ^ candidate.metrics.keys()))
+        one_sided = baseline.metrics.keys() ^ candidate.metrics.keys()
+        if one_sided:
+            missing[candidate.id] = tuple(sorted(one_sided))
         made = []
         left, right = _on(candidate, shared), _on(baseline, shared)
+        reasons = unpaired.get(candidate.id, {})
         for metric in shared:
-            plain = plain_contrast(left, right, metric, [metric])
-            why = unpaired.get(candidate.id, {}).get(metric)
-            made.append(
-                replace(plain, why=why) if why else _judged(plain, *(series(e, metric) for e in (candidate, baseline)))
-            )
-        found += adjusted(made)
+            contrast = plain_contrast(left, right, metric, [metric])
+            if metric in reasons:
+                contrast = replace(contrast, why=reasons[metric])
+            else:
+                contrast = _tested(contrast, series(candidate, metric), series(baseline, metric))
+                if contrast.family is None:
+                    contrast = describing(contrast)
+            made.append(contrast)
+        compared += adjusted(made)
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
-        contrasts=tuple(found),
+        contrasts=tuple(compared),
         apart={},
-        missing={key: names for key, names in missing.items() if names},
+        missing=missing,
         replicates="items",
     )
 
@@ -65,54 +65,24 @@ def _on(entry: Entry, metrics: Sequence[str]) -> Entry:
     return replace(entry, families=families({name: to_plain(entry.metrics[name]) for name in metrics}))
 
 
-def _judged(plain: Contrast, ours: Series | None, theirs: Series | None) -> Contrast:
-    tested = _tested(plain, ours, theirs)
+def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Contrast:
+    """Return a contrast with its test, or with the reason why there is none."""
+    tested: PairedTest | str = NO_EXAMPLES
+    if ours is not None and theirs is not None:
+        tested = paired_test(ours, theirs, None, exact=True)
     if isinstance(tested, str):
-        tested = replace(plain, verdict="undetermined", why=tested)
-    return describing(tested) if plain.family is None else tested
-
-
-def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Contrast | str:
-    """Return a contrast with its test, or why there is none."""
-    left, right = (None if row is None else row.examples_of(None) for row in (ours, theirs))
-    if ours is None or theirs is None or left is None or right is None or ours.log_scale != theirs.log_scale:
-        return NO_EXAMPLES
-    try:
-        common = common_examples(ours.scored_by([None]), theirs.scored_by([None]))
-    except MetricError as error:
-        return str(error)
-    ours, theirs = ours.only(common, [None]), theirs.only(common, [None])
-    left, right = ours.examples_of(None) or {}, theirs.examples_of(None) or {}
-    if ours.log_scale and any(left[i][1] != right[i][1] for i in left):
-        return UNLIKE_WEIGHTS
-    ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
-    binary = is_right_or_wrong(left) and is_right_or_wrong(right)
-    if len(ids) < (2 if binary else MIN_ITEMS):
-        return f"{len(ids)} sampling units (examples, passages); {2 if binary else MIN_ITEMS} are needed"
-    delta_I = linearise(left, ids, ours.centre(None)) - linearise(right, ids, theirs.centre(None))
-    if not common.complete:
-        plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
-    effect = float(delta_I.mean())
-    units = min(effective(left), effective(right))
-    if binary:
-        noise = over_items(delta_I, units, skewed=False)
-        only_a, only_b = (sum(x[i][0] > y[i][0] for i in ids) for x, y in ((left, right), (right, left)))
-        test, p = MCNEMAR_EXACT, mcnemar_exact(only_a, only_b)
-        interval = mcnemar_interval(only_a, only_b, len(ids))
-    else:
-        noise = noise_of(delta_I, units, max(abs(ours.centre(None)), abs(theirs.centre(None))))
-        if isinstance(noise, str):
-            return noise
-        if noise is None:
-            return replace(plain, effect=0.0, verdict="tied", why="all values are equal", items=len(ids))
-        test, p, interval = PAIRED_T, noise.p_value(effect), noise.interval(effect)
+        return replace(plain, verdict="undetermined", why=tested)
+    if not tested.common.complete:
+        plain = replace(plain, common_examples=len(tested.common.ids), all_examples=tested.common.total)
+    plain = replace(plain, effect=tested.effect, items=tested.items)
+    if tested.ci95 is None:
+        return replace(plain, verdict="tied", why="all values are equal")
+    noise = tested.noise
     return replace(
         plain,
-        effect=effect,
-        ci95=interval,
-        p=p,
-        test=test,
-        items=len(ids),
+        ci95=tested.ci95,
+        p=tested.p,
+        test=tested.test,
         detectable=noise.detectable if noise else None,
         detectable_ci95=noise.detectable_ci95 if noise else None,
     )

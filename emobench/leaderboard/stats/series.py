@@ -17,24 +17,19 @@ average no less), but their mean is the score corrected for its bias in 1 / n, w
 texts. So they are shifted to have the score as their mean: they tell how the score varies, and not where it is. For
 the other aggregates the shift is zero, so that no reader has to know the aggregate.
 
-The examples that all runs of a comparison have: a test is over these.
-
-A run may lack an example: a judge gave no verdict, a text is too short for a score. Where few are missing, the others
-tell nearly as much. Where many are, the runs may lack the hard ones, and the others would be a selection.
+**Common examples.** A test is over the examples that all runs of a comparison have. A run may lack an example: a judge
+gave no verdict, a text is too short for a score. Where few are missing, the others tell nearly as much. Where many are,
+the runs may lack the hard ones, and the others would be a selection.
 
 The runs may also name sampling units differently: a run that lacks one of two questions on a passage takes the other
 for a unit of its own. All runs are therefore grouped alike: examples that are one unit in any run are one unit.
 
-Tasks that ask about the same items, such as one data set in several wordings.
-
-Legend: S seeds, I items. The mean over such tasks is over the items that any of them has, each with the mean of its
-values: five wordings of 20 texts are 20 texts. Taken for five samples, the variance of the mean could be five times too
-small.
+**Shared items.** Tasks may ask about the same items, such as one data set in several wordings. The mean over such tasks
+is over the items that any of them has, each with the mean of its values: five wordings of 20 texts are 20 texts. Taken
+for five samples, the variance of the mean could be five times too small.
 
 Items are the same if their names are, and if these have a digest of the content in them: the rows of two corpora are
 called "row 17", too.
-
-Whether the runs of an entry are replicates: trainings that moved their weights, each to others.
 """
 
 from __future__ import annotations
@@ -87,10 +82,10 @@ class Series:
         """Seed -> (I,) linearised values in the order of the sorted ids, computed once for all comparisons."""
         if self.averaged is not None:
             return self.averaged
-        return {
-            seed: linearise(examples, sorted(examples), self.centre(seed))
-            for seed, examples in (self.examples or {}).items()
-        }
+        linearised = {}
+        for seed, examples in (self.examples or {}).items():
+            linearised[seed] = linearise(examples, sorted(examples), self.centre(seed))
+        return linearised
 
     @functools.cached_property
     def scored(self) -> Mapping[int | None, Scored]:
@@ -115,9 +110,13 @@ class Series:
 
     def scored_by(self, seeds: Sequence[int | None]) -> list[Scored]:
         """Return each seed's examples; nothing where those of a seed are not available."""
-        runs = self.scored
-        known = [key for seed in seeds if (key := seed if seed in runs else None) in runs]
-        return [runs[key] for key in known] if len(known) == len(seeds) else []
+        scored = []
+        for seed in seeds:
+            key = seed if seed in self.scored else None
+            if key not in self.scored:
+                return []
+            scored.append(self.scored[key])
+        return scored
 
     def only(self, common: Common, seeds: Sequence[int | None]) -> Series:
         """Return this series of some seeds, with the scores that the common examples give, in the common units.
@@ -143,11 +142,14 @@ class Series:
     def of(cls, summary: MetricSummary, seeds: Sequence[int], examples: Sequence[Examples] | None) -> Series:
         """Take a summary and, in the same order, its seeds and per-example values; no seeds: a row without training."""
         keys: list[int | None] = list(seeds) or [None]
+        log_scale = summary.unit == "perplexity"
+        if log_scale and examples:
+            log_scale = is_log(examples[0], summary.values[0])
         return cls(
             values=dict(zip(keys, summary.values, strict=True)),
             examples=None if examples is None else dict(zip(keys, examples, strict=True)),
             higher_is_better=summary.higher_is_better,
-            log_scale=summary.unit == "perplexity" and (not examples or is_log(examples[0], summary.values[0])),
+            log_scale=log_scale,
             flags=summary.flags,
             of_examples=bool(examples) or summary.n != 1,
             reach=_reach(summary, examples or ()),
@@ -168,17 +170,25 @@ class Series:
         seeds = () if single else entry.seeds
         if len(summary.values) != max(len(seeds), 1):
             return None
-        examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
-        found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
-        unknown = single and entry.kind == "imported" and not entry.untrained
-        data = entry.provenance.data.get(f"{metric.partition('/')[0]}.test", "").partition(" ")[0]
-        return replace(found, data=data, no_replicates=UNKNOWN_SEEDS if unknown else no_replicates(entry, metric))
+        examples = None
+        # Without units, examples may be neighbouring blocks of one text.
+        of_blocks = summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
+        if runs and not of_blocks:
+            of_runs = [run[metric] for run in runs if metric in run]
+            examples = of_runs if len(of_runs) == len(summary.values) else None
+        task = metric.partition("/")[0]
+        if single and entry.kind == "imported" and not entry.untrained:
+            why = UNKNOWN_SEEDS
+        else:
+            why = no_replicates(entry, task)
+        data = entry.provenance.data.get(f"{task}.test", "").partition(" ")[0]
+        return replace(cls.of(summary, seeds, examples), data=data, no_replicates=why)
 
 
 def _reach(summary: MetricSummary, examples: Sequence[Examples]) -> float:
     pairs = list(zip(examples, summary.values, strict=False))
-    means = all(math.isclose(weighted_mean(e), value, rel_tol=1e-3, abs_tol=1e-6) for e, value in pairs)
-    if not means and not all(is_log(e, value) for e, value in pairs):
+    are_means = all(math.isclose(weighted_mean(one), value, rel_tol=1e-3, abs_tol=1e-6) for one, value in pairs)
+    if not are_means and not all(is_log(one, value) for one, value in pairs):
         return 0.0
     return 1.0 if summary.unit == "fraction" else math.inf
 
@@ -188,9 +198,9 @@ def mean(values: Sequence[float], *, log: bool) -> float:
     return math.exp(fmean(map(math.log, values))) if log else fmean(values)
 
 
-def _of_blocks(metric: str, summary: MetricSummary) -> bool:
-    """Return whether examples may be neighbouring blocks of one text, as they were before entries had units."""
-    return summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
+def centre_of(summary: MetricSummary, *, log: bool) -> float:
+    """Return the mean over a metric's seeds, the geometric one where `log`; the mean alone where no value is known."""
+    return mean(summary.values or (summary.mean,), log=log)
 
 
 def weighted_mean(examples: Examples) -> float:
@@ -328,8 +338,11 @@ class TaskItems:
 
     @property
     def contents(self) -> set[str]:
-        found = {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
-        return found | {self.data} if self.data else found
+        """The names that are of a content, and the digest of the task's texts."""
+        contents = {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
+        if self.data:
+            contents.add(self.data)
+        return contents
 
 
 def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
@@ -346,18 +359,22 @@ def _groups(names_of: Sequence[set[str]]) -> list[list[int]]:
     """Return the places of sets that have a name in common, directly or through other sets."""
     groups: list[tuple[set[str], list[int]]] = []
     for place, names in enumerate(names_of):
-        near = [group for group in groups if group[0] & names]
-        together = names.union(*(known for known, _ in near))
-        places = [one for _, places in near for one in places]
-        groups = [group for group in groups if group not in near] + [(together, [*places, place])]
+        together, places, apart = set(names), [place], []
+        for group in groups:
+            if group[0] & names:
+                together |= group[0]
+                places += group[1]
+            else:
+                apart.append(group)
+        groups = [*apart, (together, places)]
     return [sorted(places) for _, places in groups]
 
 
 def _joined(tasks: Sequence[TaskItems], scale: float) -> TaskItems:
-    names = tuple(sorted({name for task in tasks for name in task.names}))
+    names = sorted({name for task in tasks for name in task.names})
     place_of = {name: place for place, name in enumerate(names)}
-    left_SI, right_SI = (_pooled(tasks, side, place_of) * scale for side in (0, 1))
-    return TaskItems(names, (left_SI, right_SI), min(task.effective for task in tasks))
+    values = _pooled(tasks, 0, place_of) * scale, _pooled(tasks, 1, place_of) * scale
+    return TaskItems(tuple(names), values, min(task.effective for task in tasks))
 
 
 def _pooled(tasks: Sequence[TaskItems], side: int, place_of: dict[str, int]) -> Array:
@@ -376,9 +393,11 @@ def _pooled(tasks: Sequence[TaskItems], side: int, place_of: dict[str, int]) -> 
     return pooled_SI / len(tasks)
 
 
-def no_replicates(entry: Entry, metric: str) -> str | None:
-    """Return why the runs of an entry are no replicates for a metric; None if they are, or if nothing is known."""
-    task = metric.partition("/")[0]
+def no_replicates(entry: Entry, task: str) -> str | None:
+    """Return why the runs of an entry are no replicates for a task; None if they are, or if nothing is known.
+
+    Replicates are trainings that moved their weights, each to others.
+    """
     seed_of: dict[str, int | None] = {}
     for run in entry.runs:
         for weights in run.weights:

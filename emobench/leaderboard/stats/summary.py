@@ -1,6 +1,6 @@
-"""The summary of one metric over seeds: mean, spread, and a 95 % interval.
+"""The summary of one metric over seeds: mean, spread, a 95 % interval, and where its noise comes from.
 
-Where the noise of a metric comes from: its variance by source, for metrics whose samples were repeated.
+`components` are the variance by source, for metrics whose samples were repeated.
 
 Legend: S training seeds, R sampling runs, K k-means seeds, I texts.
 
@@ -54,12 +54,26 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
     for score in scores:
         _check_score(score, first)
     values = [float(score.value) for score in scores]
+    scaled = [math.log(value) for value in values] if first.aggregate == "exp_mean" else values
     items = _items(scores)
-    found, why = _uncertainty(scores, items)
-    values_SI = items.values_SI if isinstance(items, _Items) else None
-    centre = float(np.mean(_scaled(scores) if values_SI is None else values_SI))
+    linearised_SI = None
+    if isinstance(items, str):
+        noise, why = None, items
+    elif items is not None:
+        linearised_SI = items.values_SI
+        noise = _noise_of_items(items)
+        why = None if noise else "all values are equal, so that no spread can be estimated"
+    elif len(scores) < 2:
+        noise, why = None, "one seed, and no per-example results"
+    else:
+        noise = random_effects.over_seeds(np.array(scaled))
+        why = None if noise else "the seeds' values are equal, so that no spread can be estimated"
+    interval = None
+    if noise is not None:
+        centre = float(np.mean(scaled if linearised_SI is None else linearised_SI))
+        interval = _interval(first, *noise.interval(centre))
     flags = [flag for score in scores for flag in score.flags]
-    if found and isinstance(items, _Items) and not items.common.complete:
+    if noise and isinstance(items, _Items) and not items.common.complete:
         flags.append(f"interval over the {len(items.common.ids):,} of {items.common.total:,} examples of every seed")
     return MetricSummary(
         mean=math.fsum(values) / len(values),
@@ -67,13 +81,13 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
         values=tuple(values),
         n=min(score.n for score in scores),
         units=min(map(len, _sampled(scores)), default=None),
-        ci95=None if found is None else _interval(scores, centre, found),
-        ci95_of=None if found is None else found.of,
+        ci95=interval,
+        ci95_of=None if noise is None else noise.of,
         ci95_missing=why,
         higher_is_better=first.higher_is_better,
         unit=first.unit,
         flags=tuple(dict.fromkeys(flags)),
-        components=components(scores, values_SI),
+        components=components(scores, linearised_SI),
     )
 
 
@@ -133,33 +147,18 @@ def _sampled(scores: Sequence[Score]) -> list[Examples]:
     return [score.sampled for score in scores if score.sampled and score.aggregate != "corpus"]
 
 
-def _uncertainty(scores: Sequence[Score], items: _Items | str | None) -> tuple[Uncertainty | None, str | None]:
-    if isinstance(items, str):
-        return None, items
-    if items is not None:
-        if len(scores) > 1:
-            found = random_effects.crossed(items.values_SI, effective=[items.effective], skewed=False)
-        else:
-            found = random_effects.over_items(items.values_SI[0], items.effective, skewed=False)
-        return found, None if found else "all values are equal, so that no spread can be estimated"
-    if len(scores) < 2:
-        return None, "one seed, and no per-example results"
-    found = random_effects.over_seeds(np.array(_scaled(scores)))
-    return found, None if found else "the seeds' values are equal, so that no spread can be estimated"
+def _noise_of_items(items: _Items) -> Uncertainty | None:
+    if len(items.values_SI) > 1:
+        return random_effects.crossed(items.values_SI, effective=[items.effective], skewed=False)
+    return random_effects.over_items(items.values_SI[0], items.effective, skewed=False)
 
 
-def _scaled(scores: Sequence[Score]) -> list[float]:
-    """Return the scores, or their logarithms where examples are."""
-    return [math.log(score.value) if score.aggregate == "exp_mean" else score.value for score in scores]
-
-
-def _interval(scores: Sequence[Score], centre: float, found: Uncertainty) -> tuple[float, float]:
-    log = scores[0].aggregate == "exp_mean"
-    low, high = found.interval(centre)
-    if log:
+def _interval(score: Score, low: float, high: float) -> tuple[float, float]:
+    """Return the bounds of a mean on the scale of its score, within the range of a fraction."""
+    if score.aggregate == "exp_mean":
         # Two wild seeds may put the upper bound beyond the range of floats: the largest number stands for it.
         return math.exp(low), math.exp(min(high, 709.0))
-    return (max(low, 0.0), min(high, 1.0)) if scores[0].unit == "fraction" else (low, high)
+    return (max(low, 0.0), min(high, 1.0)) if score.unit == "fraction" else (low, high)
 
 
 SOURCES = TRAINING, SAMPLING, KMEANS, TEXTS = "training seed", "sampling", "k-means", "texts"
@@ -179,10 +178,12 @@ def components(scores: Sequence[Score], linearised_SI: Array | None) -> dict[str
         linearised_SI = None  # examples of another scale than the repeats'
     _, runs, starts = values_SRK.shape
     kmeans = float(values_SRK.var(axis=2, ddof=1).mean()) if starts > 1 else 0.0
-    found = _of_runs(values_SRK.mean(axis=2), kmeans / starts, linearised_SI) if runs > 1 else {}
+    parts: dict[str, Component] = {}
+    if runs > 1:
+        parts = _of_runs(values_SRK.mean(axis=2), kmeans / starts, linearised_SI)
     if starts > 1:
-        found[KMEANS] = _component(kmeans, kmeans / values_SRK.size, starts)
-    return {name: found[name] for name in SOURCES if name in found}
+        parts[KMEANS] = _component(kmeans, kmeans / values_SRK.size, starts)
+    return {name: parts[name] for name in SOURCES if name in parts}
 
 
 def _of_runs(run_SR: Array, rest: float, linearised_SI: Array | None) -> dict[str, Component]:
@@ -191,18 +192,18 @@ def _of_runs(run_SR: Array, rest: float, linearised_SI: Array | None) -> dict[st
     sampling = float(run_SR.var(axis=1, ddof=1).mean()) - rest
     # Of the mean over seeds only what runs have in common, or too few seeds to cancel, is left.
     left = float(run_SR.mean(axis=0).var(ddof=1)) - rest / seeds
-    found = {SAMPLING: _component(sampling, left / runs, runs)}
+    parts = {SAMPLING: _component(sampling, left / runs, runs)}
     shared = sampling
     if seeds > 1:
         residual_SR = run_SR - run_SR.mean(axis=1)[:, None] - run_SR.mean(axis=0) + run_SR.mean()
         interaction = float(np.square(residual_SR).sum()) / ((seeds - 1) * (runs - 1))
         training = float(run_SR.mean(axis=1).var(ddof=1)) - interaction / runs
-        found[TRAINING] = _component(training, training / seeds, seeds)
+        parts[TRAINING] = _component(training, training / seeds, seeds)
         shared = left + rest / seeds - interaction / seeds
     if linearised_SI is not None:
         texts = items_variance(linearised_SI) - shared / runs
-        found[TEXTS] = _component(texts, texts, linearised_SI.shape[1])
-    return found
+        parts[TEXTS] = _component(texts, texts, linearised_SI.shape[1])
+    return parts
 
 
 def _component(variance: float, of_mean: float, draws: int) -> Component:
