@@ -44,7 +44,7 @@ def comparison_key(entry: Entry) -> str:
 
 
 def differences(a: Entry, b: Entry) -> list[str]:
-    """Return what keeps two entries from being ranked together, in words; empty when nothing does.
+    """Return why two entries may not be ranked together, in words; empty if they may.
 
     A model as it is (`pretrained`) had no recipe and no training corpus, so these do not count against it; what it was
     evaluated on, and the precision of its weights, do.
@@ -52,23 +52,30 @@ def differences(a: Entry, b: Entry) -> list[str]:
     left, right = conditions(a), conditions(b)
     one_untrained = a.untrained != b.untrained
     of_untrained = left if a.untrained else right
-    found = [told] if (told := _other_tasks(a, b)) else []
+    reasons = []
+    other_tasks = _other_tasks(a, b)
+    if other_tasks:
+        reasons.append(other_tasks)
     rules = _other_rules(a, b)
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
-        if told and absent and name.startswith(("protocol of ", "data of ")):
+        if other_tasks and absent and name.startswith(("protocol of ", "data of ")):
             continue  # follows from the tasks
         if name.startswith("protocol of ") and not absent:
-            found += [rules[name]] if name in rules else []
+            if name in rules:
+                reasons.append(rules[name])
             continue
         of_training = name.startswith(("data of ", "recipe.")) and name not in of_untrained
         if one_untrained and of_training:
             continue
-        if absent or left[name] != right[name]:
-            shown = [_model(e) if name == "model" else _shown(side, name) for e, side in ((a, left), (b, right))]
-            why = ", whose weights or tokenizers differ" if name == "model" and a.model.name == b.model.name else ""
-            found.append(f"{name}: {shown[0]} and {shown[1]}{why}")
-    return found
+        if not absent and left[name] == right[name]:
+            continue
+        if name != "model":
+            reasons.append(f"{name}: {_shown(left, name)} and {_shown(right, name)}")
+        else:
+            why = ", whose weights or tokenizers differ" if a.model.name == b.model.name else ""
+            reasons.append(f"model: {_model(a)} and {_model(b)}{why}")
+    return reasons
 
 
 def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -146,7 +153,10 @@ def shared_rules(several: Sequence[Rules]) -> dict[str, Any]:
 def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat
 
 
@@ -166,21 +176,24 @@ def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
 
     Tasks whose recorded rules differ alike stand together. Where none does, the ids alone tell protocols apart.
     """
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for task in (task for task, own in a.protocols.items() if b.protocols.get(task, own) != own):
-        mine, theirs = (entry.changes.get(task, {}) for entry in (a, b))
-        own = [_words(_other_than(*pair)) for pair in ((mine, theirs), (theirs, mine))]
-        ids = [entry.protocols[task] for entry in (a, b)]
-        names = [one.partition("@")[0] for one in ids] if any(own) else ids
-        alike.setdefault((*names, *own), []).append(task)
-    found = {}
-    for (*names, left, right), tasks in alike.items():
-        sides = [f"{name} with {text}" if text else name for name, text in zip(names, (left, right), strict=True)]
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
+    for task, own in a.protocols.items():
+        other = b.protocols.get(task, own)
+        if other == own:
+            continue
+        mine, theirs = a.changes.get(task, {}), b.changes.get(task, {})
+        left, right = _words(_other_than(mine, theirs)), _words(_other_than(theirs, mine))
+        if left or right:
+            own, other = own.partition("@")[0], other.partition("@")[0]
+        alike.setdefault((own, other, left, right), []).append(task)
+    sentences = {}
+    for (own, other, left, right), tasks in alike.items():
         if len(tasks) == 1:  # a side without words still has an id
-            ids = (entry.protocols[tasks[0]] for entry in (a, b))
-            sides = [side if text else one for side, text, one in zip(sides, (left, right), ids, strict=True)]
-        found[f"protocol of {tasks[0]}"] = f"protocol of {_listed(tasks, MOST_NAMED)}: {sides[0]} and {sides[1]}"
-    return found
+            own, other = (own if left else a.protocols[tasks[0]]), (other if right else b.protocols[tasks[0]])
+        mine = f"{own} with {left}" if left else own
+        theirs = f"{other} with {right}" if right else other
+        sentences[f"protocol of {tasks[0]}"] = f"protocol of {_listed(tasks, MOST_NAMED)}: {mine} and {theirs}"
+    return sentences
 
 
 def _words(rules: Rules) -> str:
@@ -190,11 +203,16 @@ def _words(rules: Rules) -> str:
 
 def _value(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    if len(text) > LONGEST:
+        return text[:LONGEST] + "…"
+    return text
 
 
 def _listed(texts: Sequence[str], most: int) -> str:
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+    shown = ", ".join(texts[:most])
+    if len(texts) > most:
+        return f"{shown} and {len(texts) - most} more"
+    return shown
 
 
 def _other_than(rules: Rules, others: Rules) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -51,21 +52,23 @@ def labels(group: Sequence[Entry], older: Collection[str]) -> list[str]:
     shared = _shared_params(group)
     texts = []
     for entry in group:
-        own = {k: v for k, v in entry.objective.params.items() if k not in shared[entry.objective.name]}
+        own = {key: value for key, value in entry.objective.params.items() if key not in shared[entry.objective.name]}
         texts.append(clean(replace(entry.objective, params=own).label))
-    current = [text for text, entry in zip(texts, group, strict=True) if entry.id not in older]
-    return [
-        f"{text} [{entry.id[:6]}]" if entry.id in older or current.count(text) > 1 else text
-        for text, entry in zip(texts, group, strict=True)
-    ]
+    current = Counter(text for text, entry in zip(texts, group, strict=True) if entry.id not in older)
+    for place, entry in enumerate(group):
+        if entry.id in older or current[texts[place]] > 1:
+            texts[place] += f" [{entry.id[:6]}]"
+    return texts
 
 
 def parameters(group: Sequence[Entry]) -> str:
     """Return the parameters that all rows of a name have alike, such as "tailr with gamma=0.1; emo with cost=x"."""
-    shared = _shared_params(group)
-    return "; ".join(
-        f"{name} with {', '.join(f'{k}={v}' for k, v in params.items())}" for name, params in shared.items() if params
-    )
+    parts = []
+    for name, params in _shared_params(group).items():
+        if params:
+            settings = ", ".join(f"{key}={value}" for key, value in params.items())
+            parts.append(f"{name} with {settings}")
+    return "; ".join(parts)
 
 
 def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:

@@ -241,19 +241,19 @@ def write_examples(path: Path, scores: Mapping[str, Score | Recorded]) -> str:
 
 
 def read_examples(path: Path) -> dict[str, Recorded]:
-    """Return what is recorded of each metric. Raises DataError with the line that cannot be used."""
-    found: dict[str, Recorded] = {}
+    """Return the examples of each metric. Raises DataError with the line that cannot be used."""
+    recorded: dict[str, Recorded] = {}
     try:
         for number, row in json_rows(path):
-            _add(found, row, f"{path}:{number}")
+            _add(recorded, row, f"{path}:{number}")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
     except LineError as error:
         raise DataError(f"{path}:{error.number}: {EXPECTED} ({error}). Run again to write the file.") from None
-    return found
+    return recorded
 
 
-def _add(found: dict[str, Recorded], row: Mapping[str, Any], where: str) -> None:
+def _add(metrics: dict[str, Recorded], row: Mapping[str, Any], where: str) -> None:
     try:
         metric, example = row["metric"], row["example"]
         value, weight = number_of(row["value"]), number_of(row["weight"])
@@ -263,7 +263,7 @@ def _add(found: dict[str, Recorded], row: Mapping[str, Any], where: str) -> None
     except (KeyError, ValueError):
         raise DataError(f"{where}: {EXPECTED}. Run again to write the file.") from None
     _check(value, weight, where)
-    recorded = found.setdefault(metric, Recorded())
+    recorded = metrics.setdefault(metric, Recorded())
     if example in recorded.examples:
         raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
     recorded.examples[example] = (value, weight)
@@ -277,13 +277,13 @@ def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> lis
     `runs` is their folder; what is not there is read from `boards` that ship it. Raises DataError where a run has none,
     or its file is absent or not the one that was recorded.
     """
-    found = []
+    of_runs: list[RunExamples] = []
     for run in entry.runs:
         if run.examples is None:
             raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
-        recorded = read_examples(recorded_file(run.examples, runs, entry, boards))
-        found.append({metric: one.sampled for metric, one in recorded.items()})
-    return found
+        metrics = read_examples(recorded_file(run.examples, runs, entry, boards))
+        of_runs.append({metric: recorded.sampled for metric, recorded in metrics.items()})
+    return of_runs
 
 
 class ExamplesReader:

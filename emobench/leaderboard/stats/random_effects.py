@@ -196,9 +196,12 @@ def _limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
     """
     beyond = [variance * (df / chi_square_quantile(df, confidence) - 1) for variance, df in parts]
     root = math.copysign(math.hypot(*beyond), sum(beyond))
-    return tuple(
-        (variance + own**2 / root if root else variance, df) for (variance, df), own in zip(parts, beyond, strict=True)
-    )
+    if not root:
+        return parts
+    limits = []
+    for (variance, df), own in zip(parts, beyond, strict=True):
+        limits.append((variance + own**2 / root, df))
+    return tuple(limits)
 
 
 def crossed(
@@ -229,14 +232,17 @@ def unpaired(
     the items' part is what their mean differences vary by beyond the residuals. `effective` and `members`
     are those of `crossed`.
     """
-    a_S, b_S = (np.mean([pair[side].mean(1) for pair in pairs], axis=0) for side in (0, 1))
-    parts = [_welch(a_S, b_S)]
-    means = [a_SI.mean(0) - b_SI.mean(0) for a_SI, b_SI in pairs]
-    for pair, mean_I, items in zip(pairs, means, effective or _counts([a_SI for a_SI, _ in pairs]), strict=True):
-        residual = sum(_mean_squares(values)[1] / len(values) for values in pair)
+    a_S = np.mean([a_SI.mean(1) for a_SI, _ in pairs], axis=0)
+    b_S = np.mean([b_SI.mean(1) for _, b_SI in pairs], axis=0)
+    parts, means, values = [_welch(a_S, b_S)], [], []
+    counts = effective or _counts([a_SI for a_SI, _ in pairs])
+    for (a_SI, b_SI), items in zip(pairs, counts, strict=True):
+        mean_I = a_SI.mean(0) - b_SI.mean(0)
+        residual = _mean_squares(a_SI)[1] / len(a_SI) + _mean_squares(b_SI)[1] / len(b_SI)
         variance = max(float(mean_I.var(ddof=1)) - residual, 0.0) / len(mean_I)
         parts.append((variance / len(pairs) ** 2, _freedom(items)))
-    values = [values for pair in pairs for values in pair]
+        means.append(mean_I)
+        values += [a_SI, b_SI]
     return _uncertain(tuple(parts), "seeds and items", *values, item_means=means, members=members)
 
 
