@@ -142,17 +142,20 @@ def entry_facts(
 
     `made` says what the file is, such as "log of inspect".
     """
-    by = f"{harness} {version}" if version is not None else harness
-    data = {task: sorted(names) for task, names in prompts.items() if names}
+    by, packages = harness, {}
+    if version is not None:
+        by = f"{harness} {version}"
+        if version != "unknown":
+            packages[harness] = version
+    data = {}
+    for task, digests in prompts.items():
+        if digests:
+            data[task] = f"sha256:{digest_of(sorted(digests))} (its examples)"
     return {
-        "protocols": {task: f"{harness}@{digest_of(rule)[:6]}" for task, rule in rules.items()},
-        "data": {task: f"sha256:{digest_of(names)} (its examples)" for task, names in data.items()},
+        "protocols": {task: f"{harness}@{digest_of(of_task)[:6]}" for task, of_task in rules.items()},
+        "data": data,
         "cite": f"{made}, by {by}; {clip(path.name, 100)} (sha256 {file_sha256(path)[:12]})",
-        "provenance": {
-            "commit": None,
-            "packages": {} if version in (None, "unknown") else {harness: version},
-            "hardware": None,
-        },
+        "provenance": {"commit": None, "packages": packages, "hardware": None},
     }
 
 

@@ -95,47 +95,61 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
             raise
         samples, notes = Samples(), (f"without per-example results: {error}",)
     names = {task: by_content(contents) for task, contents in samples.contents.items()}
-    examples = {metric: renamed(one, names[metric.partition("/")[0]]) for metric, one in samples.examples.items()}
+    examples: dict[str, Recorded] = {}
+    for metric, recorded in samples.examples.items():
+        examples[metric] = renamed(recorded, names[metric.partition("/")[0]])
     examples |= _examples_of_groups(file, samples, names)
-    numbers = {one.name: file.measured(one) for one in file.numbers.values() if one.value is not None}
-    file.require_numbers()
+    numbers: dict[str, Measured] = {}
+    absent, without = {}, {}
     why = "it is no mean of its examples" if samples.contents else "evaluate with --log_samples"
-    packages = {"lm-eval": file.text("lm_eval_version"), "transformers": file.text("transformers_version")}
-    date = number(data.get("date"))
-    chat = data.get("chat_template_sha")
+    for name, one in file.numbers.items():
+        if one.value is None:
+            absent[name] = one.absent
+            continue
+        numbers[name] = file.measured(one)
+        if name not in examples:
+            without[name] = why
+    file.require_numbers()
+    of_tasks: dict[str, dict[str, Any]] = {name: {} for name in ("windows", "rules", "members", "protocols", "data")}
+    for given in file.results:
+        task, task_hash = task_name(given), file.text("task_hashes", given)
+        of_tasks["windows"][task] = file.window(given)
+        of_tasks["rules"][task] = file.rules(given)
+        of_tasks["members"][task] = tuple(map(task_name, file.members(given)))
+        of_tasks["protocols"][task] = file.protocol(given)
+        if task_hash:
+            of_tasks["data"][task] = f"sha256:{task_hash} (lm-eval's task_hash)"
+    version, date, chat = file.text("lm_eval_version"), number(data.get("date")), data.get("chat_template_sha")
+    packages = {"lm-eval": version, "transformers": file.text("transformers_version")}
     return Evaluation(
         path=path,
         format=FORMAT,
         harness=FORMAT,
-        version=file.text("lm_eval_version"),
+        version=version,
         model=model_name(data),
         variant=variant(data),
         numbers=numbers,
         examples=examples,
         recorded=samples.examples,
-        without={name: why for name in numbers if name not in examples},
-        absent={one.name: one.absent for one in file.numbers.values() if one.value is None},
+        without=without,
+        absent=absent,
         notes=notes,
         prompts=_renamed_digests(samples.prompts, names),
         targets=_renamed_digests(samples.targets, names),
         template=str(chat) if chat else None,
-        windows={task_name(task): file.window(task) for task in file.results},
         precision=precision(data),
-        rules={task_name(task): file.rules(task) for task in file.results},
-        members={task_name(task): tuple(map(task_name, file.members(task))) for task in file.results},
-        protocols={task_name(task): file.protocol(task) for task in file.results},
         row=_entry_model(file),
         recipe=_recipe(file),
-        data=_data(file),
-        tool=f"lm-evaluation-harness {file.text('lm_eval_version') or 'of an unnamed version'}",
+        tool=f"lm-evaluation-harness {version or 'of an unnamed version'}",
         cite=_cite(file),
         interval_source="ci95: 1.96 of lm-eval's standard errors to either side",
         created=None if date is None else str(date),
         provenance={
             "commit": file.text("git_hash"),
-            "packages": {name: version for name, version in packages.items() if version},
+            "packages": {name: installed for name, installed in packages.items() if installed},
             "hardware": file.text("config", "device"),
         },
+        **of_tasks,
     )
 
 
@@ -333,21 +347,13 @@ def _recipe(file: ResultsFile) -> dict[str, Any]:
     return recipe | loading(file.data)
 
 
-def _data(file: ResultsFile) -> dict[str, str]:
-    digests = {}
-    for task in file.results:
-        digest = file.text("task_hashes", task)
-        if digest:
-            digests[task_name(task)] = f"sha256:{digest} (lm-eval's task_hash)"
-    return digests
-
-
 def _cite(file: ResultsFile) -> str:
     config = file.mapping("config")
     seeds = [f"{shown} {config[key]}" for key, shown in _SEEDS.items() if isinstance(config.get(key), int)]
+    arguments = clip(without_paths(str(config.get("model_args"))), 200)
     parts = (
         f"{clip(file.path.name, 100)} (sha256 {file_sha256(file.path)[:12]})",
-        f"model {file.text('config', 'model') or 'unnamed'}: {clip(without_paths(str(config.get('model_args'))), 200)}",
+        f"model {file.text('config', 'model') or 'unnamed'}: {arguments}",
         f"revision {file.text('config', 'model_revision') or 'unnamed'}",
         f"seeds: {', '.join(seeds) or 'unnamed'}",
     )
@@ -486,7 +492,10 @@ def _prompt(arguments: Any) -> str:
 def _renamed_digests(
     digests: Mapping[str, Mapping[str, str]], names: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    return {task: {names[task][example]: one for example, one in of.items()} for task, of in digests.items()}
+    by_content: dict[str, dict[str, str]] = {}
+    for task, of_task in digests.items():
+        by_content[task] = {names[task][example]: digest for example, digest in of_task.items()}
+    return by_content
 
 
 def _examples_of_groups(

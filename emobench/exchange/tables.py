@@ -58,11 +58,13 @@ def _facts(entry: Entry, name: str) -> dict[str, Any]:
 
 
 def _numbers(metric: MetricSummary | None) -> dict[str, Any]:
-    low, high = metric.ci95 if metric and metric.ci95 else (None, None)
     names = ("mean", "std", "values", "n", "ci95_low", "ci95_high", "ci95_of", "higher_is_better", "unit", "flags")
-    found: dict[str, Any] = {name: getattr(metric, name, None) for name in names}
-    found |= {"ci95_low": low, "ci95_high": high}
-    return found | {name: list(found[name] or ()) for name in ("values", "flags")}
+    numbers: dict[str, Any] = {name: getattr(metric, name, None) for name in names}
+    if metric and metric.ci95:
+        numbers["ci95_low"], numbers["ci95_high"] = metric.ci95
+    for name in ("values", "flags"):
+        numbers[name] = list(numbers[name] or ())
+    return numbers
 
 
 TASK_TYPE = "text-generation"
@@ -132,10 +134,10 @@ def _body(entry: Entry) -> str:
 
 
 def _table(entry: Entry) -> Sheet:
-    rows = [
-        (" ".join(filter(None, [name, unit_label([metric])])), *_cells(entry, name, metric))
-        for name, metric in entry.metrics.items()
-    ]
+    rows: list[tuple[str, ...]] = []
+    for name, metric in entry.metrics.items():
+        label = f"{name} {unit_label([metric])}".strip()
+        rows.append((label, *_cells(entry, name, metric)))
     rows += [(name, f"missing: {clean(why)}", "", "") for name, why in entry.missing.items()]
     return Sheet(
         corner="metric",

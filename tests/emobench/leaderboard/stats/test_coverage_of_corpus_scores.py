@@ -77,7 +77,7 @@ def series(given: list[Score]) -> Series:
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_mauve_like_scores(noise: str) -> None:
-    """250 null comparisons of 3 seeds, at a mean score of .76 to .80. Of 500, 2.8 % (items), 4.6 % (seeds) and 4.0 %
+    """80 null comparisons of 3 seeds, at a mean score of .76 to .80. Of 500, 2.8 % (items), 4.6 % (seeds) and 4.0 %
     (both) had p < .05; of a t test over seeds 5.6, 4.8 and 7.0 %. Within a seed, a null comparison where seeds have no
     noise, it was 2.0 %. The intervals held the mean score in 97.4, 96.0 and 95.6 %.
 
@@ -87,7 +87,7 @@ def test_mauve_like_scores(noise: str) -> None:
     """
     rng = np.random.default_rng([31, list(NOISES).index(noise)])
     rejected, within, skewed, means, intervals, shifts = 0, 0, 0, [], [], []
-    for _ in range(250):
+    for _ in range(80):
         human_I = rng.integers(0, CLUSTERS, ITEMS)
         first, second = (row(rng, human_I, 3, noise) for _ in range(2))
         a, b = series(first), series(second)
@@ -103,11 +103,11 @@ def test_mauve_like_scores(noise: str) -> None:
         means.append(summary.mean)
         intervals.append(summary.ci95)
         shifts.append(np.mean([value for value, _ in (first[0].examples or {}).values()]) - first[0].value)
-    assert 2 <= rejected <= 20
-    assert skewed <= 8
+    assert rejected <= 8
+    assert skewed <= 4
     covered = sum(low <= np.mean(means) <= high for low, high in intervals)
-    assert 225 <= covered <= 249
-    assert noise != "items" or within <= 20
+    assert 70 <= covered <= 80
+    assert noise != "items" or within <= 8
     # Intervals around the pseudo-values' means, the scores without their bias, would be around other numbers.
     assert np.mean(shifts) > np.std(means)
 
