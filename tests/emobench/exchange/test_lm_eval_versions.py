@@ -191,22 +191,6 @@ def test_filters_in_another_order_give_no_examples(tmp_path: Path) -> None:
     assert set(read.without.values()) == {"it is no mean of its examples"}
 
 
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [
-        *((name, True) for name in ("acc", "acc_norm", "exact_match", "em", "f1", "bleu", "chrf", "rougeL", "pass@1")),
-        *((name, True) for name in ("mcc", "rouge1", "pass_at_10", "prompt_level_strict_acc")),
-        *((name, False) for name in ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "ter")),
-        *((name, False) for name in ("wer", "brier_score")),
-        *((name, None) for name in ("bleu_diff", "mystery", "length")),
-    ],
-)
-def test_the_direction_of_a_known_name_is_known(metric: str, expected: bool | None, tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"results": {"t": {f"{metric},none": 1.0}}}))
-    assert read_evaluation(str(path)).numbers[f"t/{metric}"].higher_is_better is expected
-
-
 @pytest.mark.parametrize("told", [True, False, None])
 def test_what_the_file_or_its_configuration_says_counts_first(told: bool | None, tmp_path: Path) -> None:
     path = tmp_path / "results.json"

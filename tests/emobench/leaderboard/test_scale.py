@@ -16,12 +16,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 def test_the_benchmark_of_boards_runs(tmp_path: Path) -> None:
     out = tmp_path / "board.json"
-    program = [sys.executable, str(BENCHMARKS), "speed.board", "--entries", "130", "--rounds", "1", "--out", str(out)]
+    program = [sys.executable, str(BENCHMARKS), "speed.board", "--entries", "12", "--rounds", "1", "--out", str(out)]
     done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
-    assert found["entries"] == 130
-    assert found["command"].startswith("python tests/benchmarks speed.board --entries 130")
+    assert found["entries"] == 12
+    assert found["command"].startswith("python tests/benchmarks speed.board --entries 12")
     rows = {row["name"]: row for row in found["measured"]}
     assert set(rows) == {"rows", "entries", "show", "site", "verify"}
     for row in rows.values():
@@ -33,11 +33,11 @@ def test_the_benchmark_of_boards_runs(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser: apt-get install chromium")
 def test_the_benchmark_of_pages_runs(tmp_path: Path) -> None:
     out = tmp_path / "page.json"
-    program = [sys.executable, str(BENCHMARKS), "speed.page", "--entries", "60", "--rounds", "1", "--out", str(out)]
+    program = [sys.executable, str(BENCHMARKS), "speed.page", "--entries", "20", "--rounds", "1", "--out", str(out)]
     done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
-    assert found["entries"] == 60
+    assert found["entries"] == 20
     assert 0 < found["median"]["first_paint_ms"] < found["median"]["table_ms"]
     assert len(found["load_average"]) == 2
     assert "the limit of 500 ms until the first paint" in done.stdout

@@ -184,23 +184,6 @@ def test_an_interval_is_over_the_examples_of_every_seed(kind: str) -> None:
     assert "4 of 60 examples are missing" in (told.ci95_missing or "")
 
 
-def test_within_a_seed_two_models_are_compared_on_their_common_examples() -> None:
-    lacking = [[(7,), NONE, NONE], [NONE] * 3]
-    ours, theirs = (series(row, [0, 1, 2]) for row in rows(lacking, "mean", SEEDS["paired"]))
-    fewer, rival = (series(row, [0, 1, 2]) for row in rows([[(7,)] * 3] * 2, "mean", SEEDS["paired"]))
-    found, expected = within_seed(ours, theirs, 0), within_seed(fewer, rival, 0)
-    assert found is not None
-    assert expected is not None
-    assert (found.items, found.test) == (59, expected.test)
-    assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
-    assert found.ci95 == pytest.approx(expected.ci95, rel=1e-9)
-    full = within_seed(ours, theirs, 1)
-    assert full is not None
-    assert full.items == 60
-    many, _ = (series(row, [0, 1, 2]) for row in rows([[range(4), NONE, NONE], [NONE] * 3], "mean", SEEDS["paired"]))
-    assert within_seed(many, theirs, 0) is None
-
-
 @pytest.fixture
 def entries(entry_of: Callable[..., Entry]) -> Callable[..., tuple[list[Entry], Callable[[Entry], Any]]]:
     """Return a function that makes the entries of two rows, and what returns their examples."""
