@@ -72,7 +72,7 @@ def files(
 ) -> dict[str, str]:
     """Return an entry's record by its path in the datastore, and its instances, if there are per-example results.
 
-    `examples` has those of each run, and `texts` what is known of the examples' texts, by task and example.
+    `examples` has those of each run, and `texts` the examples' texts as far as they are known, by task and example.
     """
     owner, _, name = _identity(entry).rpartition("/")
     developer, *rest = owner.split("/")

@@ -270,7 +270,7 @@ def _unscored(samples: Sequence[Mapping[str, Any]], of_epochs: Values) -> str:
 
 
 def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides the numbers beside model and samples: the task's version, arguments, solvers and limits."""
+    """Return the facts that decide numbers beside model and samples: the task's version, arguments, solvers, limits."""
     plan, config = mapping(data.get("plan")), mapping(spec.get("config"))
     steps = [[step.get("solver"), step.get("params")] for step in listed(plan.get("steps"))]
     # The settings of the model, and before them those of the task.

@@ -285,7 +285,7 @@ class ResultsFile:
         return self._protocols[task]
 
     def facts(self, task: str) -> dict[str, Any]:
-        """Return what decides a task's numbers beside the model and the data."""
+        """Return the facts that decide a task's numbers beside the model and the data."""
         config, command = dict(self.config(task)), self.mapping("config")
         config.pop("metadata", None)
         config["dataset_kwargs"] = {k: v for k, v in mapping(config.get("dataset_kwargs")).items() if k not in _PLACES}
@@ -311,7 +311,7 @@ class ResultsFile:
         return facts
 
     def rules(self, task: str) -> dict[str, Any]:
-        """Return what decides a task's numbers, flat and under names for people.
+        """Return the facts that decide a task's numbers, flat and under names for people.
 
         Of a chat template it is whether there is one, and how it shows the examples. Members of a group and windows are
         compared one by one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from emobench.core.reading import parse_json
@@ -71,14 +71,14 @@ DEFAULTS = {
 def model_arguments(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the arguments of the model as text, without those that are None or have their default value."""
     given = mapping(data.get("config")).get("model_args")
-    pairs: Iterator[tuple[str, Any]] = iter(())
+    pairs: Iterable[tuple[str, Any]] = ()
     if isinstance(given, Mapping):
         pairs = ((str(key), value) for key, value in given.items())
     elif isinstance(given, str):
         pairs = _pairs(given)
-    found = {clip(key.strip(), 60): _plain(value) for key, value in pairs}
-    names = {distinct_name(found[key]) for key in (*NAMES, *ADAPTERS) if key in found}
-    return {key: value for key, value in found.items() if key and not _is_default(key, value, names)}
+    arguments = {clip(key.strip(), 60): _plain(value) for key, value in pairs}
+    names = {distinct_name(arguments[key]) for key in (*NAMES, *ADAPTERS) if key in arguments}
+    return {key: value for key, value in arguments.items() if key and not _is_default(key, value, names)}
 
 
 def _is_default(key: str, value: str, names: Set[str]) -> bool:
@@ -134,7 +134,10 @@ def variant(data: Mapping[str, Any]) -> str:
 def changed_weights(data: Mapping[str, Any]) -> str:
     """Return what distinguishes a model from others of its revision, such as " (load_in_4bit=True)"."""
     given, config = model_arguments(data), mapping(data.get("config"))
-    parts = [f"{key}={distinct_name(given[key])}{_commit(config, key)}" for key in IDENTITY if key in given]
+    parts = []
+    for key in IDENTITY:
+        if key in given:
+            parts.append(f"{key}={distinct_name(given[key])}{_commit(config, key)}")
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -168,5 +171,8 @@ def window(data: Mapping[str, Any]) -> tuple[str | None, bool]:
 def precision(data: Mapping[str, Any]) -> dict[str, str]:
     """Return how the model was run, as far as it changes numbers by rounding or by random draws."""
     config, given = mapping(data.get("config")), model_arguments(data)
-    found = {key: given[key] for key in (*TOKENIZER, *PRECISION, *TEMPLATE_ARGUMENTS) if key in given}
-    return found | {key: _plain(config[key]) for key in RUN if config.get(key) is not None}
+    facts = {key: given[key] for key in (*TOKENIZER, *PRECISION, *TEMPLATE_ARGUMENTS) if key in given}
+    for key in RUN:
+        if config.get(key) is not None:
+            facts[key] = _plain(config[key])
+    return facts

@@ -1,6 +1,6 @@
 """Copies the files of entries' runs into their board, compressed, so that a clone of the board has them.
 
-Each file is `BOARD/runs/<path>.xz` (`run_files.py`); what is there is never changed. A data set's own texts are
+Each file is `BOARD/runs/<path>.xz` (`run_files.py`); a packed file is never changed. A data set's own texts are
 not the board's to publish: of generated texts, those of the first prompts are copied without the texts around them,
 losses of prompts as they are, and other samples not at all. What is left out, also because it is large, is listed in
 `BOARD/runs/left-out.txt`.

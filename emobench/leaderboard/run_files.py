@@ -121,7 +121,7 @@ def packed_file(board: Path, file: File, *, sample: bool) -> Path | None:
 
 
 def free_place(board: Path, file: File) -> Path:
-    """Return where a file is to be packed that a board has not: what is there is never changed."""
+    """Return where a file is to be packed that a board has not: a packed file is never changed."""
     place, other = packed_paths(board, file)
     return other if place.exists() else place
 
@@ -274,8 +274,8 @@ def _add(metrics: dict[str, Recorded], row: Mapping[str, Any], where: str) -> No
 def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> list[RunExamples]:
     """Return the results of each run of an entry by sampling unit, in the order of its runs.
 
-    `runs` is their folder; what is not there is read from `boards` that ship it. Raises DataError where a run has none,
-    or its file is absent or not the one that was recorded.
+    `runs` is their folder; files that it lacks are read from `boards` that ship them. Raises DataError where a run has
+    none, or its file is absent or not the one that was recorded.
     """
     of_runs: list[RunExamples] = []
     for run in entry.runs:

@@ -246,7 +246,7 @@ class Leaderboard:
                     yield file
 
     def _list(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield what is in a folder of the board, by name; what begins with a dot is not part of the board."""
+        """Yield the items of a folder of the board, by name, without those that begin with a dot."""
         try:
             with os.scandir(self.root / folder) as listed:
                 items = sorted((item for item in listed if not item.name.startswith(".")), key=lambda item: item.name)

@@ -85,7 +85,7 @@ def _read(path: Path) -> Entry | Finding:
 
 
 def _advised(problem: str) -> str:
-    """Return what is wrong with an entry's file, and what to do; a newer one is not to be removed."""
+    """Return the problem of an entry's file, and what to do; a newer one is not to be removed."""
     if "Install a newer" in problem:
         return problem[:LONGEST]
     problem = problem.removesuffix(" Restore or remove it.").removesuffix(" Restore it.")

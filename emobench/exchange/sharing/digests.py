@@ -66,13 +66,13 @@ def read_digests(content: bytes, where: str) -> dict[str, str]:
     except UnicodeDecodeError:
         lines = ["bytes that are not UTF-8"]
     for number, line in enumerate(lines, 1):
-        found = _LINE.fullmatch(line)
-        if found is None or largest(found[2]) is None or found[2] in digests:
+        fields = _LINE.fullmatch(line)
+        if fields is None or largest(fields[2]) is None or fields[2] in digests:
             raise DataError(
                 f"{where}: line {number} of {DIGESTS} is {line!r:.120}; expected a sha256, two spaces, and the name of "
                 "a file of a board, each name once. Nothing was written. Restore the list there from an earlier state."
             )
-        digests[found[2]] = found[1]
+        digests[fields[2]] = fields[1]
     return digests
 
 
@@ -111,12 +111,12 @@ def check_signature(digests: bytes, signature: bytes | None, allowed: Path, wher
     with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
         file = Path(folder) / SIGNATURE
         file.write_bytes(signature)
-        found = _ssh_keygen("find-principals", "-f", str(allowed), "-s", str(file))
-        signers = re.split(r"[,\n]", found.stdout.decode(errors="replace").strip())
+        listed = _ssh_keygen("find-principals", "-f", str(allowed), "-s", str(file))
+        signers = re.split(r"[,\n]", listed.stdout.decode(errors="replace").strip())
         given = ("-f", str(allowed), "-n", NAMESPACE, "-s", str(file))
         if not any(not _ssh_keygen("verify", "-I", one, *given, stdin=digests).returncode for one in signers):
             raise DataError(
-                f"{where}: {DIGESTS} is not signed by a key in {allowed}, or was altered since ({_last(found)}). "
+                f"{where}: {DIGESTS} is not signed by a key in {allowed}, or was altered since ({_last(listed)}). "
                 "Nothing was written. Ask who pushed last."
             )
 

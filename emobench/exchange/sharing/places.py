@@ -62,7 +62,7 @@ def _path(given: str) -> Path:
 class FolderCopy:
     """The files of a folder, while it is open. Each is written under a temporary name and renamed.
 
-    `fixed`: nobody can change what is read.
+    `fixed`: nobody can change the files meanwhile.
     """
 
     def __init__(self, name: str, root: Path, *, fixed: bool) -> None:

@@ -140,21 +140,21 @@ def _fetch(copy: FolderCopy, folder: Path, place: FolderPlace | HubPlace, allowe
 
 
 def _fetch_once(copy: FolderCopy, folder: Path, place: FolderPlace | HubPlace, allowed: Path | None) -> set[str]:
-    content = copy.read(DIGESTS, LONGEST)
+    listing = copy.read(DIGESTS, LONGEST) or b""
     if allowed is not None:
-        check_signature(content or b"", copy.read(SIGNATURE, LARGEST_SIGNATURE), allowed, place.name)
-    digests = read_digests(content or b"", place.name)
+        check_signature(listing, copy.read(SIGNATURE, LARGEST_SIGNATURE), allowed, place.name)
+    digests = read_digests(listing, place.name)
     for name, sha256 in digests.items():
-        found = copy.read(name, largest(name) or 0)
-        if found is None:
+        content = copy.read(name, largest(name) or 0)
+        if content is None:
             raise DataError(f"{place.name}: {name} is in {DIGESTS}, and is not there. Nothing was written. Restore it.")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(listed_content(found, sha256, name, place.name))
+        (folder / name).write_bytes(listed_content(content, sha256, name, place.name))
     return set(digests)
 
 
 def _publish(copy: FolderCopy, folder: Path, names: set[str], added: Added, key: Path | None) -> bool:
-    """Write what is new; the list of digests is last, so that until then nothing of it is there for others."""
+    """Write the new files; the list of digests is last, so that others see nothing of them until then."""
     (folder / DIGESTS).write_text(list_digests(folder, names), encoding="utf-8")
     last = [DIGESTS]
     if key is not None:
@@ -168,7 +168,7 @@ def _publish(copy: FolderCopy, folder: Path, names: set[str], added: Added, key:
 
 
 def _require_board(copy: FolderCopy, place: FolderPlace | HubPlace) -> None:
-    """Refuse to push into what is no shared board, such as a folder of code."""
+    """Refuse to push into a place that is no shared board, such as a folder of code."""
     if copy.read(DIGESTS, LONGEST) is not None:
         return
     others = [
