@@ -487,7 +487,7 @@ def test_percent_is_no_fraction_and_an_old_file_has_no_filters(imported: Callabl
         (tiny(results={"t": {"acc,none": 0.5, "acc_stderr,none": -5}}), "lower bound first"),
         (tiny(results={"t": {"acc,none": 0.5, "sample_len": 0}}), "`n` is 0; expected 1 or more"),
         (tiny(date=5), "expected a year from 2000"),
-        (tiny(date=1e300), "its `date` is 1e\\+300; expected seconds since 1970"),
+        (tiny(date=1e300), "its date is 1e\\+300; expected"),
     ],
 )
 def test_a_file_of_something_else_gives_a_sentence(
