@@ -309,6 +309,11 @@ class Kind(ABC):
         """
         return {}
 
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        """The metrics that entries of its tasks may have, by name, with titles and definitions; imports no torch."""
+        return {}
+
     def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
         """Return how much a metric is computed from, at most; `data` is None where it is not on this machine."""
         return TestSize(None if data is None else len(data))

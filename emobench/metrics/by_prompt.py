@@ -14,13 +14,11 @@ from numpy.typing import ArrayLike
 from emobench.core.errors import MetricError
 from emobench.tasks.scores import Examples, Measure, Score
 
-FRACTION = Measure(True, "fraction")
-
 
 def mean_by_prompt(
     values_RN: ArrayLike,
     ids: Sequence[str],
-    measure: Measure = FRACTION,
+    measure: Measure,
     *,
     weights_RN: ArrayLike | None = None,
     exponential: bool = False,
@@ -37,19 +35,20 @@ def mean_by_prompt(
         raise MetricError("No generated text of a sampling run can be measured: all of them are empty, or too short.")
     sums_RN = np.where(weights_RN > 0, values_RN * weights_RN, 0.0)
     sums_N, weights_N = sums_RN.sum(0), weights_RN.sum(0)
-    runs = zip(sums_RN.sum(1).tolist(), weights_RN.sum(1).tolist(), strict=True)
-    examples = {
-        key: (total / weight, weight)
-        for key, total, weight in zip(ids, sums_N.tolist(), weights_N.tolist(), strict=True)
-        if weight
-    }
+    examples = {}
+    for key, total, weight in zip(ids, sums_N.tolist(), weights_N.tolist(), strict=True):
+        if weight:
+            examples[key] = (total / weight, weight)
     final = math.exp if exponential else float
+    repeats = []
+    for total, weight in zip(sums_RN.sum(1).tolist(), weights_RN.sum(1).tolist(), strict=True):
+        repeats.append((final(total / weight),))
     return measure.score(
         final(sums_N.sum() / weights_N.sum()),
         len(examples),
         examples=examples,
         aggregate="exp_mean" if exponential else "mean",
-        repeats=tuple((final(total / weight),) for total, weight in runs),
+        repeats=tuple(repeats),
     )
 
 

@@ -11,9 +11,17 @@ import numpy as np
 
 from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import mean_by_prompt
+from emobench.metrics.repetition import SIMCTG
 from emobench.tasks.scores import Measure, Score
 
-COHERENCE = {"coherence": Measure(True, "cosine", secondary=True)}
+COHERENCE = Measure(
+    True,
+    "cosine",
+    secondary=True,
+    title="Coherence",
+    definition="The cosine of the sentence embeddings of a prefix and of its continuation.",
+    source=SIMCTG,
+)
 
 
 def coherence(
@@ -27,17 +35,17 @@ def coherence(
     A continuation that is blank (it ended at once) has no embedding and is left out. Raises MetricError if all
     of a run are, or if an embedding is zero or not finite.
     """
-    written = [[bool(text.strip()) for text in run] for run in runs]
+    stripped_RN = np.array([[text.strip() for text in run] for run in runs], dtype=object)
+    written_RN = stripped_RN != ""
     texts = [text for run in runs for text in run if text.strip()]
     if not texts:
         raise MetricError("All continuations are blank: there is nothing to compare with the prefixes.")
-    places_RN = np.array(written)
-    vectors_RND = np.zeros((*places_RN.shape, prefixes_ND.shape[-1]))
-    vectors_RND[places_RN] = encode(texts)
+    vectors_RND = np.zeros((*written_RN.shape, prefixes_ND.shape[-1]))
+    vectors_RND[written_RN] = encode(texts)
     prefixes_ND = prefixes_ND.astype(np.float64)
     norms_RN = np.linalg.norm(vectors_RND, axis=-1) * np.linalg.norm(prefixes_ND, axis=-1)
-    norms_RN[~places_RN] = 1.0
+    norms_RN[~written_RN] = 1.0
     if not (np.isfinite(norms_RN) & (norms_RN > 0)).all():
         raise MetricError("The sentence encoder gives embeddings of zero, or that are not finite; use another.")
     cosines_RN = (vectors_RND * prefixes_ND).sum(-1) / norms_RN
-    return mean_by_prompt(cosines_RN, ids, COHERENCE["coherence"], weights_RN=places_RN)
+    return mean_by_prompt(cosines_RN, ids, COHERENCE, weights_RN=written_RN)

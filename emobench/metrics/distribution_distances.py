@@ -18,14 +18,11 @@ from torch import Tensor
 
 from emobench.core.errors import MetricError
 from emobench.metrics.batching import by_length, check_context, pad, reading
+from emobench.metrics.distances import COLUMNS, PRIMARY, distance_score
 from emobench.models.head import Head, final_hidden, probe_head, token_count
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
-from emobench.tasks.scores import SECONDARY, Measure, Score
+from emobench.tasks.scores import SECONDARY, Score
 
-DISTANCES = ("forward_cross_entropy", "reverse_cross_entropy", "forward_kl", "reverse_kl", "total_variation", "entropy")
-COLUMNS = (*DISTANCES, "target_entropy")
-"""The distances with both entropies: Q's is `entropy`."""
-PRIMARY = ("forward_cross_entropy", "reverse_cross_entropy")
 CHUNK_BYTES = 24 << 20
 """Of one (C, V) table in float64; about seven are alive at once."""
 TOKEN_BUDGET = 1024
@@ -89,9 +86,12 @@ def compare(
         ids_BT, _ = pad([rows[i] for i in batch], 0, torch.device(device))
         inside_BT = torch.arange(ids_BT.shape[1], device=device) < counts_B[:, None]
         log_p, log_q = target(ids_BT, inside_BT), model(ids_BT, inside_BT)
-        starts = range(0, int(counts_B.sum()), chunk)
-        values_NS = torch.cat([distances(log_p(part), log_q(part)) for part in (slice(i, i + chunk) for i in starts)])
-        means_XS[batch] = [part.mean(0).tolist() for part in values_NS.cpu().split(counts_B.tolist())]
+        chunks = []
+        for start in range(0, int(counts_B.sum()), chunk):
+            part = slice(start, start + chunk)
+            chunks.append(distances(log_p(part), log_q(part)))
+        of_texts = torch.cat(chunks).cpu().split(counts_B.tolist())
+        means_XS[batch] = [values_NS.mean(0).tolist() for values_NS in of_texts]
         done += len(batch)
         if progress is not None:
             progress(done, len(rows))
@@ -132,30 +132,12 @@ def surrogate_distances(
             chunk_bytes=chunk_bytes,
             progress=progress,
         )
-    flags = {name: () if name in PRIMARY else (SECONDARY,) for name in COLUMNS}
     weights_X = np.ones(len(rows))
-    return {name: score_of(name, means_XS[:, i], weights_X, ids, flags[name]) for i, name in enumerate(COLUMNS)}
-
-
-def measure_of(name: str) -> Measure:
-    """Return what the values of a distance mean."""
-    return Measure(
-        higher_is_better=None if name in ("entropy", "target_entropy") else False,
-        unit="fraction" if name == "total_variation" else "nats",
-    )
-
-
-def score_of(
-    name: str, means_X: np.ndarray, weights_X: np.ndarray, ids: Sequence[str], flags: tuple[str, ...]
-) -> Score:
-    """Return one distance as a Score, from the mean and the weight of each text."""
-    rows = zip(ids, means_X.tolist(), weights_X.tolist(), strict=True)
-    return measure_of(name).score(
-        float(np.average(means_X, weights=weights_X)),
-        len(means_X),
-        flags=flags,
-        examples={key: (value, float(weight)) for key, value, weight in rows},
-    )
+    scores = {}
+    for name, means_X in zip(COLUMNS, means_XS.T, strict=True):
+        flags = () if name in PRIMARY else (SECONDARY,)
+        scores[name] = distance_score(name, means_X, weights_X, ids, flags)
+    return scores
 
 
 def _log_probs(head: Head, hidden_CD: Tensor) -> Tensor:

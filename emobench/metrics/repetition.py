@@ -1,56 +1,78 @@
-"""Repetition: within a text (rep-n, diversity), and within the texts of a sampling run (distinct-n).
+"""Repetition: within a text (rep-n, diversity), and within the texts of a sampling run (distinct-n, self-BLEU).
 
     rep-n       1 - different n-grams / n-grams of a text; over texts, weighted by their n-grams
     diversity   (1 - rep-2) (1 - rep-3) (1 - rep-4)
     distinct-n  different n-grams of all texts of a run / words of these texts
+    self-BLEU   mean BLEU-4 of each continuation with all others as its references
 
-n-grams are of words of the continuation, words are what stands between white space, so that tokenizers do not differ,
-and no n-gram goes from one text into the next. The authors' code of rep-n and diversity (Su et al., NeurIPS 2022,
-SimCTG, simctg/evaluation.py) does not count the last n-gram of a text and gives percent; every n-gram counts here, and
-values are fractions. distinct-n (Li et al., NAACL 2016) falls with the number of texts, since new texts bring fewer new
-words: compare runs of equally many.
+n-grams are of words of the continuation, and no n-gram goes from one text into the next. The authors' code of rep-n and
+diversity (Su et al., NeurIPS 2022, SimCTG, simctg/evaluation.py) does not count the last n-gram of a text and gives
+percent; every n-gram counts here, and values are fractions. distinct-n (Li et al., NAACL 2016) falls with the number of
+texts, since new texts bring fewer new words: compare runs of equally many. Self-BLEU (Zhu et al., SIGIR 2018) is
+smoothed as in Texygen, method 1 of nltk (an n-gram order without a match counts 0.1). Texygen takes references among
+the first 500 texts; all are taken here, which costs no more than reading them: of the other texts' counts of an n-gram
+only the largest matters, and that is the largest of all, or the second where it is the text's own.
 
 Scripts without spaces between words have no such words: a continuation in one has no rep-n, and runs whose letters are
-mostly of such scripts have none of these metrics (`scripts.has_spaces`).
+mostly of such scripts have none of these metrics (`words.has_spaces`).
+
+Legend: N texts of a run, O orders of n-grams, K texts that a missing text changes.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
-from emobench.metrics.scripts import has_spaces
+from emobench.metrics.words import has_spaces, ngrams, require_spaces, words_of
 from emobench.tasks.scores import Measure, Score
 
-REPEATED, DISTINCT = (2, 3, 4), (1, 2, 3)
-"""The orders n."""
-REPETITION = {f"rep_{n}": Measure(False, "fraction", secondary=True) for n in REPEATED}
-REPETITION["diversity"] = Measure(True, "fraction", secondary=True)
-DISTINCTNESS = {f"distinct_{n}": Measure(True, "fraction", secondary=True) for n in DISTINCT}
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text, upper and lower case as they stand, with the punctuation that sticks to them."""
-    return text.split()
-
-
-def require_spaces(runs: Sequence[Sequence[str]]) -> None:
-    """Raise MetricError for runs whose letters are mostly of scripts without spaces between words."""
-    if not all(map(has_spaces, runs)):
-        raise MetricError(
-            "Most letters of a sampling run are of a script without spaces between words, such as Chinese or Thai: "
-            "its words, and their n-grams, cannot be counted."
-        )
-
-
-def ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
-    """Yield each n words that stand together, in order."""
-    return zip(*(words[i:] for i in range(n)), strict=False)
+REPEATED, DISTINCT, ORDERS = (2, 3, 4), (1, 2, 3), (1, 2, 3, 4)
+"""The orders n of rep-n, distinct-n and BLEU."""
+EPSILON = 0.1
+SIMCTG = "Su et al., NeurIPS 2022"
+REPETITION = {}
+for _n in REPEATED:
+    REPETITION[f"rep_{_n}"] = Measure(
+        False,
+        "fraction",
+        secondary=True,
+        title=f"Repeated {_n}-grams",
+        definition=f"The share of a text's {_n}-grams that stand in it before.",
+        source=SIMCTG,
+    )
+REPETITION["diversity"] = Measure(
+    True,
+    "fraction",
+    secondary=True,
+    title="Diversity",
+    definition="The product of 1 - rep-n for n = 2, 3 and 4: low where texts repeat themselves.",
+    source=SIMCTG,
+)
+DISTINCTNESS = {}
+for _n, _units in zip(DISTINCT, ("words", "2-grams", "3-grams"), strict=True):
+    DISTINCTNESS[f"distinct_{_n}"] = Measure(
+        True,
+        "fraction",
+        secondary=True,
+        title=f"Distinct {_units}",
+        definition=f"Different {_units} of all texts of a sampling run, divided by their words. It falls with the "
+        "number of texts.",
+        source="Li et al., NAACL 2016",
+    )
+SELF_BLEU = Measure(
+    False,
+    "fraction",
+    secondary=True,
+    title="Self-BLEU",
+    definition="The mean BLEU-4 of each text with all others as its references: how alike the texts are.",
+    source="Zhu et al., SIGIR 2018",
+)
 
 
 def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, Score]:
@@ -59,22 +81,21 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
     Texts of fewer than n words say nothing of rep-n. Raises MetricError if none of a run is that long.
     """
     require_spaces(runs)
-    words = [[words_of(text) if has_spaces([text]) else [] for text in run] for run in runs]
+    words = []
+    for run in runs:
+        words.append([words_of(text) if has_spaces([text]) else [] for text in run])
     longest = REPEATED[-1]
-    if not all(any(len(text) >= longest for text in run) for run in words):
+    if not all(max(map(len, run)) >= longest for run in words):
         raise MetricError(f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat.")
-    found = {f"rep_{n}": _repeated(words, ids, n) for n in REPEATED}
-    scores = list(found.values())
-    by_run = zip(*(score.repeats for score in scores), strict=True)
-    diversity = corpus_by_run(
-        [math.prod(1 - value for (value,) in run) for run in by_run],
-        min(score.n for score in scores),
-        REPETITION["diversity"],
-        value=math.prod(1 - score.value for score in scores),
-        ids=ids,
-        without_N=np.prod([1 - _without_each(score, ids) for score in scores], axis=0),
-    )
-    return {**found, "diversity": diversity}
+    scores = {f"rep_{n}": _repeated(words, ids, n) for n in REPEATED}
+    of_runs, value, without_N = [1.0] * len(runs), 1.0, np.ones(len(ids))
+    for score in scores.values():
+        of_runs = [product * (1 - repeated) for product, (repeated,) in zip(of_runs, score.repeats, strict=True)]
+        value *= 1 - score.value
+        without_N = without_N * (1 - _without_each(score, ids))
+    n, measure = min(score.n for score in scores.values()), REPETITION["diversity"]
+    scores["diversity"] = corpus_by_run(of_runs, n, measure, value=value, ids=ids, without_N=without_N)
+    return scores
 
 
 def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
@@ -87,8 +108,10 @@ def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
 
 
 def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score:
-    counts = [[max(len(text) - n + 1, 0) for text in run] for run in words]
-    values = [[1 - len(set(ngrams(text, n))) / max(len(text) - n + 1, 1) for text in run] for run in words]
+    counts, values = [], []
+    for run in words:
+        counts.append([max(len(text) - n + 1, 0) for text in run])
+        values.append([1 - len(set(ngrams(text, n))) / max(len(text) - n + 1, 1) for text in run])
     return mean_by_prompt(values, ids, REPETITION[f"rep_{n}"], weights_RN=counts)
 
 
@@ -98,24 +121,141 @@ def distinct(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) ->
     `ids` name the prompts where text i of every run continues prompt i: with them, the scores have pseudo-values.
     """
     require_spaces(runs)
-    words = [[words_of(text) for text in run] for run in runs]
+    words = [list(map(words_of, run)) for run in runs]
     totals = [sum(map(len, run)) for run in words]
     if not totals or not all(totals):
         raise MetricError("All continuations of a sampling run are empty: there is no word to count.")
-    found = {}
+    scores = {}
     for n, (name, measure) in zip(DISTINCT, DISTINCTNESS.items(), strict=True):
         shares, without_RN = zip(*(_distinct(run, n) for run in words), strict=True)
-        found[name] = corpus_by_run(shares, len(words[0]), measure, ids=ids, without_N=np.mean(without_RN, axis=0))
-    return found
+        without_N = np.mean(without_RN, axis=0)
+        scores[name] = corpus_by_run(shares, len(words[0]), measure, ids=ids, without_N=without_N)
+    return scores
 
 
 def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[float, np.ndarray]:
     """Return distinct-n of a run, and that without each of its texts, (N,); nan where no other text has a word."""
     of_texts = [set(ngrams(text, n)) for text in texts]
-    holders = Counter(ngram for of_text in of_texts for ngram in of_text)
-    alone_N = np.array([sum(holders[ngram] == 1 for ngram in of_text) for of_text in of_texts])
+    holders = Counter[tuple[str, ...]]()
+    for of_text in of_texts:
+        holders.update(of_text)
+    alone_N = np.array([[holders[ngram] for ngram in of_text].count(1) for of_text in of_texts])
     words_N = np.array([len(text) for text in texts])
     others_N = words_N.sum() - words_N
     without_N = np.full(len(texts), np.nan)
     np.divide(len(holders) - alone_N, others_N, out=without_N, where=others_N > 0)
     return len(holders) / int(words_N.sum()), without_N
+
+
+def self_bleu(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) -> Score:
+    """Return self-BLEU-4 as a fraction, the mean over the runs; MetricError if a run has fewer than two texts.
+
+    `ids` name the prompts where text i of every run continues prompt i: with them, the score has pseudo-values.
+    """
+    if not runs or min(map(len, runs)) < 2:
+        raise MetricError("Self-BLEU compares the texts of a run with one another, and needs at least two.")
+    require_spaces(runs)
+    values, without_RN = zip(*(_mean_bleu(list(map(words_of, run))) for run in runs), strict=True)
+    return corpus_by_run(values, len(runs[0]), SELF_BLEU, ids=ids, without_N=np.mean(without_RN, axis=0))
+
+
+def _mean_bleu(texts: list[list[str]]) -> tuple[float, np.ndarray]:
+    """Return the mean BLEU of a run's texts, and that without each of them, (N,); nan of two texts."""
+    count = len(texts)
+    of_orders = [_matches(texts, n) for n in ORDERS]
+    match_NO = np.array([matches for matches, _ in of_orders]).T
+    length_N = np.array([len(text) for text in texts])
+    penalty_N, nearest = _penalties(length_N)
+    bleu_N = _bleu(length_N, match_NO, penalty_N)
+    if count < 3:
+        return float(bleu_N.mean()), np.full(count, np.nan)
+    without_N = (bleu_N.sum() - bleu_N) / (count - 1)
+    # A text that leaves changes the BLEU of the texts that only it, or only it but one, shares an n-gram with ...
+    changed: dict[int, dict[int, list[int]]] = {}
+    for order, (_, losses) in enumerate(of_orders):
+        for gone, left, loss in losses:
+            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))[order] += loss
+    # ... and of those that are nearest to its length alone.
+    for gone, lefts in nearest.items():
+        for left in lefts:
+            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))
+    for gone, of_left in changed.items():
+        left_K = np.array(list(of_left))
+        loss_KO = np.array(list(of_left.values()))
+        penalty_K = penalty_N[left_K]
+        if gone in nearest:
+            kept_N = np.delete(np.arange(count), gone)
+            others_N = np.zeros(count)
+            others_N[kept_N] = _penalties(length_N[kept_N])[0]
+            penalty_K = others_N[left_K]
+        bleu_K = _bleu(length_N[left_K], match_NO[left_K] - loss_KO, penalty_K)
+        without_N[gone] += (bleu_K - bleu_N[left_K]).sum() / (count - 1)
+    return float(bleu_N.mean()), without_N
+
+
+def _matches(texts: list[list[str]], n: int) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """Return how many n-grams of each text stand in another, each at most as often as in one of them.
+
+    Also (text that leaves, other text, matches that the other one loses). The matches of a text depend on the largest
+    count among the others, so that only the two texts with the largest counts of an n-gram can lose any.
+    """
+    counts = [Counter(ngrams(text, n)) for text in texts]
+    largest: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    for text, each in enumerate(counts):
+        for ngram, count in each.items():
+            of_ngram = largest.setdefault(ngram, [])
+            of_ngram.append((count, text))
+            if len(of_ngram) > 3:
+                of_ngram.remove(min(of_ngram))
+    matches, losses = [0] * len(texts), []
+    for of_ngram in largest.values():
+        of_ngram.sort(reverse=True)
+    for text, each in enumerate(counts):
+        for ngram, count in each.items():
+            first, *rest = largest[ngram]
+            if rest:
+                matches[text] += min(count, rest[0][0] if first[1] == text else first[0])
+    for (count, first), *rest in largest.values():
+        if rest:
+            (second_count, second), third_count = rest[0], rest[1][0] if len(rest) > 1 else 0
+            loss = min(count, second_count) - third_count
+            if loss:
+                losses += [(first, second, loss), (second, first, loss)]
+    return matches, losses
+
+
+def _penalties(length_N: np.ndarray) -> tuple[np.ndarray, dict[int, list[int]]]:
+    """Return each text's brevity penalty, by the length of another text that is nearest to its own (the shorter one).
+
+    Also text -> the texts to which it alone is nearest.
+    """
+    places: dict[int, list[int]] = {}
+    for text, length in enumerate(length_N.tolist()):
+        places.setdefault(length, []).append(text)
+    penalty_N, nearest = np.ones(len(length_N)), {}
+    for length, texts in places.items():
+        others = [other for other in places if other != length]
+        best = min(others, key=lambda other: (abs(other - length), other), default=length)
+        if len(texts) == 1:
+            penalty_N[texts] = _penalty(length, best)
+        chosen = places[best] if len(texts) == 1 else texts
+        if len(chosen) <= 2 and len(texts) > 1:
+            nearest.setdefault(chosen[0], []).extend(chosen[1:])
+            nearest.setdefault(chosen[1], []).extend(chosen[:1])
+        elif len(chosen) == 1:
+            nearest.setdefault(chosen[0], []).extend(texts)
+    return penalty_N, nearest
+
+
+def _penalty(length: int, nearest: int) -> float:
+    if not length:
+        return 0.0
+    return 1.0 if length > nearest else math.exp(1 - nearest / length)
+
+
+def _bleu(length_N: np.ndarray, match_NO: np.ndarray, penalty_N: np.ndarray) -> np.ndarray:
+    """Return BLEU of texts of these lengths from their matches of each order, (N,)."""
+    total_NO = np.maximum(length_N[:, None] - np.array(ORDERS) + 1, 1)
+    matched_NO = np.where(match_NO > 0, match_NO, EPSILON)
+    mean_N = np.log(matched_NO / total_NO).mean(1)
+    return np.where(match_NO[:, 0] > 0, penalty_N * np.exp(mean_N), 0.0)

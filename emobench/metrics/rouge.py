@@ -14,13 +14,35 @@ from functools import partial
 from typing import Literal, get_args
 
 from emobench.core.errors import MetricError
-from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
-from emobench.metrics.repetition import ngrams
-from emobench.metrics.scripts import MOST, is_latin
+from emobench.metrics.by_prompt import mean_by_prompt
+from emobench.metrics.words import MOST, is_latin, ngrams
 from emobench.tasks.scores import Measure, Score
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
-ROUGE: dict[str, Measure] = dict.fromkeys(get_args(Variant), FRACTION)
+LIN = "Lin, 2004"
+ROUGE: dict[str, Measure] = {
+    "rouge1": Measure(
+        True,
+        "fraction",
+        title="ROUGE-1",
+        definition="The overlap (F1) of words of a generated text with the human text.",
+        source=LIN,
+    ),
+    "rouge2": Measure(
+        True,
+        "fraction",
+        title="ROUGE-2",
+        definition="The overlap (F1) of 2-grams of a generated text with the human text.",
+        source=LIN,
+    ),
+    "rougeL": Measure(
+        True,
+        "fraction",
+        title="ROUGE-L",
+        definition="The F1 of the longest common subsequence of words of a generated text and the human text.",
+        source=LIN,
+    ),
+}
 
 
 def rouge(
@@ -40,7 +62,7 @@ def rouge(
 
     if not any(runs):
         raise MetricError("There is no generated text to compute ROUGE of.")
-    latin = [is_latin(reference) for reference in references]
+    latin = list(map(is_latin, references))
     if latin.count(False) > MOST * len(latin):
         raise MetricError(
             f"ROUGE cannot read {latin.count(False)} of {len(latin)} references: its tokenizer (rouge-score) keeps "
@@ -57,10 +79,11 @@ def rouge(
                 values[variant][run].append(_f1(*overlaps[variant](text_words)))
         if progress is not None:
             progress(place + 1, len(references))
-    weights_RN = [[float(one) for one in latin] for _ in runs]
-    return {
-        variant: mean_by_prompt(found, ids, ROUGE[variant], weights_RN=weights_RN) for variant, found in values.items()
-    }
+    weights_RN = [latin] * len(runs)
+    scores: dict[str, Score] = {}
+    for variant, f1s in values.items():
+        scores[variant] = mean_by_prompt(f1s, ids, ROUGE[variant], weights_RN=weights_RN)
+    return scores
 
 
 def _f1(common: int, of_reference: int, of_text: int) -> float:
@@ -78,8 +101,8 @@ def _ngrams(n: int, reference: list[str]) -> Overlap:
     expected = Counter(ngrams(reference, n))
 
     def overlap(text: list[str]) -> tuple[int, int, int]:
-        found = Counter(ngrams(text, n))
-        return (expected & found).total(), expected.total(), found.total()
+        own = Counter(ngrams(text, n))
+        return (expected & own).total(), expected.total(), own.total()
 
     return overlap
 

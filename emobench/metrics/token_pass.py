@@ -1,42 +1,25 @@
-"""One pass of a model over rows of tokens, reduced to sums per row or group of tokens: what PPL and entropy are of.
+"""One pass of a model over rows of tokens, reduced to sums per row or group: perplexity of given and generated texts.
 
-Legend: R rows or groups, B rows of a batch, T positions, N target tokens, D hidden width.
+Legend: R rows or groups, B rows of a batch, T positions, N target tokens (in PPL_oracle: prompts), D hidden width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from emobench.core.errors import MetricError
+from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.batching import by_length, check_context, pad, reading
-from emobench.models.head import Head, final_hidden
+from emobench.metrics.perplexity import TokenSums, perplexity
+from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import IGNORED, token_statistics
+from emobench.tasks.scores import Score
 
 Row = Mapping[str, Sequence[int]]
-
-
-@dataclass(frozen=True)
-class TokenSums:
-    """Sums over the target tokens of each row, or group, float64, in their order."""
-
-    tokens_R: np.ndarray  # number of target tokens
-    sums_R: Mapping[str, np.ndarray]  # statistic -> its sum, (R,); `log_prob` in nats is always there
-
-    def save(self, path: Path) -> None:
-        """Write an .npz file."""
-        np.savez(path, allow_pickle=False, tokens=self.tokens_R, **self.sums_R)
-
-    @classmethod
-    def load(cls, path: Path) -> TokenSums:
-        """Read what `save` wrote."""
-        with np.load(path, allow_pickle=False) as arrays:
-            return cls(arrays["tokens"], {name: arrays[name] for name in arrays.files if name != "tokens"})
 
 
 def evaluate_tokens(
@@ -56,17 +39,21 @@ def evaluate_tokens(
     number of the group that each of its tokens is summed into; without it a row is a group.
     """
     names = frozenset(needs) | {"log_prob"}
-    count = len(rows) if groups is None else 1 + max(int(group.max()) for group in groups)
-    groups = [np.full(len(row["input_ids"]), i) for i, row in enumerate(rows)] if groups is None else groups
+    lengths = [len(row["input_ids"]) for row in rows]
+    if groups is None:
+        count = len(rows)
+        groups = [np.full(length, i) for i, length in enumerate(lengths)]
+    else:
+        count = 1 + max(int(group.max()) for group in groups)
     tokens_R = np.zeros(count)
     sums_R = {name: np.zeros(count) for name in names}
     done = 0
-    lengths = [len(row["input_ids"]) for row in rows]
     check_context(model, max(lengths, default=0), "The longest row does not fit")
     with reading(model) as device:
         for batch in by_length(lengths, token_budget):
             statistics, row_N, place_N = _batch(model, head, [rows[i] for i in batch], names, device)
-            group_N = np.concatenate([groups[i] for i in batch])[_starts(lengths, batch)[row_N] + place_N]
+            starts_B = np.cumsum([0, *(lengths[i] for i in batch[:-1])])
+            group_N = np.concatenate([groups[i] for i in batch])[starts_B[row_N] + place_N]
             tokens_R += np.bincount(group_N, minlength=count)
             for name in names:
                 sums_R[name] += np.bincount(group_N, statistics[name], minlength=count)
@@ -74,32 +61,6 @@ def evaluate_tokens(
             if progress is not None:
                 progress(done, len(rows))
     return TokenSums(tokens_R, sums_R)
-
-
-def mean_of(
-    sums: TokenSums, name: str, row_ids: Sequence[str], sign: int = 1
-) -> tuple[float, dict[str, tuple[float, float]]]:
-    """Return a statistic's mean per token, and row id -> (the row's mean per token, its tokens).
-
-    Rows without a target drop out. Raises MetricError if no row has a target, or if the mean is not finite.
-    """
-    if len(row_ids) != len(sums.tokens_R):
-        raise ValueError(f"{len(sums.tokens_R)} rows, {len(row_ids)} ids")
-    total = sums.tokens_R.sum()
-    if total == 0:
-        raise MetricError("No token can be scored: every row has fewer than two tokens, or no target among its labels.")
-    mean = sign * float(sums.sums_R[name].sum() / total)
-    if not np.isfinite(mean):
-        raise MetricError(
-            f"The mean {name} of {int(total)} tokens is {mean}: the model gives logits that are not finite."
-        )
-    rows = zip(row_ids, sums.sums_R[name].tolist(), sums.tokens_R.tolist(), strict=True)
-    return mean, {row: (sign * value / count, count) for row, value, count in rows if count}
-
-
-def _starts(lengths: Sequence[int], batch: Sequence[int]) -> np.ndarray:
-    """Return (B,) where each row begins in the rows of a batch end to end."""
-    return np.cumsum([0, *(lengths[i] for i in batch[:-1])])
 
 
 def _batch(
@@ -114,3 +75,62 @@ def _batch(
     row_N, place_N = is_target.nonzero().cpu().numpy().T
     statistics = token_statistics(hidden_ND, head, targets_N, names)
     return {name: statistics[name].double().cpu().numpy() for name in names}, row_N, place_N + 1
+
+
+def oracle_perplexity(
+    runs: Sequence[Sequence[tuple[str, str]]],
+    ids: Sequence[str],
+    model: Any,
+    tokenizer: Any,
+    *,
+    scope: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> Score:
+    """Return PPL_oracle (EMO paper, 4.1.3), the perplexity of generated texts under another model, weighted by token.
+
+    A run has texts (beginning, continuation), one of each prompt that `ids` name. They are tokenized again, so that any
+    causal LM may be the oracle. The official code takes the exponential of a mean of batch means, which depends on the
+    batches; this does not.
+    With `scope` "continuation" the tokens that hold a character of the continuation count, also one that begins before
+    it; with "text" all do. The first token of a text is a target only where the tokenizer puts a BOS before it by
+    itself; special tokens are none. Raises MetricError for a text beyond the oracle's context, or if nothing counts.
+    """
+    texts = [pair for run in runs for pair in run]
+    rows = _oracle_rows(texts, tokenizer, scope)
+    try:
+        sums = evaluate_tokens(model, probe_head(model, tokenizer), rows, progress=progress)
+    except ModelError as error:  # costs this metric, not the others
+        raise MetricError(f"PPL_oracle: {error}") from None
+    shape = (len(runs), len(ids))
+    tokens_RN, nats_RN = sums.tokens_R.reshape(shape), sums.sums_R["log_prob"].reshape(shape)
+    score = perplexity(TokenSums(tokens_RN.sum(0), {"log_prob": nats_RN.sum(0)}), ids)
+    repeats = []
+    for tokens_N, nats_N in zip(tokens_RN, nats_RN, strict=True):
+        repeats.append((perplexity(TokenSums(tokens_N, {"log_prob": nats_N}), ids).value,))
+    return replace(score, repeats=tuple(repeats))
+
+
+def _oracle_rows(texts: Sequence[tuple[str, str]], tokenizer: Any, scope: str) -> list[Row]:
+    """Return a row for each text, whose labels are the tokens that count."""
+    inside = scope == "continuation"
+    if inside and not tokenizer.is_fast:
+        raise MetricError(
+            f"oracle.scope is continuation, and the oracle's {type(tokenizer).__name__} does not say where its "
+            "tokens stand in a text; add --set oracle.scope=text, or use a model with a tokenizer.json."
+        )
+    # verbose=False: a text beyond the context is reported below, in our words.
+    encoded = tokenizer(
+        [beginning + continuation for beginning, continuation in texts],
+        return_special_tokens_mask=True,
+        return_offsets_mapping=inside,
+        verbose=False,
+    )
+    rows: list[Row] = []
+    for i, (beginning, _) in enumerate(texts):
+        ids_T = np.array(encoded["input_ids"][i], dtype=np.int64)
+        counts_T = np.array(encoded["special_tokens_mask"][i], dtype=np.int64) == 0
+        if inside:
+            ends_T = np.array([end for _, end in encoded["offset_mapping"][i]], dtype=np.int64)
+            counts_T &= ends_T > len(beginning)
+        rows.append({"input_ids": ids_T.tolist(), "labels": np.where(counts_T, ids_T, IGNORED).tolist()})
+    return rows

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emobench.data.sampling_units import content_digest, joined_units, text_digest
+from emobench.tasks.scores import Measure
 
 Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
@@ -48,6 +49,53 @@ _SHARES = {
 """Metrics that lm-eval gives from 0 to 1 in every task."""
 _SHARES_OR_PERCENT = {"exact_match", "em", "f1", "rouge1", "rouge2", "rougeL", "rougeLsum"}
 """Metrics that it gives from 0 to 1, and in some tasks in percent, which is then a score and no fraction."""
+
+
+HARNESS = "lm-evaluation-harness"
+MEASURES = {
+    "acc": Measure(
+        True,
+        "fraction",
+        title="Accuracy",
+        definition="The share of examples whose most likely choice is the right one.",
+        source=HARNESS,
+    ),
+    "acc_norm": Measure(
+        True,
+        "fraction",
+        title="Normalized accuracy",
+        definition="The share of examples whose most likely choice by byte of its text is the right one.",
+        source=HARNESS,
+    ),
+    "exact_match": Measure(
+        True,
+        "fraction",
+        title="Exact match",
+        definition="The share of answers that equal the right one after the task's own clean-up.",
+        source=HARNESS,
+    ),
+    "word_perplexity": Measure(
+        False,
+        "perplexity",
+        title="Perplexity per word",
+        definition="The exponential of the negative log-likelihood of the texts divided by their words.",
+        source=HARNESS,
+    ),
+    "byte_perplexity": Measure(
+        False,
+        "perplexity",
+        title="Perplexity per byte",
+        definition="The exponential of the negative log-likelihood of the texts divided by their bytes.",
+        source=HARNESS,
+    ),
+    "bits_per_byte": Measure(
+        False,
+        "bits per byte",
+        title="Bits per byte",
+        definition="The negative log-likelihood of the texts in bits, divided by their bytes.",
+        source=HARNESS,
+    ),
+}
 
 
 @dataclass(frozen=True)

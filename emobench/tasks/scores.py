@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 
 Examples: TypeAlias = Mapping[str, tuple[float, float]]
@@ -23,6 +23,15 @@ RANGES: dict[str, tuple[float, float]] = {
     "cosine": (-1 - 1e-6, 1 + 1e-6),
 }
 """Unit -> the lowest and the highest value that it can have, with what float32 rounds; other units have any."""
+
+SHOWN_RANGES = {
+    "fraction": "0 to 100 %",
+    "perplexity": "1 or more",
+    "grade": "the judge's scale",
+    "cosine": "-1 to 1",
+    **dict.fromkeys(("nats", "bits per byte", "loss", "tokens"), "0 or more"),
+}
+"""Unit -> the values that it can have, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +68,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the values of a metric mean, whatever they are of."""
+    """A metric: its unit, direction and range, and the words that tables, the page and `emobench metrics` show.
+
+    It stands next to the code that computes the metric; a `Kind` lists those of its entries in `measures`.
+    """
 
     higher_is_better: bool | None
     """None where neither way is better."""
@@ -68,13 +80,24 @@ class Measure:
     secondary: bool = False
     fewest: int = 1
     """The examples that a verdict needs; a score of fewer is flagged `small_n`."""
+    _: KW_ONLY
+    title: str = ""
+    """Short enough for the heading of a column: "Test perplexity"."""
+    definition: str = ""
+    """One or two sentences."""
+    source: str = ""
+    """The paper: "Lin, 2004"."""
 
-    def score(self, value: float, n: int, **more: Any) -> Score:
+    @property
+    def range(self) -> str:
+        """The values that the metric can have, in words; "" for an unknown unit."""
+        return SHOWN_RANGES.get(self.unit, "")
+
+    def score(self, value: float, n: int, *, flags: tuple[str, ...] | None = None, **more: Any) -> Score:
         """Return a value of this metric; `more` are fields of Score."""
-        flags = (SECONDARY,) if self.secondary else ()
-        return Score(
-            value=value, n=n, higher_is_better=self.higher_is_better, unit=self.unit, **{"flags": flags, **more}
-        )
+        if flags is None:
+            flags = (SECONDARY,) if self.secondary else ()
+        return Score(value=value, n=n, higher_is_better=self.higher_is_better, unit=self.unit, flags=flags, **more)
 
 
 class Units(dict[str, tuple[float, float]]):

@@ -13,8 +13,8 @@ from emobench.cli import options, scaffold
 from emobench.cli.objectives.views import checked
 from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.core.errors import ConfigError, EmobenchError
-from emobench.metrics.catalog import CATALOG, describe
 from emobench.registry import load_metric, metric_class, metric_names, metric_origin
+from emobench.registry.measures import describe, known_measures
 
 app = typer.Typer(help="Metrics of generated texts: list, show, check, new.", no_args_is_help=True)
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,11 +40,11 @@ def list_(json: options.Json = False) -> None:
         "Metrics of generated texts", ("name", "in an entry", "unit", "better", "what"), rows, unbroken=("name",)
     )
     measured = {key for one in found for key in one.get("metrics", {})}
-    others = [
-        (info.name, info.unit, DIRECTIONS[info.higher_is_better], info.range, info.definition)
-        for info in CATALOG.values()
-        if info.name not in measured
-    ]
+    others = []
+    for name, measure in known_measures().items():
+        if name not in measured:
+            better = DIRECTIONS[measure.higher_is_better]
+            others.append((name, measure.unit, better, measure.range, measure.definition))
     print_out("")
     print_table("Other metrics of entries", ("name", "unit", "better", "range", "what"), others, unbroken=("name",))
     print_out("`emobench metrics show NAME` says more; `emobench metrics new NAME` begins one of your own.")
@@ -58,11 +58,11 @@ def show(
     """Show a metric: what it measures, its unit and direction, its parameters; of a name in entries its definition."""
     if name not in metric_names() and (info := describe(name)).definition:
         if json:
-            print_json(info)
+            print_json({"name": name, **dataclasses.asdict(info)})
         else:
             facts = f"unit {info.unit}, better: {DIRECTIONS[info.higher_is_better]}, range: {info.range}"
             source = [f"from {info.source}"] if info.source else []
-            print_out(f"{info.name}: {info.title}", "", info.definition, "", facts, *source)
+            print_out(f"{name}: {info.title}", "", info.definition, "", facts, *source)
         return
     found = _facts(metric_class(name).name)
     if json:

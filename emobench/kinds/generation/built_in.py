@@ -14,12 +14,11 @@ from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.metrics.coherence import COHERENCE, coherence
-from emobench.metrics.mauve.score import MAUVE, MAUVE_RUNS, mauve_scores
-from emobench.metrics.oracle_perplexity import oracle_perplexity
-from emobench.metrics.perplexity import PERPLEXITY
-from emobench.metrics.repetition import DISTINCTNESS, REPETITION, distinct, repetition
+from emobench.metrics.mauve import MAUVE, MAUVE_RUNS, mauve_scores
+from emobench.metrics.perplexity import PPL_ORACLE
+from emobench.metrics.repetition import DISTINCTNESS, REPETITION, SELF_BLEU, distinct, repetition, self_bleu
 from emobench.metrics.rouge import ROUGE, rouge
-from emobench.metrics.self_bleu import SELF_BLEU, self_bleu
+from emobench.metrics.token_pass import oracle_perplexity
 from emobench.tasks.scores import Score
 
 
@@ -43,7 +42,7 @@ class OraclePerplexity(MetricGroup):
     """Perplexity of the generated texts under another model, that of the rule `oracle.model` (EMO paper, 4.1.3)."""
 
     name = "ppl-oracle"
-    measures: ClassVar = {"ppl_oracle": PERPLEXITY}
+    measures: ClassVar = {"ppl_oracle": PPL_ORACLE}
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
         oracle, scope = context.model("oracle"), context.rules.oracle.scope
@@ -90,7 +89,7 @@ class SelfBleu(MetricGroup):
     """How similar the texts of a sampling run are to one another (Zhu et al., SIGIR 2018)."""
 
     name = "self-bleu"
-    measures = SELF_BLEU
+    measures: ClassVar = {"self_bleu": SELF_BLEU}
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
         return {"self_bleu": self_bleu(texts.continuations, texts.ids)}
@@ -103,7 +102,7 @@ class Coherence(MetricGroup):
     """
 
     name = "coherence"
-    measures = COHERENCE
+    measures: ClassVar = {"coherence": COHERENCE}
     packages = ("sentence-transformers",)
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:

@@ -21,7 +21,7 @@ from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.generation.score import TEST_TEXT, score_samples
 from emobench.kinds.interface import Scored, Subject, TestSize
 from emobench.kinds.views import WrittenText
-from emobench.metrics.perplexity import PERPLEXITY
+from emobench.metrics.perplexity import PPL_TEST
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -47,7 +47,7 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
 def measures(rules: GenerationProtocol, named: Sequence[MetricGroup]) -> dict[str, Measure]:
     """Return the metrics of a task: of its test text, the built-in ones, and those that it names."""
     groups = [*built_in(rules), *named]
-    return {"ppl_test": PERPLEXITY} | {name: measure for group in groups for name, measure in group.measures.items()}
+    return {"ppl_test": PPL_TEST} | {name: measure for group in groups for name, measure in group.measures.items()}
 
 
 def test_size(task: Task, metric: str, texts: Texts | None) -> TestSize:

@@ -20,7 +20,7 @@ from emobench.core.settings import PRETRAINED
 from emobench.core.versions import minor_versions
 from emobench.kinds.interface import Subject
 from emobench.kinds.shared_rules import MauveRule
-from emobench.metrics.mauve.features import embed
+from emobench.metrics.features import embed
 from emobench.models.encoder import SentenceEncoder
 
 FEATURES = "features.npy"

@@ -48,6 +48,18 @@ class GenerationKind(Kind):
             return dict(changes)
         return {**changes, "test_blocks": min(limit, rules.test_blocks or limit)}
 
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        from emobench.metrics.coherence import COHERENCE
+        from emobench.metrics.mauve import MAUVE
+        from emobench.metrics.perplexity import ENTROPY, PERPLEXITY, PPL_ORACLE, PPL_TEST
+        from emobench.metrics.repetition import DISTINCTNESS, REPETITION, SELF_BLEU
+        from emobench.metrics.rouge import ROUGE
+
+        texts = {"ppl": PERPLEXITY, "ppl_test": PPL_TEST, "ppl_oracle": PPL_ORACLE, "entropy": ENTROPY}
+        single = {"self_bleu": SELF_BLEU, "coherence": COHERENCE}
+        return {**texts, **MAUVE, **ROUGE, **REPETITION, **DISTINCTNESS, **single}
+
     def metrics(self, task: Task) -> Mapping[str, Measure]:
         rules = task.protocol_as(GenerationProtocol)
         named = [self.components.metric(text).component for text in rules.metrics]

@@ -77,8 +77,14 @@ class IclKind(Kind):
             )
         }
 
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        from emobench.kinds.icl.metrics import MEASURES
+
+        return MEASURES
+
     def metrics(self, task: Task) -> Mapping[str, Measure]:
-        return {"accuracy": Measure(True, "fraction")}
+        return {"accuracy": self.measures["accuracy"]}
 
     def test_size(self, task: Task, metric: str, data: LabelledData | None) -> TestSize:
         rules = task.protocol_as(IclProtocol)

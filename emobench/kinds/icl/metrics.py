@@ -5,21 +5,56 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from emobench.metrics.by_prompt import pseudo_values
-from emobench.tasks.scores import SECONDARY, Examples, Score
+from emobench.tasks.scores import Examples, Measure, Score
 
 BINS = 15
 """Of the expected calibration error."""
+MEASURES = {
+    "accuracy": Measure(
+        True, "fraction", title="Accuracy", definition="The share of examples that the model answers right."
+    ),
+    "group_accuracy": Measure(
+        True,
+        "fraction",
+        secondary=True,
+        title="Mean accuracy of groups",
+        definition="The mean over groups of examples, such as subjects, of their accuracy.",
+    ),
+    "macro_f1": Measure(
+        True,
+        "fraction",
+        secondary=True,
+        title="Macro F1",
+        definition="The mean over classes of F1, the harmonic mean of precision and recall.",
+    ),
+    "margin": Measure(
+        None,
+        "loss",
+        secondary=True,
+        title="Margin",
+        definition="The second lowest loss of an example's answers minus the lowest one: how far the answer is "
+        "from another one. Neither way is better.",
+    ),
+    "ece": Measure(
+        False,
+        "fraction",
+        secondary=True,
+        title="Calibration error",
+        definition="The mean distance of confidence and accuracy over 15 bins of confidence.",
+        source="Guo et al., ICML 2017",
+    ),
+}
+"""The unit of a margin in an entry is that of the task's losses."""
 
 
 def accuracy(right: Mapping[str, bool]) -> Score:
     """Return the share of True values, as a fraction; an example is 0 or 1."""
     examples = {key: (float(value), 1.0) for key, value in right.items()}
     value = sum(right.values()) / len(right)
-    return Score(value=value, n=len(right), higher_is_better=True, unit="fraction", examples=examples)
+    return MEASURES["accuracy"].score(value, len(right), examples=examples)
 
 
 def group_accuracy(right: Mapping[str, bool], groups: Mapping[str, str]) -> Score:
@@ -31,7 +66,7 @@ def group_accuracy(right: Mapping[str, bool], groups: Mapping[str, str]) -> Scor
     sizes = Counter(groups[key] for key in right)
     examples = {key: (float(value), 1 / sizes[groups[key]]) for key, value in right.items()}
     value = sum(hit * weight for hit, weight in examples.values()) / len(sizes)
-    return _secondary(value, len(right), True, "fraction", examples=examples)
+    return MEASURES["group_accuracy"].score(value, len(right), examples=examples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +124,7 @@ def macro_f1(
     without = {pair: mean(pair) for pair in set(pairs)}
     value = mean()
     examples = None if ids is None else pseudo_values(value, ids, [without[pair] for pair in pairs])
-    return _secondary(value, len(right), True, "fraction", examples=examples, aggregate="jackknife")
+    return _jackknife("macro_f1", value, len(right), examples)
 
 
 def margin_of(losses: Sequence[float]) -> float:
@@ -104,7 +139,8 @@ def margin(margins: Mapping[str, float], unit: str) -> Score:
     No side is better: a model may be far from the line, and on the wrong side of it.
     """
     examples = {key: (value, 1.0) for key, value in margins.items()}
-    return _secondary(sum(margins.values()) / len(margins), len(margins), None, unit, examples=examples)
+    measure = replace(MEASURES["margin"], unit=unit)
+    return measure.score(sum(margins.values()) / len(margins), len(margins), examples=examples)
 
 
 def calibration_error(
@@ -128,28 +164,12 @@ def calibration_error(
     if ids is not None:
         without = [(distance + change) / (count - 1) if count > 1 else math.nan for change in changes]
         examples = pseudo_values(distance / count, ids, without)
-    return _secondary(distance / count, count, False, "fraction", examples=examples, aggregate="jackknife")
+    return _jackknife("ece", distance / count, count, examples)
 
 
-def _secondary(
-    value: float,
-    n: int,
-    better: bool | None,
-    unit: str,
-    *,
-    examples: Examples | None = None,
-    aggregate: Literal["mean", "jackknife"] = "mean",
-) -> Score:
-    """Return a score that decides nothing; without examples it is not a mean of them."""
-    return Score(
-        value=value,
-        n=n,
-        higher_is_better=better,
-        unit=unit,
-        flags=(SECONDARY,),
-        examples=examples,
-        aggregate="corpus" if examples is None else aggregate,
-    )
+def _jackknife(name: str, value: float, n: int, examples: Examples | None) -> Score:
+    aggregate = "corpus" if examples is None else "jackknife"
+    return MEASURES[name].score(value, n, examples=examples, aggregate=aggregate)
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -14,8 +14,8 @@ from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
 from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions, local_instructions
 from emobench.kinds.instruct.judged import (
     GRADE,
-    GRADE_NAME,
     JUDGEMENTS,
+    MEASURES,
     PROMPT_TOKENS,
     WIN_RATE,
     check_judge,
@@ -31,13 +31,12 @@ from emobench.kinds.instruct.responses import (
     generate_responses,
     prompt_ids,
     read_responses,
+    reference_scores,
 )
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.instruct.score import reference_scores
 from emobench.kinds.interface import Components, Scored, Subject, TestSize
 from emobench.kinds.journal import require_count
 from emobench.kinds.views import WrittenText
-from emobench.metrics.by_prompt import FRACTION
 from emobench.metrics.rouge import ROUGE
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
@@ -100,8 +99,8 @@ class InstructRuntime:
         if not rule.used:
             return {WIN_RATE: NO_JUDGE, **found}
         if isinstance(self.components.judge(rule.name).component, GradeJudge):
-            return {GRADE_NAME: GRADE, **found}
-        return {WIN_RATE: FRACTION, **found}
+            return {GRADE: MEASURES[GRADE], **found}
+        return {WIN_RATE: MEASURES[WIN_RATE], **found}
 
     def test_size(self, task: Task, data: Instructions | None) -> TestSize:
         """Return the instructions; equal ones are one unit."""

@@ -31,15 +31,75 @@ from emobench.kinds.instruct.judging.judgements import (
 from emobench.kinds.instruct.responses import Response
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.interface import Scored, Subject
-from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
+from emobench.metrics.by_prompt import mean_by_prompt
 from emobench.tasks.scores import MOST_MISSING, Measure, Score
 
 REPLIES, PROBLEMS = "replies.jsonl", "problems.json"
 JUDGEMENTS, JUDGE = "judgements.jsonl", "judge.json"
 """Next to the scores: each verdict, and who gave them with how many tokens."""
-DESCRIBES = Measure(None, "fraction", secondary=True)
-GRADE = Measure(True, "grade")
-WIN_RATE, GRADE_NAME, FAILURES = "win_rate", "grade", "parse_failures"
+WIN_RATE, GRADE, FAILURES = "win_rate", "grade", "parse_failures"
+MEASURES = {
+    WIN_RATE: Measure(
+        True,
+        "fraction",
+        title="Win rate",
+        definition="The share of instructions on which a judge prefers the model's response to the reference's, in "
+        "both orders; a tie counts half.",
+        source="Li et al., 2023",
+    ),
+    GRADE: Measure(
+        True,
+        "grade",
+        title="Grade",
+        definition="The mean grade that a judge gives the model's responses.",
+        source="Zheng et al., NeurIPS 2023",
+    ),
+    "position_bias": Measure(
+        None,
+        "fraction",
+        secondary=True,
+        title="First place wins",
+        definition="How often a judge prefers the response that it reads first: 50 % without a bias of position.",
+    ),
+    "order_agreement": Measure(
+        None,
+        "fraction",
+        secondary=True,
+        title="Agreement of orders",
+        definition="The share of pairs of responses on which a judge gives the same verdict in both orders.",
+    ),
+    "length_bias": Measure(
+        None,
+        "fraction",
+        secondary=True,
+        title="Longer response wins",
+        definition="The share of decided pairs of responses in which a judge prefers the longer one.",
+    ),
+    FAILURES: Measure(
+        None,
+        "fraction",
+        secondary=True,
+        title="Replies without verdict",
+        definition="The share of requests to a judge whose reply has no verdict, or that were refused.",
+    ),
+}
+PUBLISHED = {
+    "alpaca_eval_win_rate": Measure(
+        True,
+        "fraction",
+        title="AlpacaEval win rate",
+        definition="The share of instructions on which a judge prefers the model's answer to the reference's.",
+        source="Li et al., 2023",
+    ),
+    "autoj_win_rate": Measure(
+        True,
+        "fraction",
+        title="Auto-J win rate",
+        definition="The share of instructions on which the judge Auto-J prefers the model's answer to a rival's.",
+        source="Li et al., ICLR 2024",
+    ),
+}
+"""The metrics of papers' results."""
 LEANINGS = {"position_bias": "first", "order_agreement": "agreement", "length_bias": "longer"}
 """Metric -> the field of `Leanings` that it is the mean of."""
 REPLY_TOKENS = 512
@@ -182,21 +242,21 @@ def pair_scores(
     Where more than 5 % of the requests have no verdict, the others are missing, with the reason.
     """
     leaning = leanings(judged, pairs)
-    means = {WIN_RATE: ({one.id: one.preference for one in judged if one.preference is not None}, FRACTION)}
-    means |= {name: (getattr(leaning, field), DESCRIBES) for name, field in LEANINGS.items()}
+    means = {WIN_RATE: {one.id: one.preference for one in judged if one.preference is not None}}
+    means |= {name: getattr(leaning, field) for name, field in LEANINGS.items()}
     return _scored(judged, counts, means, judge)
 
 
 def grade_scores(judged: Sequence[Graded], counts: Mapping[str, int], judge: str) -> Scored:
     """Return the mean grade and the failures; where more than 5 % have no grade it is missing, with the reason."""
     given = {one.id: one.grade for one in judged if one.grade is not None}
-    return _scored(judged, counts, {GRADE_NAME: (given, GRADE)}, judge)
+    return _scored(judged, counts, {GRADE: given}, judge)
 
 
 def _scored(
     judged: Sequence[Judgement] | Sequence[Graded],
     counts: Mapping[str, int],
-    means: Mapping[str, tuple[Mapping[str, float], Measure]],
+    means: Mapping[str, Mapping[str, float]],
     judge: str,
 ) -> Scored:
     """Return the failures, and the means of values of examples as far as enough verdicts are there."""
@@ -205,7 +265,7 @@ def _scored(
 
     def mean(name: str) -> dict[str, Score]:
         check_verdicts(judged, counts, judge)
-        return {name: _mean(*means[name])}
+        return {name: _mean(means[name], MEASURES[name])}
 
     for name in means:
         found.add((name,), partial(mean, name))
@@ -239,8 +299,9 @@ def _failures(judged: Sequence[Judgement] | Sequence[Graded], counts: Mapping[st
         raise MetricError("The judge was asked nothing: all responses equal the references.")
     failures = _without_verdict(judged)
     ids = list(failures)
-    shares = [failures[key] / counts[key] if counts[key] else 0.0 for key in ids]
-    return {FAILURES: mean_by_prompt([shares], ids, DESCRIBES, weights_RN=[[float(counts[key]) for key in ids]])}
+    shares = [failures[key] / max(counts[key], 1) for key in ids]
+    weights = [counts[key] for key in ids]
+    return {FAILURES: mean_by_prompt([shares], ids, MEASURES[FAILURES], weights_RN=[weights])}
 
 
 def _mean(values: Mapping[str, float], measure: Measure) -> Score:

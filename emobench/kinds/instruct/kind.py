@@ -62,6 +62,15 @@ class InstructKind(Kind):
         is_here = rule.backend == "local" or is_folder(expand_home(model.name))
         return {"judge": model} if is_here else {}
 
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        from emobench.kinds.instruct.judged import MEASURES, PUBLISHED
+        from emobench.kinds.instruct.responses import ENDED, TOKENS
+        from emobench.metrics.rouge import ROUGE
+
+        responses = {"ended": ENDED, "response_tokens": TOKENS, "rougeL": ROUGE["rougeL"]}
+        return {**MEASURES, **PUBLISHED, **responses}
+
     def metrics(self, task: Task) -> Mapping[str, Measure | str]:
         """Return what is computed of responses, and of the verdicts of a judge where there is one."""
         return self.runtime.measures(task)

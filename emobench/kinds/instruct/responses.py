@@ -1,4 +1,4 @@
-"""Responses of a model to instructions: what it is asked, where a response ends, and the file that keeps them."""
+"""Responses of a model to instructions: prompts, where a response ends, the file that keeps them, and their scores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,27 @@ from emobench.data.conversations import FORMATS, Conversation, Turn
 from emobench.inference.decoding.request import Continuation, Decoding
 from emobench.kinds.instruct.instructions import Instruction, Instructions
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Subject
+from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.metrics.by_prompt import mean_by_prompt
+from emobench.metrics.rouge import rouge
+from emobench.tasks.scores import Measure, Score
 
 RESPONSES = "samples.jsonl"
+ENDED = Measure(
+    None,
+    "fraction",
+    secondary=True,
+    title="Ended responses",
+    definition="The share of responses that the model ended by itself, before the largest number of tokens.",
+)
+TOKENS = Measure(
+    None,
+    "tokens",
+    secondary=True,
+    title="Response length",
+    definition="The mean number of tokens of a response, by the model's own tokenizer.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,3 +142,18 @@ def _parse(line: str, where: str) -> Response:
         raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
     except (ConfigError, UnknownNameError) as error:
         raise DataError(f"{error} The file holds no responses, or was altered; generate again.") from None
+
+
+def reference_scores(responses: Sequence[Response]) -> Scored:
+    """Return ROUGE-L, the share of responses that ended by themselves, and the mean length in tokens."""
+    ids = [one.id for one in responses]
+    texts, references = [one.text for one in responses], [one.reference for one in responses]
+
+    def overlap() -> dict[str, Score]:
+        return rouge([texts], references, ids, variants=("rougeL",))
+
+    scored = Scored()
+    scored.add(("rougeL",), overlap)
+    scored.scores["ended"] = mean_by_prompt([[one.ended for one in responses]], ids, ENDED)
+    scored.scores["response_tokens"] = mean_by_prompt([[len(one.ids) for one in responses]], ids, TOKENS)
+    return scored

@@ -11,7 +11,9 @@ from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.auxiliary import Packages
 from emobench.kinds.interface import Kind, OtherProgram
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.tasks.lm_eval_numbers import MEASURES
 from emobench.tasks.rules import changed_rules, identifying_rules, override
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 
@@ -30,6 +32,10 @@ class LmEvalKind(Kind):
         from emobench.kinds.lm_eval import evaluate
 
         return evaluate
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        return MEASURES
 
     def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
         return lm_eval_task(name, overrides)

@@ -18,14 +18,13 @@ from torch import Tensor
 from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.metrics.batching import reading
+from emobench.metrics.distances import DISTANCES, distance_score
 from emobench.metrics.distribution_distances import (
-    DISTANCES,
     TOKEN_BUDGET,
     Distribution,
     LogProbs,
     compare,
     of_model,
-    score_of,
 )
 from emobench.models.head import probe_head
 from emobench.tasks.scores import Score
@@ -44,7 +43,7 @@ def oracle_distances(
 ) -> dict[str, Score]:
     """Compare Q and P at every position of P's own texts (word ids without EOS), the EOS position included.
 
-    Returns a Score for each of `metrics.surrogate.DISTANCES`, averaged over positions; an example is a text, its value
+    Returns a Score for each of `metrics.distances.DISTANCES`, averaged over positions; an example is a text, its value
     the mean over its positions, its weight their number.
     The cross-entropies are those of the paper's Figure 2 (A.4.1), with the true P in place of a surrogate.
 
@@ -75,7 +74,10 @@ def oracle_distances(
         )
     flags = ("truncated",) if sum(counts) < sum(len(text) + 1 for text in texts) else ()
     ids = [str(i) for i in range(len(rows))]
-    return {name: score_of(name, means_XS[:, i], np.array(counts), ids, flags) for i, name in enumerate(DISTANCES)}
+    scores = {}
+    for i, name in enumerate(DISTANCES):
+        scores[name] = distance_score(name, means_XS[:, i], np.array(counts), ids, flags)
+    return scores
 
 
 def of_language(language: HiddenMarkovLanguage) -> Distribution:

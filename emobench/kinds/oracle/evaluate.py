@@ -25,21 +25,15 @@ from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import Sampling
 from emobench.kinds.views import WrittenText
-from emobench.metrics.distribution_distances import DISTANCES, measure_of
-from emobench.metrics.mauve.score import MAUVE, MAUVE_RUNS, mauve_scores
-from emobench.metrics.perplexity import PERPLEXITY, perplexity
-from emobench.metrics.rouge import ROUGE, rouge
+from emobench.metrics.distances import DISTANCES
+from emobench.metrics.mauve import MAUVE_RUNS, mauve_scores
+from emobench.metrics.perplexity import perplexity
+from emobench.metrics.rouge import rouge
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head, token_count
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
-MEASURES = {
-    **dict.fromkeys(("ppl_test", "ppl_oracle"), PERPLEXITY),
-    **{name: measure_of(name) for name in DISTANCES},
-    **MAUVE,
-    **{name: ROUGE[name] for name in ("rouge1", "rougeL")},
-}
 SAMPLES = "samples.json"
 """{"texts": [[ids, ended], ...], "continuations": [ids, ...]}"""
 

@@ -33,8 +33,19 @@ class OracleKind(Kind):
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         return {"featurizer": task.protocol_as(OracleProtocol).mauve.model}
 
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        from emobench.metrics.distances import DISTANCES, MEASURES
+        from emobench.metrics.mauve import MAUVE
+        from emobench.metrics.perplexity import PPL_ORACLE, PPL_TEST
+        from emobench.metrics.rouge import ROUGE
+
+        distances = {name: MEASURES[name] for name in DISTANCES}
+        rouge = {name: ROUGE[name] for name in ("rouge1", "rougeL")}
+        return {"ppl_test": PPL_TEST, "ppl_oracle": PPL_ORACLE, **distances, **MAUVE, **rouge}
+
     def metrics(self, task: Task) -> Mapping[str, Measure]:
-        return self.runtime.MEASURES
+        return self.measures
 
     def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
         rules = task.protocol_as(OracleProtocol)

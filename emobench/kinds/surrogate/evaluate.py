@@ -17,12 +17,11 @@ from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, SplitSize, least, split_size
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.metrics.distribution_distances import COLUMNS, PRIMARY, measure_of, surrogate_distances
+from emobench.metrics.distances import COLUMNS
+from emobench.metrics.distribution_distances import surrogate_distances
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
-MEASURES = {name: measure_of(name) for name in PRIMARY}
-"""Of the metrics that decide something."""
 COUNTS = "texts.json"
 """In the folder of the scores: how many texts were used, and how many were skipped, and why."""
 TEXTS_A_TIME = 256

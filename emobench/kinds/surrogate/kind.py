@@ -33,8 +33,17 @@ class SurrogateKind(Kind):
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         return {"surrogate": task.protocol_as(SurrogateProtocol).auxiliary}
 
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        from emobench.metrics.distances import MEASURES
+
+        return MEASURES
+
     def metrics(self, task: Task) -> Mapping[str, Measure]:
-        return self.runtime.MEASURES
+        """Return the metrics that decide something."""
+        from emobench.metrics.distances import PRIMARY
+
+        return {name: self.measures[name] for name in PRIMARY}
 
     def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
         rules = task.protocol_as(SurrogateProtocol)

@@ -17,7 +17,7 @@ from emobench.leaderboard.labels import MEAN, labels
 from emobench.leaderboard.private_paths import published
 from emobench.leaderboard.query.ranks import Ranking
 from emobench.leaderboard.run_files import ExamplesOf
-from emobench.metrics.catalog import MetricInfo, describe
+from emobench.registry.measures import describe
 from emobench.report.charts.board_charts import page_charts
 from emobench.report.render import captions
 from emobench.report.render import numbers as figures
@@ -28,6 +28,7 @@ from emobench.report.site.contrasts import FIELDS, PageContrasts
 from emobench.report.site.groups import BoardGroup, board_groups
 from emobench.report.site.links import links
 from emobench.report.site.titles import group_titles
+from emobench.tasks.scores import Measure
 
 FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
 
@@ -201,7 +202,7 @@ class _SuiteOfPage:
         return " ".join(text for text, shown in sentences.items() if shown)
 
 
-def _definition(key: str, known: MetricInfo, better: bool | None) -> str:
+def _definition(key: str, known: Measure, better: bool | None) -> str:
     """Return what a heading's tip says, in lines."""
     task = key.split("/", 1)[0]
     way = {True: "Higher is better.", False: "Lower is better.", None: "Neither way is better."}[better]

@@ -12,7 +12,7 @@ from emobench.leaderboard.labels import labels
 from emobench.leaderboard.pack import PROMPTS
 from emobench.leaderboard.run_files import entry_examples, find_file, is_here, shortened_from
 from emobench.leaderboard.store import file_of
-from emobench.metrics.mauve.score import MAUVE_RUNS
+from emobench.metrics.mauve import MAUVE_RUNS
 from emobench.report.charts.generation_charts import divergence_curves, histograms, scatter
 from emobench.report.charts.vega_lite import HUMAN, write_pictures
 from emobench.runs.inspect.answers import answered_tasks

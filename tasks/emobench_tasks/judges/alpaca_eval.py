@@ -77,12 +77,11 @@ class AlpacaEval(emobench.PairJudge):
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
         """The package's prompt. Fields are filled in once: braces and chat markers in a response stay text."""
-        task = f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction
-        fields = {"instruction": task, "output_1": pair.first, "output_2": pair.second}
-        messages = [
-            {**message, "content": FIELD.sub(lambda match: fields[match[1]], message["content"])}
-            for message in self._template
-        ]
+        fields = {"instruction": pair.asked(), "output_1": pair.first, "output_2": pair.second}
+        messages = []
+        for message in self._template:
+            content = FIELD.sub(lambda match: fields[match[1]], message["content"])
+            messages.append({**message, "content": content})
         options = {"temperature": 0.7, "top_p": 1.0, **self._annotator["completions_kwargs"]}
         del options["model_name"]
         return emobench.JudgeRequest(tuple(messages), options)
@@ -95,12 +94,14 @@ class AlpacaEval(emobench.PairJudge):
         parse = getattr(completion_parsers, self._parser)
         read: Any = reply.text or " "
         if self._annotator.get("completion_key") == "completions_all":
-            tops = [[{"token": t, "logprob": p} for t, p in top.items()] for top in reply.top_logprobs]
-            read = {"text": read, "logprobs": {"content": [{"top_logprobs": top} for top in tops]}}
+            content = []
+            for top in reply.top_logprobs:
+                content.append({"top_logprobs": [{"token": token, "logprob": p} for token, p in top.items()]})
+            read = {"text": read, "logprobs": {"content": content}}
         try:
             with DisableLogger():  # it logs each reply that it cannot read, whole
-                (found,) = parse(read, **self._annotator.get("completion_parser_kwargs", {}))
-            value = 1.5 if found == 0 else float(found)
+                (parsed,) = parse(read, **self._annotator.get("completion_parser_kwargs", {}))
+            value = 1.5 if parsed == 0 else float(parsed)
         except Exception:  # the parsers raise anything for a reply that they cannot read
             return None
         return 2 - value if 1 <= value <= 2 else None

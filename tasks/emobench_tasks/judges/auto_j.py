@@ -47,25 +47,32 @@ Write critiques for this response. After that, you should give a final rating fo
 by strictly following this format: "[[rating]]", for example: "Rating: [[5]]"."""
 RATING = re.compile(r"rating[\W_]{0,8}\[\[([^\[\]]*)\]\]", re.IGNORECASE)
 VALUES = {"1": 1.0, "2": 0.0, None: 0.5}
-DECISION = re.compile(r"[\W_]*(?:response\s+([12])|(?:a\s+)?tied?)\b(?!-\w)")
-MARKS, OTHER = r"[ \t*_'\"]*", r"(?:(?:response\s+)?[12]\b|(?:tied?|draw)\b)"
-"""Spaces, quotes and Markdown, within a line; and another name."""
+MARKS = r"[ \t*_'\"]*"
+"""Spaces, quotes and Markdown, within a line."""
+OTHER = r"(?:(?:response\s+)?[12]\b|(?:tied?|draw)\b)"
 LINK = r"(?:[ \t*_'\",/|&=]|\b(?:and|or|vs|versus|a)\b\.?)+"
-LIST = re.compile(rf"{LINK}{OTHER}|{MARKS}(?:,{MARKS})?or\b")
-"""Several names after the decision, "Response 1 / Response 2 / Tie" or "Response 1 and Response 2 are equal"."""
-PLURAL = r"(?:are|were|have|do|both|tied?|equal|equally|perform|and|or)"
-AFTER_RESPONSE = re.compile(
-    rf"{MARKS}(?:,{MARKS})?and{MARKS}(?:response\s+)?[12]{MARKS}[a-z]+s\b"
-    rf"|{MARKS},{MARKS}(?:response\s+)?[12]{MARKS}(?!{PLURAL}\b)[a-z]"
+DECISION = re.compile(
+    rf"""
+    [\W_]* (?: response\s+(?P<winner>[12]) | (?:a\s+)?tied? ) \b (?!-\w)
+
+    # Not taken back: "Response 1 is worse than Response 2".
+    (?! {MARKS} (?: ties | loses | lost | does\ not | did\ not | (?:is|was)\s+(?:\w+ly\s+)? (?: not | no | inferior | tied
+        | equal | equivalent | identical | comparable | as | on\ par | (?:the\ )?(?:same|worse|weaker) )) \b )
+
+    # Not one of several names: "Response 1 / Response 2 / Tie", "Response 1 and Response 2 are equal".
+    (?: (?! {LINK} {OTHER} | {MARKS} (?:,{MARKS})? or\b )
+    | (?(winner)
+        # But a sentence about the other response: "Response 1 and Response 2 misses it", "Response 1, Response 2 ...".
+        (?= {MARKS} (?:,{MARKS})? and {MARKS} (?:response\s+)?[12] {MARKS} [a-z]+s\b
+        | {MARKS} , {MARKS} (?:response\s+)?[12] {MARKS}
+          (?! (?:are|were|have|do|both|tied?|equal|equally|perform|and|or)\b ) [a-z] )
+      | # Or about both: "Tie, Response 1 and Response 2 are equal".
+        (?= {MARKS} , (?:{LINK}{OTHER})+ {MARKS} [a-z] )
+    ))
+    """,
+    re.VERBOSE,
 )
-"""Not a list, but a sentence about the other response: "Response 1, Response 2 misses it"."""
-AFTER_TIE = re.compile(rf"{MARKS},(?:{LINK}{OTHER})+{MARKS}[a-z]")
-"""Not a list, but a sentence about the responses: "Tie, Response 1 and Response 2 are equal"."""
-CONTRARY = re.compile(
-    rf"{MARKS}(?:ties|loses|lost|does not|did not|(?:is|was)\s+(?:\w+ly\s+)?"
-    r"(?:not|no|inferior|tied|equal|equivalent|identical|comparable|as|on par|(?:the )?(?:same|worse|weaker)))\b"
-)
-"""What takes a decision back: "Response 1 is worse than Response 2"."""
+"""The name after "the final decision is", as far as it is the only one."""
 
 
 class AutoJ(emobench.PairJudge):
@@ -79,19 +86,13 @@ class AutoJ(emobench.PairJudge):
     }
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
-        query = f"{pair.instruction}\n{pair.input}" if pair.input else pair.instruction
-        text = PAIR.format(query=query, first=pair.first, second=pair.second)
+        text = PAIR.format(query=pair.asked("\n"), first=pair.first, second=pair.second)
         return emobench.JudgeRequest(({"role": "user", "content": text},), OPTIONS)
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
-        _, found, rest = reply.text.lower().rpartition("final decision is")
-        decision = DECISION.match(rest) if found else None
-        if decision is None:
-            return None
-        after = rest[decision.end() :]
-        sentence = AFTER_RESPONSE if decision[1] else AFTER_TIE
-        several = LIST.match(after) and not sentence.match(after)
-        return None if several or CONTRARY.match(after) else VALUES[decision[1]]
+        _, announced, rest = reply.text.lower().rpartition("final decision is")
+        decision = DECISION.match(rest) if announced else None
+        return VALUES[decision["winner"]] if decision else None
 
 
 class AutoJSingle(emobench.GradeJudge):
@@ -106,10 +107,9 @@ class AutoJSingle(emobench.GradeJudge):
         return emobench.JudgeRequest(({"role": "user", "content": text},), OPTIONS)
 
     def grade(self, reply: emobench.JudgeReply) -> float | None:
-        ratings = RATING.findall(reply.text)
         try:
-            return self.on_scale(float(ratings[-1])) if ratings else None
-        except ValueError:
+            return self.on_scale(float(RATING.findall(reply.text)[-1]))
+        except (IndexError, ValueError):
             return None
 
 

@@ -79,10 +79,10 @@ class MTBench(emobench.GradeJudge):
             if at_end is None or len(BRACKETED.findall(text)) > 1 or UNBRACKETED.search(text):
                 return None
             return self.on_scale(float(at_end[1]))
-        found = {**named, **others}
-        last = found[max(found)]
-        rivals = set(found.values()) if max(found) in others else set(named.values())
-        return self.on_scale(last) if rivals == {last} else None
+        ratings = {**named, **others}
+        last = max(ratings)
+        rivals = ratings if last in others else named
+        return self.on_scale(ratings[last]) if {*rivals.values()} == {ratings[last]} else None
 
 
 class MTBenchPair(emobench.PairJudge):
@@ -93,9 +93,9 @@ class MTBenchPair(emobench.PairJudge):
     examples: ClassVar = {f"Both are short. [[{letter}]]": value for letter, value in VERDICTS.items()}
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
-        question = f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction
-        text = PAIR.format(question=question, first=pair.first, second=pair.second)
-        return emobench.JudgeRequest(({"role": "system", "content": RULES}, {"role": "user", "content": text}), OPTIONS)
+        text = PAIR.format(question=pair.asked(), first=pair.first, second=pair.second)
+        messages = {"role": "system", "content": RULES}, {"role": "user", "content": text}
+        return emobench.JudgeRequest(messages, OPTIONS)
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
         letters = set(VERDICT.findall(reply.text.upper()))

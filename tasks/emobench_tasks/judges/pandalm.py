@@ -34,17 +34,23 @@ class PandaLM(emobench.PairJudge):
     examples: ClassVar = {f"{words}\n\n### Reason: It is short.": value for words, value in VERDICTS.items()}
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
-        first, second = (SPECIAL.sub("", text.strip()).strip() for text in (pair.first, pair.second))
-        given = f"### Input:\n{pair.input}\n\n" if pair.input else ""
+        task, given = TASK.format(context=""), ""
+        if pair.input:
+            task, given = TASK.format(context=CONTEXT), f"### Input:\n{pair.input}\n\n"
+        first, second = _plain(pair.first), _plain(pair.second)
         text = (
-            f"{TASK.format(context=CONTEXT if pair.input else '')}### Instruction:\n{pair.instruction}\n\n{given}"
+            f"{task}### Instruction:\n{pair.instruction}\n\n{given}"
             f"### Response 1:\n{first}\n\n### Response 2:\n{second}\n\n### Evaluation:\n"
         )
         return emobench.JudgeRequest(text, {"temperature": 0.0, "max_tokens": 512})
 
     def preference(self, reply: emobench.JudgeReply) -> float | None:
-        first_line = SPECIAL.sub("", reply.text.strip()).strip().split("\n")[0]
+        first_line = _plain(reply.text).split("\n")[0]
         return VERDICTS.get(first_line.strip(MARKS).lower())
+
+
+def _plain(text: str) -> str:
+    return SPECIAL.sub("", text.strip()).strip()
 
 
 @emobench.hookimpl

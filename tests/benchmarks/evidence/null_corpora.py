@@ -18,8 +18,7 @@ from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
 from emobench.leaderboard.stats.difference import compare_rows
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
-from emobench.metrics.repetition import distinct, repetition
-from emobench.metrics.self_bleu import self_bleu
+from emobench.metrics.repetition import distinct, repetition, self_bleu
 from emobench.tasks.scores import Score
 
 PROMPTS, WORDS, VOCABULARY = 40, 14, 300

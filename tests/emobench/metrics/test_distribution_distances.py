@@ -16,10 +16,9 @@ from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import oracle_language, oracle_texts, oracle_tokenizer
 from emobench.kinds.oracle.distances import oracle_distances
 from emobench.metrics.batching import reading
+from emobench.metrics.distances import COLUMNS, DISTANCES
 from emobench.metrics.distribution_distances import (
     CHUNK_BYTES,
-    COLUMNS,
-    DISTANCES,
     TOKEN_BUDGET,
     compare,
     distances,

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from emobench.core.errors import MetricError
-from emobench.metrics.oracle_perplexity import oracle_perplexity
+from emobench.metrics.token_pass import oracle_perplexity
 
 # Two sampling runs of two prompts; "w1 w" + "2 w3" has a word on the border.
 RUNS = [[("w1 w", "2 w3"), ("w4 w5 ", "w6 w7 w8")], [("w1 w", " w9"), ("w4 w5 ", "")]]

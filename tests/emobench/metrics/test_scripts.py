@@ -9,10 +9,9 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from emobench.core.errors import MetricError
-from emobench.metrics.repetition import distinct, repetition
+from emobench.metrics.repetition import distinct, repetition, self_bleu
 from emobench.metrics.rouge import rouge
-from emobench.metrics.scripts import has_spaces, is_latin
-from emobench.metrics.self_bleu import self_bleu
+from emobench.metrics.words import has_spaces, is_latin
 
 LATIN = {
     "english": "The cat sat on the mat, 3 times.",

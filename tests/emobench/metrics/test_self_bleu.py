@@ -9,7 +9,7 @@ import pytest
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
 from emobench.core.errors import MetricError
-from emobench.metrics.self_bleu import self_bleu
+from emobench.metrics.repetition import self_bleu
 from emobench.tasks.scores import SECONDARY
 
 

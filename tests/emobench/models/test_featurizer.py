@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from emobench.core.errors import MetricError, ModelError
-from emobench.metrics.mauve.features import embed
+from emobench.metrics.features import embed
 from emobench.models.catalog import ModelSource
 from emobench.models.load import check_featurizer, check_model, load_featurizer
 

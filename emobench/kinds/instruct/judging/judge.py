@@ -23,6 +23,10 @@ class Pair:
     input: str = ""
     """What the instruction is about, where the data set has it in a field of its own."""
 
+    def asked(self, gap: str = "\n\n") -> str:
+        """Return the instruction, followed by its input if it has one."""
+        return f"{self.instruction}{gap}{self.input}" if self.input else self.instruction
+
     def swapped(self) -> Pair:
         return Pair(self.instruction, self.second, self.first, self.input)
 

@@ -104,7 +104,7 @@ def requests_of(judge: Judge, pair: Pair) -> tuple[JudgeRequest, ...]:
     Of two equal responses nothing is asked. A judge that gives grades is asked about ours.
     """
     if isinstance(judge, GradeJudge):
-        return (judge.request(f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction, pair.first),)
+        return (judge.request(pair.asked(), pair.first),)
     assert isinstance(judge, PairJudge)
     return (judge.request(pair), judge.request(pair.swapped())) if _differ(pair) else ()
 

@@ -17,7 +17,7 @@ from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
 from emobench.kinds.generation import features, score
 from emobench.kinds.generation.samples import GeneratedSample, read_samples, sampling_runs
-from emobench.metrics.mauve.features import embed
+from emobench.metrics.features import embed
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.catalog import ModelSource

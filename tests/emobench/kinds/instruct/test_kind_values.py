@@ -16,7 +16,7 @@ from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.inference.decoding.request import Continuation
 from emobench.kinds.cost import EvaluatedModel, Requests
 from emobench.kinds.instruct.instructions import SOURCES, load_instructions
-from emobench.kinds.instruct.judged import GRADE
+from emobench.kinds.instruct.judged import MEASURES
 from emobench.kinds.instruct.responses import (
     RESPONSES,
     Response,
@@ -24,13 +24,12 @@ from emobench.kinds.instruct.responses import (
     generate_responses,
     prompt_ids,
     read_responses,
+    reference_scores,
     response_end,
 )
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.instruct.score import reference_scores
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
-from emobench.metrics.by_prompt import FRACTION
 from emobench.metrics.rouge import ROUGE
 from emobench.registry import find_task, load_kind
 from emobench.tasks.scores import SECONDARY
@@ -82,8 +81,8 @@ def test_vllm_needs_a_position_for_the_last_token(model: Any, asked: Path, monke
 
 def test_the_metrics_follow_from_the_judge() -> None:
     rouge = {"rougeL": ROUGE["rougeL"]}
-    for name, metric in (("pandalm", {"win_rate": FRACTION}), ("mt-bench", {"grade": GRADE})):
-        assert runtime().measures(task_of(judge={"name": name})) == metric | rouge
+    for name, metric in (("pandalm", "win_rate"), ("mt-bench", "grade")):
+        assert runtime().measures(task_of(judge={"name": name})) == {metric: MEASURES[metric]} | rouge
     found = runtime().measures(task_of())
     assert (list(found), found["rougeL"]) == (["win_rate", "rougeL"], ROUGE["rougeL"])
     assert "No judge was chosen" in found["win_rate"]

@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
-from emobench.metrics.distribution_distances import DISTANCES
+from emobench.metrics.distances import DISTANCES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "data" / "oracle"))  # the package of tests has no __init__.py
 

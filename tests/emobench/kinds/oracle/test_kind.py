@@ -19,7 +19,7 @@ from emobench.data.texts import Texts
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.oracle.evaluate import SAMPLES, generate, score
 from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.metrics.distribution_distances import DISTANCES
+from emobench.metrics.distances import DISTANCES
 from emobench.registry import find_task
 
 TASK = "oracle-language"

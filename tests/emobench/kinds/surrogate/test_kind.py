@@ -16,7 +16,7 @@ from emobench.core.errors import DataError
 from emobench.data.texts import Texts
 from emobench.kinds.surrogate.evaluate import usable_texts
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.metrics.distribution_distances import COLUMNS
+from emobench.metrics.distances import COLUMNS
 from emobench.models.catalog import ModelSource
 from emobench.models.tokenizer import load_tokenizer
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emobench.metrics.mauve.buckets import Buckets, bucket_texts
-from emobench.metrics.mauve.jackknife import without_each
-from emobench.metrics.mauve.score import mauve_scores
+from emobench.metrics.mauve import Buckets, bucket_texts, mauve_scores, without_each
 
 
 def texts(n: int, shift: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

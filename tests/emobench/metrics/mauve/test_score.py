@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from emobench.core.errors import MetricError
-from emobench.metrics.mauve.features import embed
-from emobench.metrics.mauve.score import mauve_scores
+from emobench.metrics.features import embed
+from emobench.metrics.mauve import mauve_scores
 
 
 def clouds(n: int, shift: float, width: int = 16, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

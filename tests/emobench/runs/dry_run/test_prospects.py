@@ -12,7 +12,7 @@ import pytest
 from emobench.core.settings import parse_overrides
 from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS, SMALL_N_FLAG
 from emobench.leaderboard.store import Leaderboard
-from emobench.metrics.mauve.score import MAUVE, SMALL_N
+from emobench.metrics.mauve import MAUVE, SMALL_N
 from emobench.registry import find_task, load_kind
 from emobench.runs.dry_run.make_outline import make_outline
 from emobench.runs.planning.make_plan import make_plan

