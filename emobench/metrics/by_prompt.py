@@ -68,13 +68,9 @@ def corpus_by_run(
     """
     value = sum(values_R) / len(values_R) if value is None else value
     examples = None if ids is None or without_N is None else pseudo_values(value, ids, without_N)
-    return measure.score(
-        value,
-        n,
-        examples=examples,
-        aggregate="corpus" if examples is None else "jackknife",
-        repeats=tuple((value,) for value in values_R),
-    )
+    aggregate = "corpus" if examples is None else "jackknife"
+    repeats = tuple((value,) for value in values_R)
+    return measure.score(value, n, examples=examples, aggregate=aggregate, repeats=repeats)
 
 
 def pseudo_values(value: float, ids: Sequence[str], without_N: ArrayLike) -> Examples | None:

@@ -1,4 +1,4 @@
-"""Texts to vectors: what MAUVE compares.
+"""Texts to vectors, which MAUVE compares.
 
 Legend: N texts, B texts of a batch, T positions, D width of the encoder.
 """
@@ -52,7 +52,7 @@ def embed(
     except ModelError as error:  # costs this metric, not the others
         raise MetricError(str(error)) from None
     pad_id = tokenizer.pad_token_id or 0
-    features: list[np.ndarray | None] = [None] * len(ids)
+    features: dict[int, np.ndarray] = {}
     done = 0
     with reading(model) as device:
         if pooling == "auto":
@@ -61,14 +61,13 @@ def embed(
             ids_BT, mask_BT = pad([ids[i] for i in batch], pad_id, device)
             hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
             pooled = _pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy()
-            for place, index in enumerate(batch):
-                features[index] = pooled[place]
+            features.update(zip(batch, pooled, strict=True))
             done += len(batch)
             if progress is not None:
                 progress(done, len(ids))
     if not features:
         raise MetricError("There is no text to compute features of.")
-    return np.stack([row for row in features if row is not None])
+    return np.stack([features[index] for index in range(len(ids))])
 
 
 def _reads_ahead(model: Any, device: torch.device) -> bool:

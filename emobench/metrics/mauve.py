@@ -144,19 +144,16 @@ def _score(
 ) -> Score:
     values = [getattr(run, name) for run in runs]
     value = float(np.mean(values))
-    examples = None
+    aggregate, examples = "corpus", None
     if ids is not None:
         without_N = np.mean([without_each(each, SMOOTHING[name]) for each in buckets], axis=0)
         pseudo_N = len(ids) * value - (len(ids) - 1) * without_N
-        examples = {key: (pseudo, 1.0) for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True)}
-    return MAUVE[name].score(
-        value,
-        n,
-        flags=("small_n",) if n < SMALL_N else (),
-        examples=examples,
-        aggregate="corpus" if examples is None else "jackknife",
-        repeats=tuple(tuple(values[at : at + seeds]) for at in range(0, len(values), seeds)),
-    )
+        aggregate, examples = "jackknife", {}
+        for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True):
+            examples[key] = (pseudo, 1.0)
+    flags = ("small_n",) if n < SMALL_N else ()
+    repeats = tuple(tuple(values[at : at + seeds]) for at in range(0, len(values), seeds))
+    return MAUVE[name].score(value, n, flags=flags, examples=examples, aggregate=aggregate, repeats=repeats)
 
 
 def _check(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int]) -> None:

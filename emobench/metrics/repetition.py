@@ -110,8 +110,10 @@ def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
 def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score:
     counts, values = [], []
     for run in words:
-        counts.append([max(len(text) - n + 1, 0) for text in run])
-        values.append([1 - len(set(ngrams(text, n))) / max(len(text) - n + 1, 1) for text in run])
+        of_run = [len(text) - n + 1 for text in run]
+        counts.append([max(count, 0) for count in of_run])
+        different = [len(set(ngrams(text, n))) for text in run]
+        values.append([1 - unique / max(count, 1) for unique, count in zip(different, of_run, strict=True)])
     return mean_by_prompt(values, ids, REPETITION[f"rep_{n}"], weights_RN=counts)
 
 

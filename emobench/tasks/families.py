@@ -1,4 +1,4 @@
-"""Which tests of a suite belong together: its primary endpoint, the families of its metrics, and what is in none.
+"""Tests of a suite that belong together: its primary endpoint and the families of its metrics.
 
 A comparison of two entries makes many tests. Each stands in one of these, and is adjusted within it alone (Holm), so
 that at most 5 % of comparisons of equal entries find a difference in it:
@@ -43,17 +43,19 @@ def families(metrics: Mapping[str, Mapping[str, Any]], missing: Iterable[str] = 
     A `missing` metric counts: that a score could not be computed puts no other one into another family.
     """
     known = {*metrics, *missing}
-    tasks = Counter(name for _, _, name in (metric.partition("/") for metric in known))
-    found = {}
+    tasks = Counter(metric.partition("/")[2] for metric in known)
+    family_of = {}
     for metric, summary in metrics.items():
         task, _, name = metric.partition("/")
         if summary["higher_is_better"] is None or f"{task}/{DUPLICATES.get(name)}" in known:
             continue
         if SECONDARY in summary.get("flags", ()):
-            found[metric] = SECONDARIES
+            family_of[metric] = SECONDARIES
+        elif tasks[name] > 1:
+            family_of[metric] = name
         else:
-            found[metric] = name if tasks[name] > 1 else OTHERS
-    return found
+            family_of[metric] = OTHERS
+    return family_of
 
 
 def endpoint(metric: str | None, known: Iterable[str]) -> str | None:
@@ -62,5 +64,7 @@ def endpoint(metric: str | None, known: Iterable[str]) -> str | None:
     `known` are the "<task>/<metric>" of the run's tasks, measured or missing, so that no result decides what the
     endpoint is. Of several tasks it is their mean, of one task that task's own.
     """
-    found = [name for name in dict.fromkeys(known) if name.partition("/")[2] == metric]
-    return f"{MEAN}/{metric}" if len(found) > 1 else found[0] if found else None
+    own = {name for name in known if name.partition("/")[2] == metric}
+    if len(own) > 1:
+        return f"{MEAN}/{metric}"
+    return own.pop() if own else None

@@ -112,8 +112,8 @@ class LmEvalNumber:
     @property
     def shown(self) -> str:
         """The metric, with the filter behind a comma unless it is "none"."""
-        shown = self.metric if self.filter == "none" else self.key
-        return re.sub(r"\s", "_", clip(shown))
+        name = self.metric if self.filter == "none" else self.key
+        return re.sub(r"\s", "_", clip(name))
 
     @property
     def name(self) -> str:
@@ -150,10 +150,10 @@ def numbers_of(task: str, values: Mapping[str, Any]) -> Iterator[LmEvalNumber]:
         metric, _, chosen = key.partition(",")
         if key in _FACTS or not metric.strip() or metric.endswith("_stderr"):
             continue
-        error = values.get(f"{metric}_stderr,{chosen}" if "," in key else f"{metric}_stderr")
+        error = number(values.get(key.replace(metric, f"{metric}_stderr", 1)))
         text = clip(json.dumps(value, ensure_ascii=False), 40)
         amount = None if metric == BYPASS else number(value)
-        yield LmEvalNumber(task, metric, chosen or "none", amount, text, number(error))
+        yield LmEvalNumber(task, metric, chosen or "none", amount, text, error)
 
 
 def example_values(of: LmEvalNumber, rows: Mapping[str, Any]) -> Values | None:
@@ -161,12 +161,16 @@ def example_values(of: LmEvalNumber, rows: Mapping[str, Any]) -> Values | None:
     perplexity, bits = of.unit == "perplexity", of.metric == "bits_per_byte"
     values: Values = {}
     for example, value in rows.items():
-        pair = value if isinstance(value, list) and len(value) == 2 else [value, 1]
-        amount, weight = (float(x) if isinstance(x, bool) else number(x) for x in pair)
-        if amount is None or weight is None or weight <= 0 or (pair is value and not (perplexity or bits)):
+        if isinstance(value, list) and len(value) == 2 and (perplexity or bits):
+            value, size = value
+        else:
+            size = 1
+        amount, weight = (float(x) if isinstance(x, bool) else number(x) for x in (value, size))
+        if amount is None or weight is None or weight <= 0:
             return None
-        scale = -1 / (weight * (math.log(2) if bits else 1)) if perplexity or bits else 1.0
-        values[example] = (amount * scale, weight)
+        if perplexity or bits:
+            amount *= -1 / (weight * (math.log(2) if bits else 1))
+        values[example] = (amount, weight)
     return values if gives(of, values) else None
 
 
@@ -177,16 +181,16 @@ def gives(of: LmEvalNumber, values: Values) -> bool:
         return False
     mean = math.fsum(value * weight for value, weight in values.values()) / total
     try:
-        found = math.exp(mean) if of.unit == "perplexity" else mean
+        value = math.exp(mean) if of.unit == "perplexity" else mean
     except OverflowError:
         return False
-    return math.isclose(found, of.value, rel_tol=1e-6, abs_tol=1e-9)
+    return math.isclose(value, of.value, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def example_id(sample: Mapping[str, Any]) -> str:
     """Return an example's number and the hash of its document, so that two documents are never taken for one."""
-    found = "-".join(filter(None, [str(sample.get("doc_id")), str(sample.get("doc_hash") or "")[:12]]))
-    return clip(found, 60)
+    parts = [str(sample.get("doc_id")), str(sample.get("doc_hash") or "")[:12]]
+    return clip("-".join(filter(None, parts)), 60)
 
 
 def sampling_units(documents: Mapping[str, Any], contents: Mapping[str, Collection[str]]) -> dict[str, str]:
@@ -199,11 +203,17 @@ def sampling_units(documents: Mapping[str, Any], contents: Mapping[str, Collecti
 
 def named_units(documents: Mapping[str, Any]) -> dict[str, str]:
     """Return the units that documents name: subjects of examination questions (MMLU), if several, or else passages."""
-    found = {example: document if isinstance(document, Mapping) else {} for example, document in documents.items()}
-    subjects = {example: document.get("subject") for example, document in found.items()}
-    if all(isinstance(subject, str) for subject in subjects.values()) and len(set(subjects.values())) > 1:
-        return {example: f"subject {clip(str(subject), 60)}" for example, subject in subjects.items()}
-    return {example: passage for example, document in found.items() if (passage := _passage(document))}
+    subjects, passages = {}, {}
+    for example, document in documents.items():
+        if not isinstance(document, Mapping):
+            continue
+        if isinstance(document.get("subject"), str):
+            subjects[example] = document["subject"]
+        if passage := _passage(document):
+            passages[example] = passage
+    if len(subjects) == len(documents) and len(set(subjects.values())) > 1:
+        return {example: f"subject {clip(subject, 60)}" for example, subject in subjects.items()}
+    return passages
 
 
 def sample_contents(sample: Mapping[str, Any]) -> list[str]:
@@ -213,29 +223,33 @@ def sample_contents(sample: Mapping[str, Any]) -> list[str]:
     what it asks: in a prompt with other shots, or under another id, a copy is still a copy.
     """
     document = sample.get("doc")
-    found = [sample.get("doc_hash") or document, _without_identifiers(document), sample.get("arguments")]
-    return [content_digest(one) for one in found if one]
+    contents = [sample.get("doc_hash") or document, _without_identifiers(document), sample.get("arguments")]
+    return [content_digest(content) for content in contents if content]
 
 
 def _without_identifiers(document: Any) -> Any:
     """Return a document without the fields that number it; None if nothing is left that tells what it asks."""
     if not isinstance(document, Mapping):
         return document
-    rest = {name: value for name, value in document.items() if not _IDENTIFIER.fullmatch(str(name))}
-    full = [str(name) for name, value in rest.items() if value not in (None, "", [], {})]
-    asks = any(NO_QUESTION.isdisjoint(_words(name)) for name in full)
+    rest, asks = {}, False
+    for name, value in document.items():
+        if not _IDENTIFIER.fullmatch(str(name)):
+            rest[name] = value
+            asks |= value not in (None, "", [], {}) and NO_QUESTION.isdisjoint(_words(str(name)))
     return rest if asks else None
 
 
 def _passage(document: Mapping[str, Any]) -> str | None:
     """Return the unit that the first passage of a document names: by its text, or else by its id in the data."""
     for word in PASSAGES:
-        text = next((value for name, value in document.items() if _is_text_of(word, name, value)), None)
-        if text is not None:
-            return f"passage {text_digest(text)}"
-        number = next((value for name, value in document.items() if _is_id_of(word, name, value)), None)
-        if number is not None:
-            return f"{NUMBERED}{number}" if str(number).isdecimal() else f"passage {text_digest(str(number))}"
+        for name, value in document.items():
+            if _is_text_of(word, name, value):
+                return f"passage {text_digest(value)}"
+        for name, value in document.items():
+            if _is_id_of(word, name, value) and str(value).isdecimal():
+                return f"{NUMBERED}{value}"
+            if _is_id_of(word, name, value):
+                return f"passage {text_digest(str(value))}"
     return None
 
 
@@ -267,10 +281,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        amount = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return amount if math.isfinite(amount) else None
 
 
 def clip(text: str, longest: int = LONGEST) -> str:

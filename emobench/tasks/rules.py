@@ -46,40 +46,44 @@ def model_rule(default: Any) -> Any:
 
 def identifying_rules(rules: Rules) -> dict[str, Any]:
     """Return the rules that identify a protocol, as plain values."""
-    absent = {name for name in rules.ABSENT_BY_DEFAULT if getattr(rules, name) == getattr(type(rules), name)}
-    return {name: value for name, value in _plain(rules).items() if name not in absent}
+    plain = _plain(rules)
+    for name in rules.ABSENT_BY_DEFAULT:
+        if getattr(rules, name) == getattr(type(rules), name):
+            plain.pop(name, None)
+    return plain
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    found = to_plain(value)
+    plain = to_plain(value)
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
-        if dataclasses.is_dataclass(inner):
-            found[field.name] = _plain(inner)
+        if field.name in getattr(value, "NOT_IDENTIFYING", ()):
+            del plain[field.name]
+        elif dataclasses.is_dataclass(inner):
+            plain[field.name] = _plain(inner)
         elif field.metadata.get("model") and isinstance(inner, str) and is_folder(expand_home(inner)):
-            found[field.name] = "local"
-    left_out = getattr(value, "NOT_IDENTIFYING", ())
-    return {name: plain for name, plain in found.items() if name not in left_out}
+            plain[field.name] = "local"
+    return plain
 
 
 def not_identifying(rules: type[Rules] | RuleGroup, prefix: str = "") -> set[str]:
     """Return the names of the rules of a kind that are not part of a protocol's id, such as "judge.url"."""
-    found = {prefix + name for name in rules.NOT_IDENTIFYING}
+    names = {prefix + name for name in rules.NOT_IDENTIFYING}
     for field in dataclasses.fields(rules):
         if isinstance(field.default, RuleGroup):
-            found |= not_identifying(field.default, f"{prefix}{field.name}.")
-    return found
+            names |= not_identifying(field.default, f"{prefix}{field.name}.")
+    return names
 
 
 def changed_rules(base: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the rules of `other` that differ from those of `base`, by their dotted names."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for name, value in other.items():
         if isinstance(value, dict) and isinstance(base.get(name), dict):
-            found |= changed_rules(base[name], value, f"{prefix}{name}.")
+            changes |= changed_rules(base[name], value, f"{prefix}{name}.")
         elif value != base.get(name):
-            found[prefix + name] = value
-    return found
+            changes[prefix + name] = value
+    return changes
 
 
 def rule_groups(rules: type[Rules]) -> dict[str, RuleGroup]:
@@ -110,13 +114,13 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
 
 def dotted(value: Any, prefix: str = "") -> list[str]:
     """Return the names of all settings within a dataclass or an instance of one, such as "sampling.top_p"."""
-    found: list[str] = []
+    names: list[str] = []
     for field in dataclasses.fields(value):
-        found.append(prefix + field.name)
+        names.append(prefix + field.name)
         within = field.default if isinstance(value, type) else getattr(value, field.name)
         if dataclasses.is_dataclass(within):
-            found += dotted(within, f"{prefix}{field.name}.")
-    return found
+            names += dotted(within, f"{prefix}{field.name}.")
+    return names
 
 
 def once(name: str, values: Sequence[Any], why: str) -> None:

@@ -62,7 +62,7 @@ class Score:
 
     @property
     def sampled(self) -> Examples | None:
-        """The examples as what was sampled: unit -> (mean value, total weight)."""
+        """Sampling unit -> (mean value, total weight) of its examples."""
         return None if self.examples is None else by_unit(self.examples, self.units or {})
 
 
@@ -107,7 +107,9 @@ class Units(dict[str, tuple[float, float]]):
         grouped: dict[str, list[tuple[float, float]]] = {}
         for example, pair in examples.items():
             grouped.setdefault(units.get(example, example), []).append(pair)
-        super().__init__({unit: pairs[0] if len(pairs) == 1 else _joined(pairs) for unit, pairs in grouped.items()})
+        super().__init__()
+        for unit, pairs in grouped.items():
+            self[unit] = pairs[0] if len(pairs) == 1 else _joined(pairs)
         self.examples = examples
         self.units = units
 
@@ -133,9 +135,13 @@ def units_of(sampled: Examples) -> Mapping[str, str]:
 def only(sampled: Examples, kept: Collection[str], units: Mapping[str, str] | None = None) -> Examples:
     """Return the sampling units of some examples: the given `units`, or else those that they have."""
     examples = {example: pair for example, pair in single_examples(sampled).items() if example in kept}
-    return Units(examples, units_of(sampled) if units is None else units)
+    if units is None:
+        units = units_of(sampled)
+    return Units(examples, units)
 
 
 def _joined(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    weight = math.fsum(weight for _, weight in pairs)
-    return (math.fsum(value * weight for value, weight in pairs) / weight if weight else pairs[0][0]), weight
+    total = math.fsum(weight for _, weight in pairs)
+    if not total:
+        return pairs[0][0], total
+    return math.fsum(value * weight for value, weight in pairs) / total, total

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -59,10 +58,7 @@ class Task:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """The protocol's rules as plain values: without where things lie and how they are computed.
-
-        What lies there is identified by its content, elsewhere in a key and among an entry's data.
-        """
+        """The protocol's rules as plain values, without paths (a key has the content of files) and ways to compute."""
         return identifying_rules(self.protocol)
 
     @property
@@ -121,9 +117,10 @@ def task_from(
     # Every protocol is built, so that a mistake in a protocol that is not used shows, too.
     built = {n: build(kind.rules, rules or {}, data.where("protocols")) for n, rules in file.protocols.items()}
     chosen = override(built[name], overrides or {}, f"--set {file.kind}")
-    places = {n: rules.where() if isinstance(rules, Located) else data.where() for n, rules in file.protocols.items()}
-    for where, rules in [*((places[n], rules) for n, rules in built.items()), (f"--set {file.kind}", chosen)]:
-        kind.check_rules(rules, file.dataset, f"{where}: task {file.name}")
+    for n, given in file.protocols.items():
+        place = given if isinstance(given, Located) else data
+        kind.check_rules(built[n], file.dataset, f"{place.where()}: task {file.name}")
+    kind.check_rules(chosen, file.dataset, f"--set {file.kind}: task {file.name}")
     return Task(
         name=file.name,
         kind=file.kind,
@@ -182,7 +179,11 @@ class Suite:
             raise ConfigError(
                 f"`runs` names more than {MOST_PARTS:,} trainings and tasks; make several suites of them."
             )
-        names = Counter(short_name(name) for run in self.runs for name in run.tasks)
-        for name, count in names.items():
-            if count > 1:
-                raise ConfigError(f"`runs`: two tasks have the name {name}; a suite's tasks have names of their own.")
+        names: set[str] = set()
+        for run in self.runs:
+            for name in map(short_name, run.tasks):
+                if name in names:
+                    raise ConfigError(
+                        f"`runs`: two tasks have the name {name}; a suite's tasks have names of their own."
+                    )
+                names.add(name)

@@ -27,7 +27,7 @@ SETTLED = 2 * 10**9
 def read_yaml(path: Path) -> Located:
     """Read a mapping; duplicate keys, other documents and syntax errors are a ConfigError with file and line.
 
-    What was read is kept by its text: a sweep asks for the same files thousands of times.
+    Parsed files are kept by their text: a sweep asks for the same ones thousands of times.
     """
     try:
         text = read_text(path)
@@ -54,17 +54,17 @@ def _parsed(text: str, file: str) -> Any:
 def _loader(file: str) -> type[PlainLoader]:
     class Loader(PlainLoader):
         def mapping(self, node: yaml.MappingNode) -> Located:
-            found = Located(file, node.start_mark.line + 1)
+            located = Located(file, node.start_mark.line + 1)
             for key_node, value_node in node.value:
                 line = key_node.start_mark.line + 1
                 key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
                 if not isinstance(key, str):
                     raise ConfigError(f"{file}:{line}: a key is {key!r}; expected text, in quotes if need be.")
-                if key in found:
+                if key in located:
                     raise ConfigError(f"{file}:{line}: `{key}` stands twice; keep one.")
-                found[key] = self.construct_object(value_node, deep=True)  # type: ignore[no-untyped-call]
-                found.lines[key] = line
-            return found
+                located[key] = self.construct_object(value_node, deep=True)  # type: ignore[no-untyped-call]
+                located.lines[key] = line
+            return located
 
     def construct(loader: Any, node: Any) -> Located:
         return loader.mapping(node)
@@ -112,9 +112,10 @@ class _Listing:
         for place, _, files in os.walk(folder, onerror=refuse):
             changed[Path(place)] = Path(place).stat().st_mtime_ns
             paths += [Path(place, file) for file in files if file.endswith(YAML)]
-        settled = all(began - one > SETTLED for one in changed.values())
+        if began - max(changed.values(), default=0) <= SETTLED:
+            changed = {}
         named = {path.relative_to(folder).as_posix().removesuffix(YAML): path for path in sorted(paths)}
-        return cls(named, changed if settled else {})
+        return cls(named, changed)
 
     def holds(self) -> bool:
         try:

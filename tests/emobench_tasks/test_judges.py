@@ -297,7 +297,7 @@ def test_every_judge_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize("model", ["alpaca-7b", "vicuna-13b", "llama-2-7b-chat-hf"])
 def test_win_rates_of_published_annotations_are_the_published_ones(model: str, real_files: Path) -> None:
-    from emobench.kinds.instruct.judging.judgements import win_rate
+    from emobench.kinds.instruct.judged import win_rate
 
     folder = real_files / "data" / "judge"
     rows = [json.loads(line) for line in (folder / f"{model}.annotations.jsonl").read_text().splitlines()]

@@ -78,9 +78,9 @@ class InstructRuntime:
         if asked is not None and model.base is not None:
             prompts = sum(map(len, prompt_ids(asked, model.base.tokenizer, rules.template)))
         tokens = prompts + count * rules.max_new_tokens
-        found = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
+        responses = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
         if not rules.judge.used:
-            return found
+            return responses
         judge = self.components.judge(rules.judge.name).component
         if asked is None:
             pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
@@ -89,18 +89,18 @@ class InstructRuntime:
             unknown = rules.max_new_tokens
         requests = expected_requests(rules.judge, judge, pairs, unknown=unknown)
         if rules.judge.backend == "local":
-            return replace(found, auxiliary_tokens={"judge": requests.read + requests.written})
-        return replace(found, requests=requests)
+            return replace(responses, auxiliary_tokens={"judge": requests.read + requests.written})
+        return replace(responses, requests=requests)
 
     def measures(self, task: Task) -> dict[str, Measure | str]:
         """Return the measures of the responses, and of the judge's verdicts or why there are none."""
         rule = task.protocol_as(InstructProtocol).judge
-        found: dict[str, Measure | str] = {"rougeL": ROUGE["rougeL"]}
-        if not rule.used:
-            return {WIN_RATE: NO_JUDGE, **found}
-        if isinstance(self.components.judge(rule.name).component, GradeJudge):
-            return {GRADE: MEASURES[GRADE], **found}
-        return {WIN_RATE: MEASURES[WIN_RATE], **found}
+        measures: dict[str, Measure | str] = {WIN_RATE: NO_JUDGE}
+        if rule.used:
+            grades = isinstance(self.components.judge(rule.name).component, GradeJudge)
+            judged = GRADE if grades else WIN_RATE
+            measures = {judged: MEASURES[judged]}
+        return {**measures, "rougeL": ROUGE["rougeL"]}
 
     def test_size(self, task: Task, data: Instructions | None) -> TestSize:
         """Return the instructions; equal ones are one unit."""
@@ -134,15 +134,17 @@ class InstructRuntime:
         rules = task.protocol_as(InstructProtocol)
         responses = read_responses(folder / RESPONSES)
         require_count(folder / RESPONSES, "responses", len(responses), len(asked_instructions(data, rules)))
-        found = reference_scores(responses)
+        scored = reference_scores(responses)
         if rules.judge.used:
             judged = judge_scores(subject, rules, task.name, responses)
-            found = Scored({**found.scores, **judged.scores}, {**found.missing, **judged.missing}, judged.files)
+            scored.scores |= judged.scores
+            scored.missing |= judged.missing
+            scored.files |= judged.files
         else:
-            found.missing[WIN_RATE] = NO_JUDGE
+            scored.missing[WIN_RATE] = NO_JUDGE
         units = joined_units({one.id: [text_digest(one.instruction, one.input)] for one in responses})
-        found.scores = {name: replace(score, units=units) for name, score in found.scores.items()}
-        return found
+        scored.scores = {name: replace(score, units=units) for name, score in scored.scores.items()}
+        return scored
 
     def preferences(self, folder: Path) -> Mapping[str, float]:
         """Return how much the judge prefers each response to the reference, where it has a verdict."""
@@ -150,14 +152,12 @@ class InstructRuntime:
 
     def written_texts(self, path: Path) -> list[WrittenText]:
         """Return the responses in a file, each after its instruction."""
-        return [
-            WrittenText(
-                prompt=one.id,
-                sample=0,
-                prefix=f"{one.instruction}\n\n{one.input}" if one.input else one.instruction,
-                human=one.reference,
-                generated=one.text,
-                ended=one.ended,
+        texts = []
+        for one in read_responses(path):
+            asked = Pair(one.instruction, one.text, one.reference, one.input).asked()
+            texts.append(
+                WrittenText(
+                    prompt=one.id, sample=0, prefix=asked, human=one.reference, generated=one.text, ended=one.ended
+                )
             )
-            for one in read_responses(path)
-        ]
+        return texts

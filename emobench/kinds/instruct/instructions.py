@@ -42,7 +42,7 @@ SOURCES: Mapping[str, Source] = {
 
 @dataclass(frozen=True)
 class Instruction:
-    """What is asked, and a response to it."""
+    """An instruction and a response to it."""
 
     id: str
     """First 12 hex digits of the sha256 of what is asked, and its row: "9f86d081884c-17"."""
@@ -88,13 +88,15 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     else:
         hint = f"A file DIR/{name}.test.jsonl, given by --data-dir DIR, would be it."
         raise UnknownNameError("set of instructions", name, SOURCES, hint=hint)
-    found = [_instruction(row, where, index) for index, (where, row) in enumerate(rows)]
-    if not found:
+    instructions = [_instruction(row, where, index) for index, (where, row) in enumerate(rows)]
+    if not instructions:
         raise DataError(f"{name} (test, {origin}) holds no instruction; expected at least one.")
     if local is None:
-        check_row_count(name, "test", origin, len(found), SOURCES[name].rows)
-    texts = (text for one in found for text in (one.text, one.asked.input, one.reference))
-    return Instructions(name, found, digest(texts), origin)
+        check_row_count(name, "test", origin, len(instructions), SOURCES[name].rows)
+    texts: list[str] = []
+    for one in instructions:
+        texts += (one.text, one.asked.input, one.reference)
+    return Instructions(name, instructions, digest(texts), origin)
 
 
 def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:

@@ -72,7 +72,7 @@ class InstructKind(Kind):
         return {**MEASURES, **PUBLISHED, **responses}
 
     def metrics(self, task: Task) -> Mapping[str, Measure | str]:
-        """Return what is computed of responses, and of the verdicts of a judge where there is one."""
+        """Return the metrics of responses, and those of a judge's verdicts if one is named."""
         return self.runtime.measures(task)
 
     def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:

@@ -85,8 +85,11 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
     asked = asked_instructions(data, rules)
     end = response_end(subject.tokenizer, rules.template)
     journal = Journal(folder / UNFINISHED)
-    found = {one.id: one for one in (_parse(line, UNFINISHED) for line in journal.read())}
-    done = {index for index, one in enumerate(asked) if one.id in found}
+    responses: dict[str, Response] = {}
+    for line in journal.read():
+        kept = _parse(line, UNFINISHED)
+        responses[kept.id] = kept
+    done = {index for index, one in enumerate(asked) if one.id in responses}
     with subject.work(f"answer {task}", "instructions") as progress:
         for batch in continuations_of(
             subject,
@@ -96,13 +99,16 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
             ends=end.ids,
             done=frozenset(done),
         ):
-            new = {index: _response(asked[index], one, subject.tokenizer, end) for index, (one,) in batch}
-            new = {index: one for index, one in new.items() if index not in done}
+            new = {}
+            for index, (continuation,) in batch:
+                if index not in done:
+                    response = _response(asked[index], continuation, subject.tokenizer, end)
+                    new[response.id] = response
+                    done.add(index)
             journal.append(map(_line, new.values()))
-            found |= {one.id: one for one in new.values()}
-            done |= new.keys()
+            responses |= new
             progress(len(done), len(asked))
-    (folder / RESPONSES).write_text("".join(f"{_line(found[one.id])}\n" for one in asked), encoding="utf-8")
+    (folder / RESPONSES).write_text("".join(f"{_line(responses[one.id])}\n" for one in asked), encoding="utf-8")
 
 
 def read_responses(path: Path) -> list[Response]:
@@ -111,8 +117,8 @@ def read_responses(path: Path) -> list[Response]:
         return [_parse(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
 
 
-def _response(one: Instruction, found: Continuation, tokenizer: Any, end: End) -> Response:
-    ids = list(found.ids)
+def _response(one: Instruction, continuation: Continuation, tokenizer: Any, end: End) -> Response:
+    ids = list(continuation.ids)
     text, ended = end.cut(_text(ids, tokenizer))
     while ended and len(_text(ids, tokenizer).strip()) > len(text):
         ids.pop()  # the text that ended it
@@ -123,7 +129,7 @@ def _response(one: Instruction, found: Continuation, tokenizer: Any, end: End) -
         reference=one.reference,
         ids=ids,
         text=text,
-        ended=found.ended or ended,
+        ended=continuation.ended or ended,
     )
 
 

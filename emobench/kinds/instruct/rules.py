@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import check_settings, setting
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.instruct.judging.address import check_address
 from emobench.kinds.shared_rules import Sampling
 from emobench.tasks.rules import RuleGroup, Rules, model_rule, seeds
 
@@ -17,6 +17,27 @@ if TYPE_CHECKING:
     from emobench.kinds.instruct.judging.judge import Judge
 
 NOBODY = "none"
+
+
+def check_address(url: str, setting: str) -> None:
+    """Raise ConfigError for an address that is none, or that holds a secret. The message does not repeat it."""
+    problem = ""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            problem = "is not an address"
+        elif "@" in parts.netloc:
+            problem = "holds a user or a password"
+        elif parts.query or parts.fragment or ";" in parts.path:
+            problem = "holds a query or a fragment"
+    except ValueError:
+        problem = "is not an address"
+    if problem:
+        raise ConfigError(
+            f"`{setting}` {problem}; expected an address such as http://localhost:8000/v1. A key belongs into "
+            "the variable OPENAI_API_KEY, and an address with a user, a password or a query into OPENAI_BASE_URL: "
+            "settings are written to files and published."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +84,8 @@ class JudgeRule(RuleGroup):
         """Return the endpoint that answers for a judge."""
         from emobench.kinds.instruct.judging.endpoint import Endpoint
 
-        return Endpoint(
-            model=self.model or judge.model,
-            url=self.url,
-            concurrency=self.concurrency,
-            per_minute=self.per_minute,
-            retries=self.retries,
-            seconds=self.seconds,
-        )
+        given = {name: getattr(self, name) for name in self.NOT_IDENTIFYING}
+        return Endpoint(model=self.model or judge.model, **given)
 
     def local_model(self, judge: Judge) -> AuxiliaryModel:
         """Return the model on this machine that answers for a judge."""
@@ -119,5 +134,10 @@ class InstructProtocol(Rules):
         """The rules of decoding, as the engine takes them."""
         if not self.temperature:
             return Sampling(method="greedy", suppress_eos=False, backend=self.backend)
-        drawn = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
-        return Sampling(**drawn, suppress_eos=False, backend=self.backend)
+        return Sampling(
+            seed=self.seed,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            suppress_eos=False,
+            backend=self.backend,
+        )

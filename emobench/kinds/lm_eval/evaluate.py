@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,15 @@ from emobench.kinds.cost import Cost, EvaluatedModel, Resources
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
-from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
-from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.kinds.lm_eval.vllm_model import check_generation, vllm_model
+from emobench.kinds.lm_eval.kind import LmEvalProtocol
+from emobench.kinds.lm_eval.model import (
+    KeptAnswers,
+    check_generation,
+    kept_random_states,
+    memory_model,
+    quiet_lm_eval,
+    vllm_model,
+)
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     Values,
@@ -36,7 +41,7 @@ from emobench.tasks.lm_eval_numbers import (
     sample_contents,
     sampling_units,
 )
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 SAMPLES, RESULTS = "samples.jsonl", "results.json"
@@ -81,9 +86,10 @@ def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
     """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
     rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
-    with kept_random_states(), quiet_lm_eval(), _model(subject, rules, kept) as model:
+    asked = vllm_model if rules.backend == "vllm" else memory_model
+    with kept_random_states(), quiet_lm_eval(), asked(subject, rules, kept) as model:
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
-        found = evaluate(
+        results = evaluate(
             model=model,
             tasks=list(data.built),
             task_manager=TaskManager(include_defaults=False),  # or it would index all there are: 14 s
@@ -100,22 +106,16 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
             torch_random_seed=1234,
             fewshot_random_seed=1234,
         )
-    assert found is not None, "lm-eval gives no results on ranks above 0, where nothing is evaluated"
-    samples: dict[str, list[dict[str, Any]]] = found["samples"]
+    assert results is not None, "lm-eval gives no results on ranks above 0, where nothing is evaluated"
     with (folder / SAMPLES).open("w", encoding="utf-8") as file:
-        for name, rows in samples.items():
-            file.writelines(json.dumps(_json_safe({"task": name, **row}), ensure_ascii=False) + "\n" for row in rows)
-    results = {key: value for key, value in found.items() if key not in _LEFT_OUT}
-    own = {"emobench": {"prompts_cut": len(model.cut)}}
-    text = json.dumps(_json_safe({**results, **own}), indent=1, ensure_ascii=False)
+        for name, rows in results["samples"].items():
+            for row in rows:
+                file.write(json.dumps(_json_safe({"task": name, **row}), ensure_ascii=False) + "\n")
+    for key in _LEFT_OUT:
+        results.pop(key, None)
+    results["emobench"] = {"prompts_cut": len(model.cut)}
+    text = json.dumps(_json_safe(results), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
-
-
-def _model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> AbstractContextManager[MemoryModel]:
-    """Return what lm-eval asks."""
-    if rules.backend == "vllm":
-        return vllm_model(subject, rules, kept)
-    return nullcontext(MemoryModel(subject, rules, kept))
 
 
 def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Scored:
@@ -126,34 +126,34 @@ def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Score
         documents = {row["doc_id"] for row in rows.get(leaf, ())}
         require_count(folder / SAMPLES, f"documents of {leaf}", len(documents), counts["effective"])
     name = task.protocol_as(LmEvalProtocol).task
-    found = Scored()
+    scored = Scored()
     for part in _parts(results, name):
         for number in numbers_of(part, results["results"][part]):
             shown = number.shown if part == name else number.name
             if number.value is None:
-                found.missing[shown] = f"lm-eval has {number.text}"
+                scored.missing[shown] = f"lm-eval has {number.text}"
             else:
-                found.scores[shown] = _score(number, results, rows)
-    return found
+                scored.scores[shown] = _score(number, results, rows)
+    return scored
 
 
 def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]) -> Score:
     assert number.value is not None
     leaves = [leaf for leaf in _leaves(results, number.task) if number.key in results["results"][leaf]]
     examples = _examples(number, leaves, results, rows)
-    # Of the tasks: lm-eval gives it to no group of groups.
-    better = {results["higher_is_better"].get(leaf, {}).get(number.metric) for leaf in leaves}
-    cut = results["emobench"]["prompts_cut"]
-    return Score(
-        value=number.value,
-        n=len(examples) if examples else sum(results["n-samples"][leaf]["effective"] for leaf in leaves),
-        higher_is_better=better.pop() if len(better) == 1 else None,
-        unit=number.unit,
-        flags=(f"{cut}_prompts_cut_on_the_left",) if cut else (),
-        examples=examples,
-        units=_units(number, leaves, rows),
-        aggregate="corpus" if examples is None else "exp_mean" if number.unit == "perplexity" else "mean",
-    )
+    better: set[bool | None] = set()
+    for leaf in leaves:  # of the tasks: lm-eval gives it to no group of groups
+        better.add(results["higher_is_better"].get(leaf, {}).get(number.metric))
+    if examples is None:
+        aggregate, n = "corpus", sum(results["n-samples"][leaf]["effective"] for leaf in leaves)
+    else:
+        aggregate, n = "exp_mean" if number.unit == "perplexity" else "mean", len(examples)
+    flags = ()
+    if cut := results["emobench"]["prompts_cut"]:
+        flags = (f"{cut}_prompts_cut_on_the_left",)
+    measure = Measure(better.pop() if len(better) == 1 else None, number.unit)
+    units = _units(number, leaves, rows)
+    return measure.score(number.value, n, flags=flags, examples=examples, units=units, aggregate=aggregate)
 
 
 def _examples(
@@ -163,8 +163,11 @@ def _examples(
     parts: dict[str, Values] = {}
     for leaf in leaves:
         own = next(m for m in numbers_of(leaf, results["results"][leaf]) if m.key == number.key)
-        chosen = [row for row in rows.get(leaf, ()) if row["filter"] == number.filter and number.metric in row]
-        values = example_values(own, {example_id(row): row[number.metric] for row in chosen})
+        given = {}
+        for row in rows.get(leaf, ()):
+            if row["filter"] == number.filter and number.metric in row:
+                given[example_id(row)] = row[number.metric]
+        values = example_values(own, given)
         if values is None:
             return None
         parts[leaf] = values
@@ -172,11 +175,11 @@ def _examples(
         return parts[number.task]
     # A group weighs its tasks by their examples, or each the same.
     for alike in (False, True):
-        joined = {
-            f"{leaf}/{example}": (value, weight / len(values) if alike else weight)
-            for leaf, values in parts.items()
-            for example, (value, weight) in values.items()
-        }
+        joined: Values = {}
+        for leaf, values in parts.items():
+            size = len(values) if alike else 1
+            for example, (value, weight) in values.items():
+                joined[f"{leaf}/{example}"] = (value, weight / size)
         if gives(number, joined):
             return joined
     return None
@@ -184,18 +187,18 @@ def _examples(
 
 def _units(number: LmEvalNumber, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
     """Return the unit of each example that was sampled with others; examples are named as in `_examples`."""
-    alone = leaves == [number.task]
-    samples = {
-        example_id(row) if alone else f"{leaf}/{example_id(row)}": row for leaf in leaves for row in rows.get(leaf, ())
-    }
-    documents = {example: row.get("doc") for example, row in samples.items()}
-    return sampling_units(documents, {example: sample_contents(row) for example, row in samples.items()})
+    documents, contents = {}, {}
+    for leaf in leaves:
+        for row in rows.get(leaf, ()):
+            example = example_id(row) if leaves == [number.task] else f"{leaf}/{example_id(row)}"
+            documents[example], contents[example] = row.get("doc"), sample_contents(row)
+    return sampling_units(documents, contents)
 
 
 def _parts(results: Mapping[str, Any], name: str) -> list[str]:
-    """Return what has numbers of its own: a name, or else the nearest of its parts; all there is for a tag."""
+    """Return the tasks and groups with numbers: a name, or else the nearest of its parts; for a tag all."""
     known, groups = results["results"], results["group_subtasks"]
-    with_numbers = [part for part in known if any(True for _ in numbers_of(part, known[part]))]
+    with_numbers = [part for part in known if next(numbers_of(part, known[part]), None)]
     if name not in known and name not in groups:
         return with_numbers
     if name in with_numbers:
@@ -204,15 +207,17 @@ def _parts(results: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
-    members = results["group_subtasks"].get(name)
-    return [leaf for member in members for leaf in _leaves(results, member)] if members else [name]
+    leaves: list[str] = []
+    for member in results["group_subtasks"].get(name) or ():
+        leaves += _leaves(results, member)
+    return leaves or [name]
 
 
 def _read_samples(path: Path) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for _, row in json_rows(path):
-        found.setdefault(row["task"], []).append(row)
-    return found
+        rows.setdefault(row["task"], []).append(row)
+    return rows
 
 
 def _json_safe(value: Any) -> Any:

@@ -4,6 +4,9 @@ Log-likelihoods are computed by `emobench.inference.scoring`, which reads shared
 engine `lm-eval` they are lm-eval's own, which scores each context once for all continuations of one token, the
 longest first. Cut at multiples of a batch in that order, the requests make the same batches, and so the same numbers
 to the last bit.
+
+vLLM only generates, and only greedy answers: sampled ones depend on lm-eval's global seed, which vLLM does not know.
+Prompts, cuts and ends of texts are lm-eval's own.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import json
 import logging
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import neg
 from pathlib import Path
 from typing import Any
@@ -26,15 +31,22 @@ import lm_eval.api.task
 import numpy as np
 import torch
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils import normalize_gen_kwargs
+from torch import Tensor
 from tqdm import tqdm
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.data.chat_templates import ChatRefusedError, continued_chat, render_chat
 from emobench.inference.scoring.prompts import LabelPrompts
 from emobench.inference.scoring.scorer import PromptScorer
-from emobench.kinds.interface import Subject
+from emobench.inference.vllm.continuations import ROWS, end_ids, engine_settings
+from emobench.inference.vllm.engine import Engine, running_engine
+from emobench.kinds.interface import ModelFiles, Subject
 from emobench.kinds.journal import Journal
-from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.kinds.lm_eval.kind import LmEvalProtocol
+from emobench.metrics.batching import pad
+from emobench.models.head import token_count
 
 _Base: Any = HFLM  # its decorator hides its type
 
@@ -44,6 +56,8 @@ Request = tuple[tuple[str, str], list[int], list[int]]
 Answer = tuple[float, bool]
 """Log-likelihood in nats, and whether each token was the most likely one."""
 
+TAKEN = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "min_p"}
+"""Of a task's generation settings for vLLM; the last three say nothing of a greedy text."""
 BATCHES = 16
 """Batches between two writes."""
 
@@ -79,11 +93,11 @@ def _lm_eval_batches(requests: Sequence[Request], size: int) -> Iterator[list[in
 
     ordered = sorted(groups.values(), key=order)
     for start in range(0, len(ordered), size):
-        yield sorted(place for places in ordered[start : start + size] for place in places)
+        yield sorted(chain.from_iterable(ordered[start : start + size]))
 
 
 def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts], list[list[int]]]:
-    """Return what is scored, and the places of the requests of each; a prompt has at most `most` tokens.
+    """Return the prompts to score, and the places of the requests of each; a prompt has at most `most` tokens.
 
     Requests of one context are alternatives of one another, as long as their continuations are not longer than it: a
     row is then at most twice as long as a prompt.
@@ -100,8 +114,10 @@ def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts]
         open_groups[tuple(context)] = group, room
     prompts = []
     for number, group in enumerate(groups):
-        tokens = [tuple((requests[place][1] + requests[place][2])[-most:]) for place in group]
-        starts = [len(ids) - len(requests[place][2]) for ids, place in zip(tokens, group, strict=True)]
+        tokens, starts = [], []
+        for _, context, continuation in (requests[place] for place in group):
+            tokens.append(tuple((context + continuation)[-most:]))
+            starts.append(len(tokens[-1]) - len(continuation))
         prompts.append(LabelPrompts(id=str(number), tokens=tuple(tokens), label_starts=tuple(starts)))
     return prompts, groups
 
@@ -178,32 +194,37 @@ class MemoryModel(_Base):
         return compute(requests) if kept is None else self._by_lm_eval(compute, requests, kept)
 
     def _by_lm_eval(self, compute: Callable[..., list[Answer]], requests: list[Request], kept: KeptAnswers) -> Any:
-        found: dict[int, Answer] = {}
+        answers: dict[int, Answer] = {}
         for places in _lm_eval_batches(requests, self.batch_size * BATCHES):
             part = [requests[place] for place in places]
-            answers, known = kept.of(part, partial(compute, part))
-            found.update(zip(places, answers, strict=True))
+            of_part, known = kept.of(part, partial(compute, part))
+            answers.update(zip(places, of_part, strict=True))
             if known:
                 self.cache_hook.add(len(part))
-        return [found[place] for place in range(len(requests))]
+        return [answers[place] for place in range(len(requests))]
 
     def _scored(self, scorer: PromptScorer, requests: list[Request], kept: KeptAnswers | None) -> list[Answer]:
         prompts, groups = _prompts(requests, self.max_length + 1)
 
-        def answers(batches: Sequence[Sequence[int]]) -> list[Answer]:
-            losses = (one for batch in batches for one in scorer.losses([prompts[i] for i in batch]))
-            return [answer for one in losses for answer in zip(map(neg, one.label_nats), one.label_greedy, strict=True)]
+        def compute(batches: Sequence[Sequence[int]]) -> list[Answer]:
+            answers: list[Answer] = []
+            for batch in batches:
+                for one in scorer.losses([prompts[i] for i in batch]):
+                    answers += zip(map(neg, one.label_nats), one.label_greedy, strict=True)
+            return answers
 
-        found: dict[int, Answer] = {}
+        answers: dict[int, Answer] = {}
         planned = scorer.batches(prompts)
-        for batches in (planned[first : first + BATCHES] for first in range(0, len(planned), BATCHES)):
-            places = [place for batch in batches for i in batch for place in groups[i]]
-            compute = partial(answers, batches)
-            part = compute() if kept is None else kept.of([requests[place] for place in places], compute)[0]
-            found.update(zip(places, part, strict=True))
-            if kept is not None:
+        for first in range(0, len(planned), BATCHES):
+            batches = planned[first : first + BATCHES]
+            places = [place for i in chain.from_iterable(batches) for place in groups[i]]
+            if kept is None:
+                part = compute(batches)
+            else:
+                part, _ = kept.of([requests[place] for place in places], partial(compute, batches))
                 self.cache_hook.add(len(part))
-        return [found[place] for place in range(len(requests))]
+            answers.update(zip(places, part, strict=True))
+        return [answers[place] for place in range(len(requests))]
 
 
 class _Counter:
@@ -254,3 +275,73 @@ def kept_random_states() -> Iterator[None]:
         torch.random.set_rng_state(cpu)
         if devices:
             torch.cuda.set_rng_state_all(devices)
+
+
+def check_generation(task: str, generation: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Raise ConfigError for a task whose answers vLLM does not give as lm-eval asks for them."""
+    for name, given in generation.items():
+        asked = normalize_gen_kwargs(dict(given or {}))
+        if given is None:
+            problem = "asks for likelihoods, and vLLM only generates"
+        elif asked.get("do_sample"):
+            problem = "draws its answers at random, and vLLM has random numbers of its own"
+        elif others := sorted({*asked} - TAKEN):
+            problem = f"sets {', '.join(others)}, which is not passed on to vLLM"
+        else:
+            continue
+        raise ConfigError(
+            f"Task {task}: {name} {problem}; give --set lm_eval.backend=vllm to a command without this task."
+        )
+
+
+class VllmModel(MemoryModel):
+    """lm-eval's own transformers model without weights, whose texts come from an engine."""
+
+    def __init__(self, subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> None:
+        assert subject.files is not None
+        shell = replace(subject, model=_without_weights(subject.files))
+        super().__init__(shell, replace(rules, batch=ROWS, engine="lm-eval"), kept)
+        self._device = torch.device("cpu")
+        self._ends = end_ids(subject.files)
+        self.vllm: Engine | None = None
+
+    def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **given: Any) -> Tensor:
+        """Return the prompts, padded on the left as they come, and behind each its greedy continuation."""
+        assert self.vllm is not None
+        params = {
+            "temperature": 0.0,
+            "max_tokens": max_length - context.shape[1],
+            "stop": stop,
+            "stop_token_ids": list(self._ends),
+            "ignore_eos": True,
+            "skip_special_tokens": False,  # the text of EOS is one of the strings that end a text
+        }
+        prompts = []
+        for ids_T, mask_T in zip(context, given["attention_mask"], strict=True):
+            prompts.append((ids_T[mask_T.bool()].tolist(), None))
+        written = self.vllm.generate(params, prompts)
+        return torch.cat([context, pad(written, self.eot_token_id, context.device)[0]], 1)
+
+
+@contextmanager
+def memory_model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> Iterator[MemoryModel]:
+    """Give lm-eval the model in memory."""
+    yield MemoryModel(subject, rules, kept)
+
+
+@contextmanager
+def vllm_model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> Iterator[VllmModel]:
+    """Give lm-eval a model whose texts vLLM generates; vLLM is gone at the end."""
+    model = VllmModel(subject, rules, kept)
+    assert subject.files is not None
+    settings = engine_settings(subject.files, model.max_length, token_count(subject.tokenizer), texts=True)
+    with running_engine(settings, subject.files.name) as model.vllm:
+        yield model
+
+
+def _without_weights(files: ModelFiles) -> Any:
+    """Return the model that lm-eval asks for its configuration."""
+    trusted = files.options.trust_remote_code
+    config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=trusted)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trusted)

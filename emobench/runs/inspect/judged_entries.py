@@ -11,9 +11,19 @@ from typing import Any
 from emobench.core.errors import ConfigError, MetricError
 from emobench.core.extras import require
 from emobench.core.settings import content_hash
-from emobench.kinds.instruct.judged import REPLIES, check_verdicts, kept_replies, replies_facts, tokens_of
+from emobench.kinds.instruct.judged import (
+    REPLIES,
+    Replies,
+    check_verdicts,
+    kept_replies,
+    pair_judgements,
+    replies_facts,
+    request_key,
+    request_keys,
+    requests_of,
+    tokens_of,
+)
 from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge, local_identity
-from emobench.kinds.instruct.judging.judgements import Replies, pair_judgements, request_key, request_keys, requests_of
 from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robin
 from emobench.kinds.instruct.rules import JudgeRule
 from emobench.leaderboard.entry import Entry

@@ -56,8 +56,8 @@ DECISION = re.compile(
     [\W_]* (?: response\s+(?P<winner>[12]) | (?:a\s+)?tied? ) \b (?!-\w)
 
     # Not taken back: "Response 1 is worse than Response 2".
-    (?! {MARKS} (?: ties | loses | lost | does\ not | did\ not | (?:is|was)\s+(?:\w+ly\s+)? (?: not | no | inferior | tied
-        | equal | equivalent | identical | comparable | as | on\ par | (?:the\ )?(?:same|worse|weaker) )) \b )
+    (?! {MARKS} (?: ties | loses | lost | does\ not | did\ not | (?:is|was)\s+(?:\w+ly\s+)? (?: not | no | inferior
+        | tied | equal | equivalent | identical | comparable | as | on\ par | (?:the\ )?(?:same|worse|weaker) )) \b )
 
     # Not one of several names: "Response 1 / Response 2 / Tie", "Response 1 and Response 2 are equal".
     (?: (?! {LINK} {OTHER} | {MARKS} (?:,{MARKS})? or\b )

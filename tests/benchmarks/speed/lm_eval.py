@@ -32,8 +32,8 @@ from measuring import RESULTS, alternating_seconds, median_and_spread, origin, o
 from speed.icl_simple import SHAPES, model_and_tokenizer
 
 from emobench.kinds.interface import Subject
+from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, quiet_lm_eval
-from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.models.inference import optimize_for_inference
 from emobench.registry import COMPONENTS
 

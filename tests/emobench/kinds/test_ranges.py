@@ -10,7 +10,7 @@ import pytest
 from emobench.core.errors import ConfigError
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import VLLM_TEMPERATURES, CoherenceRule, MauveRule, OracleRule, Sampling
 from emobench.kinds.surrogate.rules import SurrogateProtocol

@@ -18,7 +18,7 @@ def test_values_weights_examples_and_runs_agree() -> None:
     weights[1, 0] = 0
     weights[:, 2] = 0
     values[:, 2] = np.nan
-    found = mean_by_prompt(values, list("abcde"), weights_RN=weights)
+    found = mean_by_prompt(values, list("abcde"), TOKENS, weights_RN=weights)
     assert found.examples is not None
     assert set(found.examples) == set("abde")
     expected = np.average(np.delete(values, 2, 1), weights=np.delete(weights, 2, 1))
@@ -35,7 +35,7 @@ def test_a_run_that_weighs_nothing_is_an_error(empty: list[int]) -> None:
     weights = np.ones((3, 5))
     weights[empty] = 0
     with pytest.raises(MetricError, match="No generated text of a sampling run can be measured"):
-        mean_by_prompt(np.ones((3, 5)), list("abcde"), weights_RN=weights)
+        mean_by_prompt(np.ones((3, 5)), list("abcde"), TOKENS, weights_RN=weights)
 
 
 def test_an_exponential_mean_is_of_the_examples_nats() -> None:
@@ -44,8 +44,7 @@ def test_an_exponential_mean_is_of_the_examples_nats() -> None:
     assert found.examples == {"a": (2.0, 2.0), "b": (3.0, 4.0)}
     assert [run for (run,) in found.repeats] == pytest.approx([np.exp(7 / 4), np.exp(9 / 2)])
     assert (found.n, found.aggregate, found.unit, found.higher_is_better) == (2, "exp_mean", "tokens", False)
-    share = mean_by_prompt([[1.0]], ["a"])
-    assert (share.aggregate, share.unit, share.higher_is_better) == ("mean", "fraction", True)
+    assert mean_by_prompt([[1.0]], ["a"], TOKENS).aggregate == "mean"
 
 
 def test_pseudo_values_of_a_mean_are_its_values() -> None:

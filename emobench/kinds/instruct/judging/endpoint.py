@@ -11,20 +11,22 @@ because it would send prompts to somebody else. A reply has a limit of size, of 
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
 import os
+import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 import numpy as np
 
-from emobench.core.errors import ModelError, RunError
+from emobench.core.errors import ConfigError, ModelError, RunError
 from emobench.core.reading import expand_home, is_folder, require_shallow
 from emobench.core.settings import content_hash
-from emobench.kinds.instruct.judging.address import Scrubber, shown_address
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
 from emobench.models.catalog import find_model
 from emobench.models.folder import identity
@@ -41,6 +43,10 @@ LARGEST_LOG_PROB = 1e-3
 """More than 0 by rounding alone."""
 SECRETS = ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 """Variables that the package openai sends."""
+HIDDEN = "[secret]"
+SHORTEST, SHORTEST_IN_REPLY = 3, 8
+"""Secrets with fewer characters are not looked for: such words occur in any text."""
+LONGEST_REASON = 200
 HOPELESS = 5
 """Requests in a row that fail after all retries, with no reply between them: the endpoint is taken to be down."""
 
@@ -220,13 +226,14 @@ class _Asking:
         options = dict(request.options)
         tops = options.pop("top_logprobs", None)
         if isinstance(request.prompt, str):
-            given = {"prompt": request.prompt, **options, **({} if tops is None else {"logprobs": tops})}
-            call = client.completions.create
+            call, asked = client.completions.create, {"prompt": request.prompt}
+            if tops is not None:
+                options["logprobs"] = tops
         else:
-            given = {"messages": list(request.prompt), **options}
-            given |= {} if tops is None else {"logprobs": True, "top_logprobs": tops}
-            call = client.chat.completions.create
-        return _read(await call(model=self.endpoint.model, **given), self.scrubber)
+            call, asked = client.chat.completions.create, {"messages": list(request.prompt)}
+            if tops is not None:
+                options |= {"logprobs": True, "top_logprobs": tops}
+        return _read(await call(model=self.endpoint.model, **asked, **options), self.scrubber)
 
     async def _turn(self) -> None:
         if self.endpoint.per_minute:
@@ -258,9 +265,8 @@ def _with_deadline(seconds: float) -> Any:
 
     base = openai.DefaultAsyncHttpxClient
     # httpx, or httpx2 since openai 3: the package retries the time-out of its own library.
-    library: Any = importlib.import_module(
-        next(one.__module__ for one in base.__mro__ if one.__name__ == "AsyncClient").partition(".")[0]
-    )
+    module = next(one.__module__ for one in base.__mro__ if one.__name__ == "AsyncClient")
+    library: Any = importlib.import_module(module.partition(".")[0])
 
     class WithDeadline(base):
         async def send(self, request: Any, **options: Any) -> Any:
@@ -268,30 +274,30 @@ def _with_deadline(seconds: float) -> Any:
             options |= {"stream": True, "follow_redirects": False}
             try:
                 async with asyncio.timeout(seconds):
-                    found = await super().send(request, **options)
+                    response = await super().send(request, **options)
                     try:
-                        body = await _bounded(found)
+                        body = await _bounded(response)
                     finally:
-                        await found.aclose()
+                        await response.aclose()
             except TimeoutError:
                 raise library.ReadTimeout("no whole reply in time", request=request) from None
-            extensions = {name: found.extensions[name] for name in ("http_version",) if name in found.extensions}
+            extensions = {name: value for name, value in response.extensions.items() if name == "http_version"}
             return library.Response(
-                found.status_code, headers=found.headers, content=body, request=request, extensions=extensions
+                response.status_code, headers=response.headers, content=body, request=request, extensions=extensions
             )
 
     return WithDeadline(timeout=seconds, follow_redirects=False)
 
 
-async def _bounded(found: Any) -> bytes:
+async def _bounded(response: Any) -> bytes:
     """Return the body of a reply. Raises UnreadableError for a large, packed or deeply nested one.
 
     Nothing is unpacked: a small packed body may be a large one, and no packing was asked for.
     """
-    if found.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise UnreadableError("compressed, which was not asked for")
     parts, size = [], 0
-    async for part in found.aiter_raw():
+    async for part in response.aiter_raw():
         size += len(part)
         if size > LARGEST:
             raise UnreadableError(f"more than {LARGEST >> 20} MiB")
@@ -304,67 +310,130 @@ async def _bounded(found: Any) -> bytes:
     return body
 
 
-def _read(found: Any, scrubber: Scrubber) -> JudgeReply:
+def _read(completion: Any, scrubber: Scrubber) -> JudgeReply:
     """Return a reply of either form; raises ValueError, TypeError, LookupError or AttributeError for anything else."""
-    choice = found.choices[0]
-    message = getattr(choice, "message", None)
+    choice = completion.choices[0]
+    message, logprobs = getattr(choice, "message", None), getattr(choice, "logprobs", None)
+    tops: list[list[tuple[str, Any]]] = []
     if message is None:
         text = choice.text
+        for top in getattr(logprobs, "top_logprobs", None) or ():
+            tops.append(list(dict(top).items()))
     else:
         calls = getattr(message, "tool_calls", None)
         call = calls[0].function if calls else getattr(message, "function_call", None)
         text = message.content if call is None else call.arguments
+        for token in getattr(logprobs, "content", None) or ():
+            tops.append([(top.token, top.logprob) for top in token.top_logprobs])
     if text is not None and not isinstance(text, str):
         raise TypeError("the text of a reply is no string")
     if text and len(text) > LONGEST:
         raise ValueError("the text of a reply is too long")
-    usage, model = getattr(found, "usage", None), getattr(found, "model", None)
+    usage, model = getattr(completion, "usage", None), getattr(completion, "model", None)
     return JudgeReply(
         scrubber.reply(text or ""),
-        tuple(_top_logprobs(choice, scrubber)),
+        tuple(_by_text(top, scrubber) for top in tops),
         scrubber.reason(model) if isinstance(model, str) else "",
         token_count(getattr(usage, "prompt_tokens", None)),
         token_count(getattr(usage, "completion_tokens", None)),
     )
 
 
-def _top_logprobs(choice: Any, scrubber: Scrubber) -> list[dict[str, float]]:
-    found = getattr(choice, "logprobs", None)
-    if getattr(choice, "message", None) is None:
-        tops = [dict(top).items() for top in getattr(found, "top_logprobs", None) or []]
-    else:
-        content = getattr(found, "content", None) or []
-        tops = [[(top.token, top.logprob) for top in token.top_logprobs] for token in content]
-    return [_by_text((scrubber.reply(token), _log_prob(value)) for token, value in top) for top in tops]
-
-
-def _by_text(tops: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _by_text(top: Iterable[tuple[str, Any]], scrubber: Scrubber) -> dict[str, float]:
     """Return the log probability of each text. The probabilities of several tokens with one text add up."""
-    found: dict[str, float] = {}
-    for token, log_prob in tops:
-        known = found.get(token)
-        found[token] = log_prob if known is None else float(np.logaddexp(known, log_prob))
-    return found
-
-
-def _log_prob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= LARGEST_LOG_PROB:
-        raise TypeError("a log probability is no number")
-    return float(value)
+    likeliest: dict[str, float] = {}
+    for token, value in top:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= LARGEST_LOG_PROB:
+            raise TypeError("a log probability is no number")
+        text, log_prob = scrubber.reply(token), float(value)
+        if text in likeliest:
+            log_prob = float(np.logaddexp(likeliest[text], log_prob))
+        likeliest[text] = log_prob
+    return likeliest
 
 
 def _reason(error: Any, scrubber: Scrubber) -> str:
-    body, cause = getattr(error, "body", None), error.__cause__
-    told = body.get("message") if isinstance(body, dict) else None
-    text = str(told or getattr(error, "message", "") or type(error).__name__)
-    if isinstance(cause, UnreadableError):  # openai 1 and 2 take it for a fault of the connection
-        text = f"the reply could not be read ({cause})"
-    status = getattr(error, "status_code", None)
-    return f"{'' if status is None else f'{status}, '}{scrubber.reason(text)}"
+    body, status = getattr(error, "body", None), getattr(error, "status_code", None)
+    message = body.get("message") if isinstance(body, dict) else None
+    text = str(message or getattr(error, "message", "") or type(error).__name__)
+    if isinstance(error.__cause__, UnreadableError):  # openai 1 and 2 take it for a fault of the connection
+        text = f"the reply could not be read ({error.__cause__})"
+    reason = scrubber.reason(text)
+    return reason if status is None else f"{status}, {reason}"
 
 
 def _first(errors: BaseExceptionGroup) -> BaseException:
-    found: BaseException = errors
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def shown_address(url: str) -> str:
+    """Return an address without a user, a password or a query. Raises ConfigError for one that is none."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("OPENAI_BASE_URL is not an address; expected one such as http://localhost:8000/v1.")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+class Scrubber:
+    """Removes secrets from texts, in all forms in which a server may echo them."""
+
+    def __init__(self, keys: Iterable[str], url: str = "") -> None:
+        """Take keys, and the user, the password and the query of an address."""
+        forms: set[str] = set()
+        for secret in (*keys, *_secrets_of(url)):
+            forms.update(_forms(secret))
+        self._long, self._all = _any_of(forms, SHORTEST_IN_REPLY), _any_of(forms, SHORTEST)
+
+    def reply(self, text: str) -> str:
+        """Return a reply without long secrets, and with halves of surrogate pairs replaced."""
+        return self._long.sub(HIDDEN, text).encode("utf-8", "replace").decode()
+
+    def reason(self, text: str) -> str:
+        """Return a server's message as one line, without secrets and control characters, cut to its beginning."""
+        text = self._all.sub(HIDDEN, text).encode("utf-8", "replace").decode()
+        text = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+        return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
+
+
+def _any_of(forms: Iterable[str], shortest: int) -> re.Pattern[str]:
+    """Return a pattern of the forms that have so many characters; of two that begin alike the longer one counts."""
+    escaped = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= shortest]
+    return re.compile("|".join(escaped) or r"(?!)", re.IGNORECASE)
+
+
+def _secrets_of(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        yield url
+        return
+    if "@" in parts.netloc:
+        userinfo = parts.netloc.rpartition("@")[0]
+        user, _, password = userinfo.partition(":")
+        yield from (userinfo, unquote(userinfo), user, password)
+    for part in (parts.query, parts.fragment):
+        yield part
+        for pair in part.split("&"):
+            yield from (pair, pair.partition("=")[2])
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, quoted, escaped, in hexadecimal digits, and in base64, also as `user:secret`."""
+    for text in {secret, unquote(secret)} - {""}:
+        data = text.encode("utf-8", "replace")
+        yield from (text, quote(text, safe=""), quote(text), quote_plus(text), data.hex())
+        yield text.encode("unicode_escape").decode().replace('"', '\\"')
+        # Behind a text of another length, base64 has other signs: those of whole groups of three bytes are the same.
+        for shift in range(3):
+            padded = b"\0" * shift + data
+            whole = padded[: len(padded) // 3 * 3]
+            for encode in (base64.b64encode, base64.urlsafe_b64encode):
+                yield encode(whole).decode()[4 if shift else 0 :]

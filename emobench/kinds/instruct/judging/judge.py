@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 from emobench.data.chat_templates import RULES
 
+MOST_TOKENS = 10**9
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -53,8 +55,11 @@ class JudgeReply:
     prompt_tokens: int = 0
     reply_tokens: int = 0
 
-
-MOST_TOKENS = 10**9
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> JudgeReply:
+        """Return a reply of the fields that `asdict` gave."""
+        counts = {name: token_count(fields[name]) for name in ("prompt_tokens", "reply_tokens")}
+        return cls(**{**fields, **counts, "top_logprobs": tuple(fields["top_logprobs"])})
 
 
 def token_count(value: Any) -> int:

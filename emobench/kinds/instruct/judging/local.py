@@ -52,8 +52,9 @@ class LocalModel:
     def _token_texts(self) -> tuple[list[str], torch.Tensor]:
         """The different texts of single tokens, (D,), and the place of each token's text among them, (V,)."""
         texts = self.tokenizer.batch_decode([[token] for token in range(token_count(self.tokenizer))])
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        return list(places), torch.tensor([places[text] for text in texts])
+        places: dict[str, int] = {}
+        place_of_token = [places.setdefault(text, len(places)) for text in texts]
+        return list(places), torch.tensor(place_of_token)
 
     def ask(
         self,
@@ -65,24 +66,26 @@ class LocalModel:
 
         Raises ModelError for messages without a chat template, and for a request that needs random numbers.
         """
-        prompts = {key: self.prompt_ids(request) for key, request in requests.items()}
-        lengths = {key: int(request.options.get("max_tokens", LENGTH)) for key, request in requests.items()}
+        asked = Asked(final=True)
         context = getattr(self.model.config, "max_position_embeddings", None)
-        found = Asked(final=True)
-        for key, ids in prompts.items():
-            if context is not None and len(ids) + lengths[key] - 1 > context:
-                found.refused[key] = (
-                    f"{self.name} reads at most {context} tokens, and the prompt has {len(ids)} with {lengths[key]} "
-                    "for the reply"
+        prompts: dict[str, list[int]] = {}
+        forms: dict[tuple[int, bool], list[str]] = {}
+        for key, request in requests.items():
+            prompts[key] = ids = self.prompt_ids(request)
+            length = int(request.options.get("max_tokens", LENGTH))
+            if context is not None and len(ids) + length - 1 > context:
+                asked.refused[key] = (
+                    f"{self.name} reads at most {context} tokens, and the prompt has {len(ids)} with {length} for the "
+                    "reply"
                 )
-        forms = {key: (lengths[key], isinstance(request.prompt, str)) for key, request in requests.items()}
-        for form in sorted(set(forms.values())):
-            keys = [key for key in requests if forms[key] == form and key not in found.refused]
-            for key, reply in self._answered(keys, prompts, requests, form[0]):
+            else:
+                forms.setdefault((length, isinstance(request.prompt, str)), []).append(key)
+        for (length, _), keys in sorted(forms.items()):
+            for key, reply in self._answered(keys, prompts, requests, length):
                 keep(key, reply)
-                found.replies += 1
-                progress(found.replies + len(found.refused), len(requests))
-        return found
+                asked.replies += 1
+                progress(asked.replies + len(asked.refused), len(requests))
+        return asked
 
     def prompt_ids(self, request: JudgeRequest) -> list[int]:
         """Return what the model reads. Raises ModelError as `ask` does."""
@@ -114,37 +117,35 @@ class LocalModel:
         length: int,
     ) -> Any:
         """Yield (key, reply) of requests of one form, texts or messages, whose replies have one length at most."""
-        ids = [prompts[key] for key in keys]
         tops = self._top_logprobs({key: prompts[key] for key in keys}, requests)
         if length == 1:  # the likeliest token of those is the whole reply
-            for key, found in tops.items():
-                (likeliest,) = found
-                yield key, JudgeReply(max(likeliest, key=likeliest.__getitem__), found, self.name, len(prompts[key]), 1)
+            for key, top in tops.items():
+                text = max(top[0], key=top[0].__getitem__)
+                yield key, JudgeReply(text, top, self.name, len(prompts[key]), 1)
             keys = [key for key in keys if key not in tops]
-            ids = [prompts[key] for key in keys]
         if not keys:
             return
+        ids = [prompts[key] for key in keys]
         options = {"decoding": Decoding(rule=GREEDY, length=length), "vocabulary": token_count(self.tokenizer)}
         ends = self._ends(requests[keys[0]])
         for batch in iter_continuations(self.model, ids, prompt_keys=keys, ends=ends, **options):
             for index, (one,) in batch:
-                text = self.tokenizer.decode(one.ids, skip_special_tokens=True)
-                yield keys[index], JudgeReply(text, tops.get(keys[index], ()), self.name, len(ids[index]), len(one.ids))
+                key, text = keys[index], self.tokenizer.decode(one.ids, skip_special_tokens=True)
+                yield key, JudgeReply(text, tops.get(key, ()), self.name, len(ids[index]), len(one.ids))
 
     def _top_logprobs(
         self, prompts: Mapping[str, list[int]], requests: Mapping[str, JudgeRequest]
     ) -> dict[str, tuple[Mapping[str, float], ...]]:
         """Return the likeliest texts of the first token, of those requests that ask for them."""
         asking = [key for key in prompts if requests[key].options.get("top_logprobs")]
-        found: dict[str, tuple[Mapping[str, float], ...]] = {}
+        tops: dict[str, tuple[Mapping[str, float], ...]] = {}
         for members in by_length([len(prompts[key]) for key in asking], BUDGET):
             keys = [asking[i] for i in members]
             with reading(self.model) as device:
                 ids_BT, mask_BT = pad([prompts[key] for key in keys], 0, device, left=True)
                 places_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
-                logits_BV = self.model(
-                    input_ids=ids_BT, attention_mask=mask_BT, position_ids=places_BT, logits_to_keep=1
-                ).logits[:, -1, : token_count(self.tokenizer)]
+                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, position_ids=places_BT, logits_to_keep=1)
+                logits_BV = output.logits[:, -1, : token_count(self.tokenizer)]
                 probs_BV = torch.softmax(logits_BV.float(), -1).cpu().double()
             texts, place_V = self._token_texts
             probs_BD = torch.zeros(len(keys), len(texts), dtype=torch.double)
@@ -152,8 +153,8 @@ class LocalModel:
             for key, row_D in zip(keys, probs_BD, strict=True):
                 top = row_D.topk(min(int(requests[key].options["top_logprobs"]), len(texts)))
                 likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-                found[key] = ({texts[place]: math.log(prob) for place, prob in likeliest if prob > 0},)
-        return found
+                tops[key] = ({texts[place]: math.log(prob) for place, prob in likeliest if prob > 0},)
+        return tops
 
 
 def _reads_log_probs(request: JudgeRequest) -> bool:

@@ -71,27 +71,19 @@ def round_robin(
     middle_C, covariance_CC = _moments(means_CU, weights_U, OF_RATE)
     factor = _factor(weights_U, OF_RATE)
     duels = []
-    for pair, (a, b) in enumerate(places):
-        half = factor * float(np.sqrt(covariance_CC[pair, pair]))
+    errors_C = np.sqrt(np.diag(covariance_CC))
+    for (a, b), rate, middle, error in zip(places, rates_C.tolist(), middle_C.tolist(), errors_C.tolist(), strict=True):
         won = list(outcomes[a, b])
-        duels.append(
-            Duel(
-                first=a,
-                second=b,
-                wins=won.count(1),
-                ties=won.count(0),
-                losses=won.count(-1),
-                win_rate=float(rates_C[pair]),
-                ci95=(max(float(middle_C[pair]) - half, 0.0), min(float(middle_C[pair]) + half, 1.0)),
-            )
-        )
+        wins, ties, losses = won.count(1), won.count(0), won.count(-1)
+        ci95 = (max(middle - factor * error, 0.0), min(middle + factor * error, 1.0))
+        duels.append(Duel(first=a, second=b, wins=wins, ties=ties, losses=losses, win_rate=rate, ci95=ci95))
     return duels, _rated(rates_C, means_CU, weights_U, places, models)
 
 
 def _by_unit(values_CN: Floats, units: Sequence[str]) -> tuple[Floats, Floats]:
     """Return the mean preference of each unit, and the number of its instructions."""
-    place = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
-    unit_N = np.array([place[unit] for unit in units])
+    places: dict[str, int] = {}
+    unit_N = np.array([places.setdefault(unit, len(places)) for unit in units])
     weights_U = np.bincount(unit_N).astype(np.float64)
     sums_CU = np.array([np.bincount(unit_N, weights=values_N) for values_N in values_CN])
     return sums_CU / weights_U, weights_U
@@ -133,10 +125,10 @@ def _rated(rates_C: Floats, means_CU: Floats, weights_U: Floats, places: Sequenc
         slopes_MC[:, pair] = (above_M - below_M) / (2 * step_C[pair])
     errors_M = np.sqrt(np.einsum("mc,cd,md->m", slopes_MC, covariance_CC, slopes_MC))
     half_M = _factor(weights_U, OF_RATING) * errors_M
-    return [
-        Rating(rating=float(rating), ci95=(float(centre - half), float(centre + half)))
-        for rating, centre, half in zip(ratings_M, centre_M, half_M, strict=True)
-    ]
+    ratings = []
+    for rating, low, high in zip(ratings_M, centre_M - half_M, centre_M + half_M, strict=True):
+        ratings.append(Rating(rating=float(rating), ci95=(float(low), float(high))))
+    return ratings
 
 
 def _ratings(rates_C: Floats, places: Sequence[Places], models: int) -> Floats | None:
@@ -161,8 +153,7 @@ def _finite_ratings(rates_C: Floats, places: Sequence[Places], models: int) -> F
                 winners.append(winner)
                 losers.append(loser)
                 weights.append(share)
-    scores = bradley_terry(
-        winners, losers, [Winner.X] * len(winners), weights=weights, tolerance=1e-12, limit=10_000
-    ).scores.to_dict()
+    won = [Winner.X] * len(winners)
+    scores = bradley_terry(winners, losers, won, weights=weights, tolerance=1e-12, limit=10_000).scores.to_dict()
     logs_M = np.log10([scores[model] for model in range(models)])
     return MIDDLE + ODDS_OF_TEN * (logs_M - logs_M.mean())

@@ -14,8 +14,7 @@ from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.instruct.kind import InstructKind
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import OtherProgram
-from emobench.kinds.lm_eval.kind import LmEvalKind
-from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.kinds.lm_eval.kind import LmEvalKind, LmEvalProtocol
 from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules

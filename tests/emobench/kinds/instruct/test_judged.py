@@ -201,9 +201,8 @@ def test_replies_without_a_verdict_are_counted_and_too_many_leave_no_metric(
 
 
 def test_a_share_of_five_percent_is_left_out() -> None:
-    from emobench.kinds.instruct.judged import pair_scores
+    from emobench.kinds.instruct.judged import Judgement, pair_scores
     from emobench.kinds.instruct.judging.judge import Pair
-    from emobench.kinds.instruct.judging.judgements import Judgement
 
     pairs = {str(i): Pair("i", "aa", "b") for i in range(20)}
     judged = [Judgement(key, 1.0, 1.0, 1.0) for key in pairs]

@@ -17,6 +17,8 @@ from emobench.core.errors import MetricError, RunError
 from emobench.core.settings import content_hash
 from emobench.kinds.cost import Requests
 from emobench.kinds.instruct.judged import (
+    Graded,
+    Judgement,
     check_verdicts,
     expected_requests,
     grade_scores,
@@ -29,7 +31,6 @@ from emobench.kinds.instruct.judged import (
 )
 from emobench.kinds.instruct.judging.endpoint import Endpoint
 from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, Pair, PairJudge
-from emobench.kinds.instruct.judging.judgements import Graded, Judgement
 from emobench.kinds.instruct.rules import JudgeRule
 from emobench.registry import load_judge
 from emobench.tasks.scores import SECONDARY

@@ -15,9 +15,8 @@ import pytest
 from emobench.core.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
-from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.kinds.lm_eval.kind import LmEvalProtocol, lm_eval_task
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel
-from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.registry import task_files
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import task_of

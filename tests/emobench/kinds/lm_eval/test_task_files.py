@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emobench.kinds.lm_eval.task_files import find_manager, reached
+from emobench.kinds.lm_eval.data import find_manager, reached
 
 NAMES = ("mmlu", "ai2_arc", "glue", "openllm", "arc_challenge", "hellaswag", "leaderboard")
 """Groups of groups of tags, a tag over two folders, one over many, a group of strangers' tasks, an `include`."""

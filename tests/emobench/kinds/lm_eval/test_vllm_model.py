@@ -20,7 +20,7 @@ from emobench.inference.decoding.request import Decoding
 from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
 from emobench.kinds.interface import ModelFiles, Subject
 from emobench.kinds.lm_eval import evaluate as kind
-from emobench.kinds.lm_eval import vllm_model
+from emobench.kinds.lm_eval import model as vllm_model
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions

@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import DataError
-from emobench.kinds.instruct.judging.alpaca_eval_order import PLACES, place_of
-from emobench.kinds.instruct.judging.annotations import length_controlled, preference_of, rates, read_annotations
+from emobench.kinds.instruct.judging.annotations import (
+    PLACES,
+    length_controlled,
+    place_of,
+    preference_of,
+    rates,
+    read_annotations,
+)
 
 pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
 

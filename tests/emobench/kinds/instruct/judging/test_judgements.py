@@ -13,9 +13,7 @@ import pytest
 
 from emobench.core.errors import RunError
 from emobench.data.chat_templates import RULES
-from emobench.kinds.instruct.judging.endpoint import Endpoint
-from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge, local_identity
-from emobench.kinds.instruct.judging.judgements import (
+from emobench.kinds.instruct.judged import (
     Judgement,
     Replies,
     ask_about,
@@ -25,6 +23,8 @@ from emobench.kinds.instruct.judging.judgements import (
     request_key,
     win_rate,
 )
+from emobench.kinds.instruct.judging.endpoint import Endpoint
+from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge, local_identity
 from emobench.registry import load_judge
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 from scipy.optimize import minimize
 
+from emobench.kinds.instruct.judged import Judgement
 from emobench.kinds.instruct.judging import round_robin as module
-from emobench.kinds.instruct.judging.judgements import Judgement
 
 pytest.importorskip("evalica", reason="needs the package evalica")
 
