@@ -11,6 +11,7 @@ from emobench.cli import options
 from emobench.cli.options.request import LoadingOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_lines, reporter
 from emobench.models.device import resolve_dtype
+from emobench.registry import suite_names
 from emobench.reproduce import sample_corpus as corpora
 
 
@@ -35,7 +36,7 @@ def sample_corpus(
 ) -> None:
     """Sample a corpus from a model, to be used with --data-dir.
 
-    Each text starts from nothing and runs until the model ends it. Use it for the suite gpt2-oracle with an oracle of
+    Each text starts from nothing and runs until the model ends it. Use it for the suite of its name with an oracle of
     your own. If the command was stopped, give it again: it continues where it stopped.
     """
     how = loading.loading()
@@ -60,5 +61,5 @@ def sample_corpus(
         numbers = f"{found['texts']:,} texts, {found['tokens']:,} tokens, {share:.0%} ended{blank}"
         print_lines(f"{request.file(split)}: {numbers}")
     print_lines(f"{request.facts_file}: what they were sampled from")
-    if name == "gpt2-oracle":
-        print_lines(f"emobench run --suite gpt2-oracle --data-dir {out} --set oracle.model={model} --model MODEL")
+    if name in suite_names():
+        print_lines(f"emobench run --suite {name} --data-dir {out} --set oracle.model={model} --model MODEL")

@@ -1,4 +1,4 @@
-"""What distances of two next-token distributions mean: P, a target's or the data's, and Q, the model's.
+"""Distances of two next-token distributions as measures: P, a target's or the data's, and Q, the model's.
 
 `emobench.metrics.distribution_distances` computes them; this module imports nothing heavy.
 

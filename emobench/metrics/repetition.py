@@ -141,7 +141,8 @@ def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[float, np.ndarray
     holders = Counter[tuple[str, ...]]()
     for of_text in of_texts:
         holders.update(of_text)
-    alone_N = np.array([[holders[ngram] for ngram in of_text].count(1) for of_text in of_texts])
+    once = {ngram for ngram, count in holders.items() if count == 1}
+    alone_N = np.array([len(of_text & once) for of_text in of_texts])
     words_N = np.array([len(text) for text in texts])
     others_N = words_N.sum() - words_N
     without_N = np.full(len(texts), np.nan)
@@ -219,7 +220,8 @@ def _matches(texts: list[list[str]], n: int) -> tuple[list[int], list[tuple[int,
                 matches[text] += min(count, rest[0][0] if first[1] == text else first[0])
     for (count, first), *rest in largest.values():
         if rest:
-            (second_count, second), third_count = rest[0], rest[1][0] if len(rest) > 1 else 0
+            second_count, second = rest[0]
+            third_count, _ = rest[1] if len(rest) > 1 else (0, None)
             loss = min(count, second_count) - third_count
             if loss:
                 losses += [(first, second, loss), (second, first, loss)]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, get_args
 
+import numpy as np
+
 from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import mean_by_prompt
 from emobench.metrics.words import MOST, is_latin, ngrams
@@ -69,21 +71,18 @@ def rouge(
             "only a to z and 0 to 9, and most of their letters are of other scripts."
         )
     words = DefaultTokenizer(use_stemmer=stemming).tokenize
-    values: dict[Variant, list[list[float]]] = {variant: [[] for _ in runs] for variant in variants}
+    f1s_RN = {variant: np.zeros((len(runs), len(references))) for variant in variants}
     for place, (reference, *texts) in enumerate(zip(references, *runs, strict=True)):
         reference_words = words(reference)
         overlaps = {variant: OVERLAPS[variant](reference_words) for variant in variants}
         for run, text in enumerate(texts):
             text_words = words(text)
             for variant in variants:
-                values[variant][run].append(_f1(*overlaps[variant](text_words)))
+                f1s_RN[variant][run, place] = _f1(*overlaps[variant](text_words))
         if progress is not None:
             progress(place + 1, len(references))
     weights_RN = [latin] * len(runs)
-    scores: dict[str, Score] = {}
-    for variant, f1s in values.items():
-        scores[variant] = mean_by_prompt(f1s, ids, ROUGE[variant], weights_RN=weights_RN)
-    return scores
+    return {name: mean_by_prompt(f1s_RN[name], ids, ROUGE[name], weights_RN=weights_RN) for name in variants}
 
 
 def _f1(common: int, of_reference: int, of_text: int) -> float:

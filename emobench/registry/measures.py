@@ -18,7 +18,7 @@ def known_measures() -> Mapping[str, Measure]:
     """Return the measures of all installed kinds, by the metric's name in an entry."""
     measures: dict[str, Measure] = {}
     for kind in usable_kinds():
-        measures |= kind.measures
+        measures = {**kind.measures, **measures}
     return measures
 
 

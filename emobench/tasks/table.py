@@ -1,4 +1,4 @@
-"""A table or figure of a paper that can be made again: its rows and models, and how parameters are chosen."""
+"""A table or figure of a paper that can be reproduced: its rows and models, and how parameters are chosen."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Scale:
 class Table:
     """A table of a paper. With `published`, its models, rows and columns are those of that suite's published entries.
 
-    A figure that is only plotted has none: `models`, `rows` and `metrics` say then what is made.
+    A figure that is only plotted has none: its own `models`, `rows` and `metrics` define it.
     """
 
     name: str

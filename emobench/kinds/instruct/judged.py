@@ -1,7 +1,7 @@
 """Judgements of responses, and the scores that follow from them.
 
-Pairs are judged in both orders, or each response gets a grade. Every reply is kept in a stage of its own and nothing is
-asked twice: a reply is known by what was asked, the digest of the model, the prompt and the options.
+Pairs are judged in both orders, or each response gets a grade. Every reply is kept in a stage of its own, under the
+digest of the model, the prompt and the options, so that nothing is asked twice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -119,7 +120,7 @@ PROMPT_TOKENS = 120
 def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses: Sequence[Response]) -> Scored:
     """Return the metrics of the judge that the rules name.
 
-    Raises RunError where too many requests have no reply, and what asking raises; the replies until then are kept.
+    Raises RunError if too many requests have no reply, and the errors of `ask_about`; replies until then are kept.
     """
     judge = subject.components.judge(rules.judge.name).component
     answering = _answering(subject, rules.judge, judge)
@@ -165,9 +166,9 @@ def kept_replies(
 ) -> tuple[Replies, Mapping[str, str]]:
     """Return the replies to all that is asked about pairs, and why others have none, by the digest of the request.
 
-    They are a stage, which what is asked and who answers identify; `keep` and `work` are those of `Subject`.
+    The replies are a stage, identified by the requests and the model; `keep` and `work` are those of `Subject`.
     """
-    digests = [digest for of_pair in request_keys(judge, pairs, answering.identity).values() for digest in of_pair]
+    digests = list(chain.from_iterable(request_keys(judge, pairs, answering.identity).values()))
 
     def ask(folder: Path) -> None:
         with work() as progress:
@@ -191,7 +192,7 @@ def kept_replies(
 
 
 def replies_facts(digests: Iterable[str]) -> dict[str, Any]:
-    """Return what identifies the stage of the replies to requests."""
+    """Return the facts that identify the stage of the replies to requests."""
     return {"requests": content_hash(sorted(set(digests)))}
 
 
@@ -205,7 +206,7 @@ def _answering(subject: Subject, rule: JudgeRule, judge: Judge) -> Answering:
 
 
 def check_judge(rule: JudgeRule, judge: Judge, model: UnloadedModel) -> None:
-    """Raise a UserError for what asking would raise, as far as it is known before anybody is asked."""
+    """Raise the UserErrors of asking that are known before any request is sent."""
     if rule.backend == "endpoint":
         require("openai")
         return
@@ -221,7 +222,7 @@ def expected_requests(rule: JudgeRule, judge: Judge, pairs: Iterable[Pair], *, u
 
     Each prompt has `unknown` tokens of responses that are not there yet.
     """
-    requests = [request for pair in pairs for request in requests_of(judge, pair)]
+    requests = list(chain.from_iterable(requests_of(judge, pair) for pair in pairs))
     return tokens_of(rule.model or judge.model, requests, unknown)
 
 
@@ -374,7 +375,7 @@ class Replies:
 
 
 def request_key(identity: str, request: JudgeRequest) -> str:
-    """Return the digest of all that decides a reply: who answers, and what is asked."""
+    """Return the digest of the model that answers, the prompt and the options."""
     prompt: Any = request.prompt
     if not isinstance(prompt, str):
         prompt = [dict(message) for message in prompt]
@@ -383,7 +384,7 @@ def request_key(identity: str, request: JudgeRequest) -> str:
 
 
 def requests_of(judge: Judge, pair: Pair) -> tuple[JudgeRequest, ...]:
-    """Return what a judge is asked about a pair, whose `first` is ours: of two responses, each order.
+    """Return the requests to a judge about a pair, whose `first` is ours: of two responses, each order.
 
     Of two equal responses nothing is asked. A judge that gives grades is asked about ours.
     """
@@ -396,7 +397,7 @@ def requests_of(judge: Judge, pair: Pair) -> tuple[JudgeRequest, ...]:
 
 
 def request_keys(judge: Judge, pairs: Mapping[str, Pair], identity: str) -> dict[str, tuple[str, ...]]:
-    """Return the digests of what is asked about each pair; `identity` is of who answers."""
+    """Return the digests of the requests about each pair; `identity` is that of the model that answers."""
     keys = {}
     for key, pair in pairs.items():
         keys[key] = tuple(request_key(identity, request) for request in requests_of(judge, pair))
@@ -410,9 +411,9 @@ def ask_about(
     replies: Replies,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Asked:
-    """Ask what is not answered yet.
+    """Send the requests that have no reply yet.
 
-    Raises what `answering` raises; replies until then are kept, and the next call asks for the others alone.
+    Raises the errors of `answering`; replies until then are kept, and the next call asks for the others alone.
     """
     missing: dict[str, JudgeRequest] = {}
     for pair in pairs.values():

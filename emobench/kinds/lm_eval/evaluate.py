@@ -144,10 +144,10 @@ def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, 
     better: set[bool | None] = set()
     for leaf in leaves:  # of the tasks: lm-eval gives it to no group of groups
         better.add(results["higher_is_better"].get(leaf, {}).get(number.metric))
-    if examples is None:
-        aggregate, n = "corpus", sum(results["n-samples"][leaf]["effective"] for leaf in leaves)
-    else:
-        aggregate, n = "exp_mean" if number.unit == "perplexity" else "mean", len(examples)
+    aggregate, n = "corpus", sum(results["n-samples"][leaf]["effective"] for leaf in leaves)
+    if examples is not None:
+        aggregate = "exp_mean" if number.unit == "perplexity" else "mean"
+        n = len(examples) or n
     flags = ()
     if cut := results["emobench"]["prompts_cut"]:
         flags = (f"{cut}_prompts_cut_on_the_left",)
@@ -203,7 +203,10 @@ def _parts(results: Mapping[str, Any], name: str) -> list[str]:
         return with_numbers
     if name in with_numbers:
         return [name]
-    return [part for child in groups.get(name, ()) for part in _parts(results, child)]
+    parts: list[str] = []
+    for child in groups.get(name, ()):
+        parts += _parts(results, child)
+    return parts
 
 
 def _leaves(results: Mapping[str, Any], name: str) -> list[str]:

@@ -56,7 +56,7 @@ class LmEvalProtocol(Rules):
 class LmEvalKind(Kind):
     """Tasks of lm-evaluation-harness. Its whole version is in their data's fingerprint, with the tasks' definitions.
 
-    It makes answers and scores in one go, so that all rules decide what is generated.
+    Answers and scores come from one pass, so that all rules are part of the key of the generation.
     """
 
     name = "lm_eval"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from emobench.kinds.generation.built_in import BUILT_IN
 from emobench.leaderboard.store import Leaderboard
+from emobench.registry import load_kind
 from emobench.registry.measures import describe, known_measures
 from emobench.tasks.lm_eval_numbers import MEASURES, LmEvalNumber
 
-PUBLISHED = Path(__file__).parents[3] / "leaderboards" / "published"
+ROOT = Path(__file__).parents[3]
+PUBLISHED = ROOT / "leaderboards" / "published"
+BETTER = {True: "higher", False: "lower", None: "none"}
 
 
 def test_metrics_of_plugins_and_of_records_are_declared_with_their_units_and_directions() -> None:
@@ -41,3 +45,18 @@ def test_an_unknown_metric_keeps_its_words_and_a_rival_its_name() -> None:
         "",
     )
     assert describe("_").title == "_"
+
+
+def test_the_guide_lists_the_measures_with_their_directions() -> None:
+    """A row is | `name`, `name` | what it measures | better |, without the last column for secondary ones."""
+    listed: dict[str, str] = {}
+    for line in (ROOT / "docs" / "guides" / "metrics.md").read_text().splitlines():
+        names, *cells = line.strip("| ").split(" | ")
+        for name in re.findall(r"`(\w+)`", names):
+            if name in known_measures():
+                listed[name] = cells[-1] if len(cells) > 1 else "secondary"
+    measured = {name for group in BUILT_IN for name in group.measures}
+    assert listed.keys() >= measured | load_kind("icl").measures.keys()
+    for name, better in listed.items():
+        measure = known_measures()[name]
+        assert better == ("secondary" if measure.secondary else BETTER[measure.higher_is_better]), name

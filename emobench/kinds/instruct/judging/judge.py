@@ -1,4 +1,4 @@
-"""What a judge is: what it is asked about responses, and how its reply is read.
+"""The interface of judges: their requests about responses, and how replies are read.
 
 A judge is a prompt and a parser. Who answers, an endpoint or a local model, is chosen apart from it.
 """
@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """What is sent to the model of a judge: the messages of a chat, or a text that it continues."""
+    """A request to the model of a judge: the messages of a chat, or a text that it continues."""
 
     prompt: str | tuple[Mapping[str, str], ...]
     """A text, or messages with `role` and `content`."""
@@ -94,7 +94,7 @@ class Answering(Protocol):
         keep: Callable[[str, JudgeReply], None],
         progress: Callable[[int, int], None],
     ) -> Asked:
-        """Answer requests, and call `keep` with each reply as soon as it is there: what was paid for is not lost."""
+        """Answer requests, and call `keep` with each reply at once, so that no paid reply is lost."""
         ...
 
 

@@ -200,22 +200,6 @@ def test_replies_without_a_verdict_are_counted_and_too_many_leave_no_metric(
     assert f"{TASK}/rougeL" in entry["metrics"]
 
 
-def test_a_share_of_five_percent_is_left_out() -> None:
-    from emobench.kinds.instruct.judged import Judgement, pair_scores
-    from emobench.kinds.instruct.judging.judge import Pair
-
-    pairs = {str(i): Pair("i", "aa", "b") for i in range(20)}
-    judged = [Judgement(key, 1.0, 1.0, 1.0) for key in pairs]
-    for without, missing in ((2, False), (3, True)):  # of 40 requests
-        for place in range(without):
-            judged[place] = Judgement(str(place), None, 1.0, None, "the reply has no verdict")
-        found = pair_scores(judged, dict.fromkeys(pairs, 2), pairs, "a-judge")
-        assert ("win_rate" in found.missing) == missing
-        assert found.scores["parse_failures"].value == pytest.approx(without / 40)
-        if not missing:
-            assert (found.scores["win_rate"].value, found.scores["win_rate"].n) == (1.0, 18)
-
-
 def test_grades_are_averaged(instruct: Callable[..., Any]) -> None:
     grades = iter([2, 4, 6, 8, 3, 1])
     with serving(lambda prompt: f"Rating: [[{next(grades)}]]") as server:
@@ -247,12 +231,11 @@ def test_a_key_is_asked_for_before_a_training_and_is_in_no_file(
     assert "12 requests to a judge" in done.out
 
 
-@pytest.mark.parametrize("secret", ["user:s3cret@127.0.0.1:1/v1", "127.0.0.1:1/v1?token=s3cret"])
-@pytest.mark.parametrize("setting", ["judge.url=http://{}", "instruct.judge.url=http://{}"])
-def test_an_address_with_a_secret_reaches_no_file(
-    setting: str, secret: str, instruct: Callable[..., Any], tmp_path: Path
-) -> None:
-    done = instruct("evaluate", "--set", "judge.name=pandalm", "--set", setting.format(secret))
+@pytest.mark.parametrize(
+    "setting", ["judge.url=http://user:s3cret@127.0.0.1:1/v1", "instruct.judge.url=http://127.0.0.1:1/v1?token=s3cret"]
+)
+def test_an_address_with_a_secret_reaches_no_file(setting: str, instruct: Callable[..., Any], tmp_path: Path) -> None:
+    done = instruct("evaluate", "--set", "judge.name=pandalm", "--set", setting)
     done.refused("OPENAI_BASE_URL")
     assert "s3cret" not in done.out + done.err
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
@@ -278,14 +261,13 @@ def test_secrets_of_the_variables_reach_no_file_and_no_terminal(
     assert not [path for path, data in files.items() if KEY.encode() in data or b"s3cret-word" in data]
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
-def test_refused_requests_are_asked_again_with_the_same_command(status: int, instruct: Callable[..., Any]) -> None:
+def test_refused_requests_are_asked_again_with_the_same_command(instruct: Callable[..., Any]) -> None:
     with serving(longer, lambda prompt, attempt: "echo" if attempt == 1 else None) as server:
-        server.status, server.message = status, "too long"
+        server.status, server.message = 422, "too long"
         stopped = instruct("evaluate", *judged_by(server))
         assert stopped.code == 1
         assert "12 of 12 requests" in stopped.err
-        assert f"{status}, too long" in stopped.err
+        assert "422, too long" in stopped.err
         server.bodies.clear()
         entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
         assert len(server.bodies) == 2 * COUNT

@@ -1,4 +1,4 @@
-"""What identifies a task of lm-eval and its data, and the sentences for what cannot be run."""
+"""Tasks of lm-eval are found without the index of all; their identity and data; and those that cannot be run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.kinds.lm_eval import evaluate as kind
-from emobench.kinds.lm_eval.data import LmEvalData
+from emobench.kinds.lm_eval.data import LmEvalData, find_manager, reached
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.runs.planning.find_model import find_base_model
 from emobench.runs.planning.request import Request
@@ -131,3 +131,24 @@ def test_what_was_downloaded_from_the_hub_is_read_without_it(
     found = load("mmlu_anatomy", num_fewshot=1)
     assert found.provenance["lm-eval:mmlu_anatomy"].endswith(f"(hub: cais/mmlu@{commit})")
     assert found.fingerprint == load("mmlu_anatomy", num_fewshot=1, data=str(mmlu_folder)).fingerprint
+
+
+NAMES = ("mmlu", "ai2_arc", "glue", "openllm", "arc_challenge", "hellaswag", "leaderboard")
+"""Groups of groups of tags, a tag over two folders, one over many, a group of strangers' tasks, an `include`."""
+
+
+@pytest.mark.slow
+def test_what_is_found_is_what_the_whole_index_says() -> None:
+    from lm_eval.tasks import TaskManager
+
+    whole = TaskManager().task_index
+    for name in NAMES:
+        manager = find_manager(name, "")
+        for part in reached(name, manager):
+            own, expected = manager.task_index[part], whole[part]
+            assert (own.kind, own.yaml_path, own.tags) == (expected.kind, expected.yaml_path, expected.tags), part
+
+
+def test_a_group_is_whole() -> None:
+    parts = reached("mmlu", find_manager("mmlu", ""))
+    assert len([p for p in parts if p.startswith("mmlu_") and not p.endswith("_tasks")]) == 57 + 4
