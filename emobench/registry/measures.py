@@ -18,7 +18,8 @@ def known_measures() -> Mapping[str, Measure]:
     """Return the measures of all installed kinds, by the metric's name in an entry."""
     measures: dict[str, Measure] = {}
     for kind in usable_kinds():
-        measures = {**kind.measures, **measures}
+        for name, measure in kind.measures.items():
+            measures.setdefault(name, measure)
     return measures
 
 

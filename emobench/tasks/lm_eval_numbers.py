@@ -165,13 +165,19 @@ def example_values(of: LmEvalNumber, rows: Mapping[str, Any]) -> Values | None:
             value, size = value
         else:
             size = 1
-        amount, weight = (float(x) if isinstance(x, bool) else number(x) for x in (value, size))
+        amount, weight = _number_or_flag(value), _number_or_flag(size)
         if amount is None or weight is None or weight <= 0:
             return None
-        if perplexity or bits:
-            amount *= -1 / (weight * (math.log(2) if bits else 1))
+        if bits:
+            amount *= -1 / (weight * math.log(2))
+        elif perplexity:
+            amount *= -1 / weight
         values[example] = (amount, weight)
     return values if gives(of, values) else None
+
+
+def _number_or_flag(value: Any) -> float | None:
+    return float(value) if isinstance(value, bool) else number(value)
 
 
 def gives(of: LmEvalNumber, values: Values) -> bool:

@@ -97,19 +97,28 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
     `where` is the option that gave the changes, such as "--set recipe"; changes from a file name their line instead.
     """
     merged = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    located = changes if isinstance(changes, Located) else None
-    prefix = "" if located else where.removeprefix("--set ") + "."
     for key, change in changes.items():
         if key not in merged:
-            place = located.where(key) if located else "--set"
-            if deeper := [repr(prefix + name) for name in dotted(value) if name.endswith(f".{key}")]:
-                raise ConfigError(f"{place}: There is no setting '{prefix}{key}'; did you mean {' or '.join(deeper)}?")
-            raise UnknownNameError("setting", f"{prefix}{key}", [prefix + name for name in merged], where=f"{place}: ")
+            raise _no_setting(value, key, changes, where)
         current = merged[key]
-        nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
-        place = f"--set {key}" if isinstance(current, RuleGroup) else f"{where}.{key}"
-        merged[key] = override(current, change, place) if nested else change
-    return build(type(value), merged, located.where() if located else where)
+        if isinstance(change, Mapping) and dataclasses.is_dataclass(current):
+            place = f"--set {key}" if isinstance(current, RuleGroup) else f"{where}.{key}"
+            change = override(current, change, place)
+        merged[key] = change
+    if isinstance(changes, Located):
+        where = changes.where()
+    return build(type(value), merged, where)
+
+
+def _no_setting(value: Any, key: str, changes: Mapping[str, Any], where: str) -> ConfigError | UnknownNameError:
+    """Return the error of a name that a dataclass has not, with the nearest ones."""
+    place, prefix = "--set", where.removeprefix("--set ") + "."
+    if isinstance(changes, Located):
+        place, prefix = changes.where(key), ""
+    if deeper := [repr(prefix + name) for name in dotted(value) if name.endswith(f".{key}")]:
+        return ConfigError(f"{place}: There is no setting '{prefix}{key}'; did you mean {' or '.join(deeper)}?")
+    known = [prefix + field.name for field in dataclasses.fields(value)]
+    return UnknownNameError("setting", f"{prefix}{key}", known, where=f"{place}: ")
 
 
 def dotted(value: Any, prefix: str = "") -> list[str]:

@@ -72,8 +72,11 @@ class InstructRuntime:
     def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
         """Estimate the tokens of prompts, of responses that all have the full length, and of a judge's requests."""
         rules, data = task.protocol_as(InstructProtocol), self.find(task, resources)
-        count = least(rules.limit, SOURCES[task.corpus].rows if data is None else len(data)) or 0
-        asked = None if data is None else asked_instructions(data, rules)
+        if data is None:
+            asked, count = None, least(rules.limit, SOURCES[task.corpus].rows) or 0
+        else:
+            asked = asked_instructions(data, rules)
+            count = len(asked)
         prompts = count * PROMPT_TOKENS
         if asked is not None and model.base is not None:
             prompts = sum(map(len, prompt_ids(asked, model.base.tokenizer, rules.template)))

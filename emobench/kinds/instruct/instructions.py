@@ -102,8 +102,9 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
 def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:
     """Return `DIR/<name>.test.jsonl` or `DIR/<name>.test.json` of the first data folder that has one, or None."""
     lines = local_file(name, "test", data_dirs)  # it refuses folders that are not there, and names that are paths
-    lists = (folder / f"{name}.test.json" for folder in data_dirs)
-    return lines or (None if "/" in name or "\\" in name else only_file(lists))
+    if lines or "/" in name or "\\" in name:
+        return lines
+    return only_file(folder / f"{name}.test.json" for folder in data_dirs)
 
 
 def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str, Row]], str]:

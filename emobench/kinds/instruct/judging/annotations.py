@@ -169,7 +169,8 @@ def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path | None) -> 
         import pandas as pd
         from alpaca_eval.metrics import glm_winrate as package
 
-        info = package.GLM_INFO["length_controlled_minimal" if gamed is None else "length_controlled_v1"]
+        regression = "length_controlled_minimal" if gamed is None else "length_controlled_v1"
+        info = package.GLM_INFO[regression]
         longer = pd.Series([float(len(row["output_1"]) - len(row["output_2"])) for row in rows])
         if longer.nunique() == 1:
             return None
@@ -190,7 +191,8 @@ def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path | None) -> 
         equal = own.assign(std_delta_len=0)
         features, at_equal = package.make_dmatrix_for_model(train, equal, formula=info["formula"])
         known = features["preference"].notna()
-        weights = None if weights is None else weights[known]
+        if weights is not None:
+            weights = weights[known]
         fit = package.fit_LogisticRegressionCV(
             features[known], "preference", is_ytrue_proba=True, sample_weight=weights, **info["kwargs"]
         )
