@@ -29,7 +29,7 @@ import numpy as np
 
 from emobench.core.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
-from emobench.metrics.words import has_spaces, ngrams, require_spaces, words_of
+from emobench.metrics.words import has_spaces, ngrams, require_spaces
 from emobench.tasks.scores import Measure, Score
 
 REPEATED, DISTINCT, ORDERS = (2, 3, 4), (1, 2, 3), (1, 2, 3, 4)
@@ -83,7 +83,7 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
     require_spaces(runs)
     words = []
     for run in runs:
-        words.append([words_of(text) if has_spaces([text]) else [] for text in run])
+        words.append([text.split() if has_spaces([text]) else [] for text in run])
     longest = REPEATED[-1]
     if not all(max(map(len, run)) >= longest for run in words):
         raise MetricError(f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat.")
@@ -123,7 +123,7 @@ def distinct(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) ->
     `ids` name the prompts where text i of every run continues prompt i: with them, the scores have pseudo-values.
     """
     require_spaces(runs)
-    words = [list(map(words_of, run)) for run in runs]
+    words = [list(map(str.split, run)) for run in runs]
     totals = [sum(map(len, run)) for run in words]
     if not totals or not all(totals):
         raise MetricError("All continuations of a sampling run are empty: there is no word to count.")
@@ -158,7 +158,7 @@ def self_bleu(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) -
     if not runs or min(map(len, runs)) < 2:
         raise MetricError("Self-BLEU compares the texts of a run with one another, and needs at least two.")
     require_spaces(runs)
-    values, without_RN = zip(*(_mean_bleu(list(map(words_of, run))) for run in runs), strict=True)
+    values, without_RN = zip(*(_mean_bleu(list(map(str.split, run))) for run in runs), strict=True)
     return corpus_by_run(values, len(runs[0]), SELF_BLEU, ids=ids, without_N=np.mean(without_RN, axis=0))
 
 
@@ -240,21 +240,18 @@ def _penalties(length_N: np.ndarray) -> tuple[np.ndarray, dict[int, list[int]]]:
     for length, texts in places.items():
         others = [other for other in places if other != length]
         best = min(others, key=lambda other: (abs(other - length), other), default=length)
-        if len(texts) == 1:
-            penalty_N[texts] = _penalty(length, best)
-        chosen = places[best] if len(texts) == 1 else texts
-        if len(chosen) <= 2 and len(texts) > 1:
-            nearest.setdefault(chosen[0], []).extend(chosen[1:])
-            nearest.setdefault(chosen[1], []).extend(chosen[:1])
-        elif len(chosen) == 1:
-            nearest.setdefault(chosen[0], []).extend(texts)
+        if len(texts) == 2:
+            first, second = texts
+            nearest.setdefault(first, []).append(second)
+            nearest.setdefault(second, []).append(first)
+        elif len(texts) == 1:
+            if not length:
+                penalty_N[texts] = 0.0
+            elif length <= best:
+                penalty_N[texts] = math.exp(1 - best / length)
+            if len(places[best]) == 1:
+                nearest.setdefault(places[best][0], []).extend(texts)
     return penalty_N, nearest
-
-
-def _penalty(length: int, nearest: int) -> float:
-    if not length:
-        return 0.0
-    return 1.0 if length > nearest else math.exp(1 - nearest / length)
 
 
 def _bleu(length_N: np.ndarray, match_NO: np.ndarray, penalty_N: np.ndarray) -> np.ndarray:

@@ -60,6 +60,7 @@ def rouge(
 
     References that the tokenizer cannot read are left out. Raises MetricError if these are more than half of them.
     """
+    from rouge_score.scoring import fmeasure
     from rouge_score.tokenizers import DefaultTokenizer  # slow to import: it brings nltk
 
     if not any(runs):
@@ -78,17 +79,12 @@ def rouge(
         for run, text in enumerate(texts):
             text_words = words(text)
             for variant in variants:
-                f1s_RN[variant][run, place] = _f1(*overlaps[variant](text_words))
+                common, of_reference, of_text = overlaps[variant](text_words)
+                f1s_RN[variant][run, place] = fmeasure(common / max(of_text, 1), common / max(of_reference, 1))
         if progress is not None:
             progress(place + 1, len(references))
     weights_RN = [latin] * len(runs)
     return {name: mean_by_prompt(f1s_RN[name], ids, ROUGE[name], weights_RN=weights_RN) for name in variants}
-
-
-def _f1(common: int, of_reference: int, of_text: int) -> float:
-    from rouge_score.scoring import fmeasure
-
-    return fmeasure(common / max(of_text, 1), common / max(of_reference, 1))
 
 
 Overlap = Callable[[list[str]], tuple[int, int, int]]

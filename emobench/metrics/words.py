@@ -1,6 +1,7 @@
 """Words and n-grams of texts, and the scripts in which they can be counted.
 
-Words are the text between white space, so that tokenizers do not differ.
+Words are the text between white space (`str.split`), with their case and punctuation, so that tokenizers do not
+differ.
 rouge-score's tokenizer keeps a to z and 0 to 9 of lower-case text, so that a text in another script has no words at
 all. Words between white space do not exist in scripts that are written without spaces. A text with more than half of
 its letters in such a script has no score: 0 would say that two equal texts have nothing in common.
@@ -25,11 +26,6 @@ UNSPACED = frozenset(
     }
 )
 """Words in the Unicode names of letters of scripts without spaces between words (mostly as in UAX 14, ID and SA)."""
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text, upper and lower case as they stand, with the punctuation that sticks to them."""
-    return text.split()
 
 
 def ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:

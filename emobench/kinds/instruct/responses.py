@@ -66,13 +66,8 @@ def prompt_ids(asked: Sequence[Instruction], tokenizer: Any, template: str) -> l
 
 
 def response_end(tokenizer: Any, template: str) -> End:
-    """Return what ends a response to an instruction: what ends it in training, too."""
+    """Return the end of a response, which is that of training: EOS, and the text after it in a chat template."""
     return FORMATS[template](tokenizer).end(Conversation((Turn("user", "a"),)))
-
-
-def end_ids(tokenizer: Any, template: str) -> tuple[int, ...]:
-    """Return the ids by which a tokenizer and a template end a response: EOS, and what a chat template writes."""
-    return response_end(tokenizer, template).ids
 
 
 def generate_responses(subject: Subject, task: str, rules: InstructProtocol, data: Instructions, folder: Path) -> None:

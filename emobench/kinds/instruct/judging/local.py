@@ -89,9 +89,12 @@ class LocalModel:
 
     def prompt_ids(self, request: JudgeRequest) -> list[int]:
         """Return what the model reads. Raises ModelError as `ask` does."""
-        if request.options.get("temperature", 0) and not _reads_log_probs(request):
+        options = request.options
+        # A reply of one token whose log probabilities, at temperature 1, are the verdict draws nothing.
+        verdict = (options.get("max_tokens"), options.get("temperature")) == (1, 1) and options.get("top_logprobs")
+        if options.get("temperature", 0) and not verdict:
             raise ModelError(
-                f"The judge asks for a temperature of {request.options['temperature']}, and a local model answers with "
+                f"The judge asks for a temperature of {options['temperature']}, and a local model answers with "
                 "the likeliest tokens. Use an endpoint: --set judge.url=URL."
             )
         if isinstance(request.prompt, str):
@@ -155,9 +158,3 @@ class LocalModel:
                 likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
                 tops[key] = ({texts[place]: math.log(prob) for place, prob in likeliest if prob > 0},)
         return tops
-
-
-def _reads_log_probs(request: JudgeRequest) -> bool:
-    """Return whether a reply is one token whose log probabilities, at temperature 1, are the verdict."""
-    options = request.options
-    return bool(options.get("top_logprobs")) and options.get("max_tokens") == 1 and options.get("temperature") == 1

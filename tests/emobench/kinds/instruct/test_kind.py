@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.data.conversations import FORMATS, Conversation, Turn, instruction_of
 from emobench.kinds.instruct.instructions import load_instructions
-from emobench.kinds.instruct.responses import RESPONSES, end_ids, generate_responses, prompt_ids, read_responses
+from emobench.kinds.instruct.responses import RESPONSES, generate_responses, prompt_ids, read_responses, response_end
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Subject
 from emobench.registry import find_task, load_kind
@@ -50,15 +50,15 @@ def test_a_model_is_asked_with_the_tokens_that_a_response_follows_in_training(
         begins = trained.counts_T.index(True)
         assert prompt == trained.ids_T[:begins]
         after = trained.ids_T[begins:]
-        end = next(place for place, token in enumerate(after) if token in end_ids(tokenizer, template))
+        end = next(place for place, token in enumerate(after) if token in response_end(tokenizer, template).ids)
         assert tokenizer.decode(after[:end]) == one.reference
         assert trained.counts_T[begins + end]  # the model learns to end there
 
 
 def test_a_turn_ends_where_the_template_ends_it(byte_model: Path) -> None:
     tokenizer = tokenizer_of(byte_model, chat=True)
-    assert end_ids(tokenizer, "alpaca") == (256,)
-    assert end_ids(tokenizer, "chat") == (256, tokenizer.convert_tokens_to_ids("<|end|>"))
+    assert response_end(tokenizer, "alpaca").ids == (256,)
+    assert response_end(tokenizer, "chat").ids == (256, tokenizer.convert_tokens_to_ids("<|end|>"))
 
 
 @pytest.mark.parametrize(
