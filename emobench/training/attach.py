@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -143,7 +143,9 @@ class AttachedObjective:
 
     def prepared_loss(self, hidden_BTD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, *, training: bool) -> Tensor:
         """Return the loss of the prepared micro-batch, and store its parts."""
-        head = self.head if self._linear is None else replace(self.head, linear=self._linear)
+        head = self.head
+        if self._linear is not None:
+            head = replace(head, linear=self._linear)
         call, self._prepared = self._prepared, None
         if call is None:
             raise RuntimeError(
@@ -157,7 +159,9 @@ class AttachedObjective:
             if self.report:
                 statistics = token_statistics(hidden_ND.detach(), head, call.labels_BT.flatten(), self.report)
                 self.reported = {LOSS: result.losses_N, **{name: statistics[name] for name in self.report}}
-            return result.total if call.denominator is not None else result.total / _divisor(None, result.weight)
+            if call.denominator is not None:
+                return result.total
+            return result.total / _divisor(None, result.weight)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
@@ -220,7 +224,9 @@ def attach(
         return CausalLMOutputWithPast(loss=attached.forward(self, batch, num_items_in_batch))  # type: ignore[arg-type]
 
     def head_forward(self: nn.Linear, hidden: Tensor, attached: AttachedObjective | None = None) -> Tensor:
-        return nn.Linear.forward(self, hidden) if attached is None else attached.head_forward(self, hidden)
+        if attached is None:
+            return nn.Linear.forward(self, hidden)
+        return attached.head_forward(self, hidden)
 
     lm_forward.__signature__ = signature  # type: ignore[attr-defined]
     model.forward = types.MethodType(lm_forward, model)
@@ -243,8 +249,10 @@ def next_labels(value_BT: Tensor, fill: int) -> Tensor:
 
 
 def _divisor(denominator: Tensor | float | None, weight: Tensor | int) -> Tensor | float:
+    if denominator is not None:
+        return denominator
     # A batch without targets has loss 0 / 1, not 0 / 0.
-    return (float(weight) or 1.0) if denominator is None else denominator
+    return float(weight) or 1.0
 
 
 # The loss as one operator of a compiled graph. torch.compile cannot trace it: it calls a plugin's Python, and its
@@ -290,18 +298,28 @@ def _attached_loss(
 
     The gradients of the loss are the factor times these. `dtype` is the dtype of the matrix products.
     """
-    tensors = (hidden_BTD, weight_VD, bias_V)
-    leaves = [
-        None if t is None else t.detach().requires_grad_(needs_grad and training)
-        for t, needs_grad in zip(tensors, (grad_hidden, grad_weight, grad_bias), strict=True)
-    ]
-    inputs = [t for t in leaves if t is not None and t.requires_grad]
+    leaves: list[Tensor | None] = []
+    for tensor, needs_grad in ((hidden_BTD, grad_hidden), (weight_VD, grad_weight), (bias_V, grad_bias)):
+        leaf = None
+        if tensor is not None:
+            leaf = tensor.detach().requires_grad_(needs_grad and training)
+        leaves.append(leaf)
+    inputs = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    computed: Iterator[Tensor] = iter(())
     autocast = torch.autocast(hidden_BTD.device.type, dtype, enabled=dtype != weight_VD.dtype)
     with _autograd_inside(), torch.set_grad_enabled(training), autocast:
         loss = _ATTACHED[attached].prepared_loss(*leaves, training=training)
-        tokens = _ATTACHED[attached].window[-1]["tokens"].clamp(min=1).to(loss.dtype) if training else loss.new_ones(())
-        computed = iter(torch.autograd.grad(loss, inputs, tokens) if inputs else ())
-    gradients = [next(computed) if t is not None and t.requires_grad else hidden_BTD.new_empty(0) for t in leaves]
+        tokens = loss.new_ones(())
+        if training:
+            tokens = _ATTACHED[attached].window[-1]["tokens"].clamp(min=1).to(loss.dtype)
+        if inputs:
+            computed = iter(torch.autograd.grad(loss, inputs, tokens))
+    gradients = []
+    for leaf in leaves:
+        gradient = hidden_BTD.new_empty(0)
+        if leaf is not None and leaf.requires_grad:
+            gradient = next(computed)
+        gradients.append(gradient)
     return loss.detach(), 1 / tokens, *gradients  # type: ignore[return-value]
 
 
@@ -315,12 +333,13 @@ def _(
     *needs_grad_and_dtype: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     wide = torch.float64 if weight_VD.dtype == torch.float64 else torch.float32
-    gradients = [
-        torch.empty_like(t) if t is not None and needs_grad and training else hidden_BTD.new_empty(0)
-        for t, needs_grad in zip((hidden_BTD, weight_VD, bias_V), needs_grad_and_dtype, strict=False)
-    ]
-    loss, factor = (hidden_BTD.new_empty((), dtype=wide) for _ in range(2))
-    return loss, factor, *gradients  # type: ignore[return-value]
+    gradients = []
+    for tensor, needs_grad in zip((hidden_BTD, weight_VD, bias_V), needs_grad_and_dtype, strict=False):
+        gradient = hidden_BTD.new_empty(0)
+        if tensor is not None and needs_grad and training:
+            gradient = torch.empty_like(tensor)
+        gradients.append(gradient)
+    return hidden_BTD.new_empty((), dtype=wide), hidden_BTD.new_empty((), dtype=wide), *gradients  # type: ignore[return-value]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -332,10 +351,10 @@ def _scale(ctx: Any, grad_loss: Tensor, *unused: Tensor | None) -> tuple[Tensor 
     factor, *saved = ctx.saved_tensors
     # A dimension makes the product float32: a GradScaler starts with 65536, which is infinite in float16.
     factor = (grad_loss * factor).reshape(1)
-    gradients = (
-        (gradient * factor).to(gradient.dtype) if needs_grad else None
-        for gradient, needs_grad in zip(saved, ctx.needs_grad, strict=True)
-    )
+    gradients: list[Tensor | None] = [None, None, None]
+    for place, gradient in enumerate(saved):
+        if ctx.needs_grad[place]:
+            gradients[place] = (gradient * factor).to(gradient.dtype)
     return *gradients, None, None, None, None, None, None
 
 

@@ -66,18 +66,22 @@ def _damage(checkpoint: Path) -> Damage | None:
     if damage is not None:
         return damage
     state = checkpoint / "trainer_state.json"
-    best = json.loads(state.read_text()).get("best_global_step") if state.exists() else None
+    if not state.exists():
+        return None
+    best = json.loads(state.read_text()).get("best_global_step")
     best_folder = checkpoint.with_name(f"checkpoint-{best}")
-    return None if not best or best_folder == checkpoint else find_damage(best_folder, full=True)
+    if not best or best_folder == checkpoint:
+        return None
+    return find_damage(best_folder, full=True)
 
 
 def restore_objective(checkpoint: Path, objective: Objective) -> None:
     """Restore an objective's state. Raises StorageError if its frozen tensors differ from the checkpoint's."""
     expected, actual = json.loads((checkpoint / FROZEN).read_text()), frozen_digests(objective)
-    if expected != actual:
-        changed = ", ".join(sorted(k for k in expected.keys() | actual.keys() if expected.get(k) != actual.get(k)))
+    changed = [name for name in sorted({*expected, *actual}) if expected.get(name) != actual.get(name)]
+    if changed:
         raise StorageError(
-            f"{checkpoint}: the objective's {changed} differs from the one that this training began with; "
+            f"{checkpoint}: the objective's {', '.join(changed)} differs from the one that this training began with; "
             f"give the same pre-trained weights, or delete {checkpoint.parent} to train again."
         )
     if (checkpoint / STATE).exists():

@@ -1,4 +1,4 @@
-"""What `Objective.setup` can read before the first step: the pre-trained head, a frozen teacher, the corpus's language.
+"""Inputs of `Objective.setup`, before the first step: the pre-trained head, a frozen teacher, the corpus's language.
 
 Legend: B sequences, T positions, C tokens of a chunk, H hidden width, V vocabulary or symbols (EOS is V - 1), S states.
 """
@@ -129,8 +129,10 @@ class FrozenTeacher:
             )
         # Each process of a distributed training has its own device.
         self.model.to(input_ids_BT.device)
-        mask = {} if attention_mask_BT is None else {"attention_mask": attention_mask_BT}
-        return final_hidden(self.model, input_ids=input_ids_BT, **mask)
+        inputs = {"input_ids": input_ids_BT}
+        if attention_mask_BT is not None:
+            inputs["attention_mask"] = attention_mask_BT
+        return final_hidden(self.model, **inputs)
 
     @torch.no_grad()
     def logits(self, hidden_CH: Tensor) -> Tensor:

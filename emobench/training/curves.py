@@ -66,8 +66,12 @@ def read_curves(folder: Path) -> TrainingCurves:
 
 def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
     """Return the mean of several seeds' curves at the steps that they share."""
-    shared = [step for step in curves[0] if all(step in curve for curve in curves)]
-    return {step: sum(curve[step] for curve in curves) / len(curves) for step in shared}
+    means: dict[int, float] = {}
+    for step in curves[0]:
+        values = [curve[step] for curve in curves if step in curve]
+        if len(values) == len(curves):
+            means[step] = sum(values) / len(values)
+    return means
 
 
 def _values(line: str) -> dict[str, Any] | None:
@@ -85,7 +89,10 @@ def _values(line: str) -> dict[str, Any] | None:
 
 def _curve_points(values: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Return the names and numbers of a line for a step or a validation. The last line, a summary, has none."""
-    numbers = {n: number_of(v) for n, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    numbers: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            numbers[name] = number_of(value)
     if "loss" in numbers:
         return [(name, value) for name, value in numbers.items() if name not in _CLOCK]
     return [(shown, numbers[name]) for name, shown in _VALIDATION.items() if name in numbers]

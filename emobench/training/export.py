@@ -46,22 +46,25 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     written model gives another MLE on validation rows.
     """
     gathered = _gathered_weights(trainer, model)
-    expected = None if gathered is None else _sharded_mle(trainer)
+    expected = None
+    if gathered is not None:
+        expected = _sharded_mle(trainer)
     if not trainer.is_world_process_zero():
         return None
     detach(model, head)
-    adapted: Any = None if trainer.model is model else trainer.model
-    if adapted is not None and gathered is None:
+    adapted: Any = trainer.model
+    has_adapters = adapted is not model
+    if has_adapters and gathered is None:
         _widen(model)
     if expected is None:
         expected = _mle(model, trainer, head)
-    if adapted is not None:
+    if has_adapters:
         model, gathered = _merged(model, adapted, gathered), None
-    model.save_pretrained(folder, **({} if gathered is None else {"state_dict": gathered}))
+    model.save_pretrained(folder, state_dict=gathered)
     tokenizer.save_pretrained(folder)
     with complete_models():
         written = _class_of(model).from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
-    _require_same_weights(dict(model.named_parameters()) if gathered is None else gathered, written, folder)
+    _require_same_weights(gathered or dict(model.named_parameters()), written, folder)
     _require_same_mle(expected, _mle(written, trainer, head), _tolerance(trainer, model), folder)
     return written
 
@@ -88,7 +91,9 @@ def _merged(model: Any, adapted: Any, gathered: Mapping[str, Tensor] | None) -> 
         return adapted.merge_and_unload()
     from peft import get_peft_model
 
-    wide = {name: weight.float() if weight.dtype in HALF else weight for name, weight in gathered.items()}
+    wide = {}
+    for name, weight in gathered.items():
+        wide[name] = weight.float() if weight.dtype in HALF else weight
     with torch.device("meta"):
         whole: Any = get_peft_model(_class_of(model)(model.config), next(iter(adapted.peft_config.values())))
     whole.load_state_dict(wide, strict=False, assign=True)

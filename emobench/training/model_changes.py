@@ -50,8 +50,8 @@ def with_adapters(model: Any, lora: Lora) -> Any:
 
     layers = linear_layers(model)
     every_layer = lora.targets == ("all-linear",)
-    missing = [] if every_layer else [name for name in lora.targets if not _names_module(model, name)]
-    if missing:
+    missing = [name for name in lora.targets if not _names_module(model, name)]
+    if missing and not every_layer:
         raise _misfit(model, f"{', '.join(missing)} of recipe.lora.targets names no module", layers)
     config = LoraConfig(
         task_type="CAUSAL_LM",

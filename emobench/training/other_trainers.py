@@ -39,7 +39,7 @@ NLL = "nll"
 
 @dataclass
 class PerTokenOutput(ModelOutput):
-    """What the forward of a model returns to SFTTrainer; (B, T - 1) each, 0 where the label is no target."""
+    """The output of a model's forward for SFTTrainer; (B, T - 1) each, 0 at labels that are no targets."""
 
     loss: Tensor | None = None
     log_probs: Tensor | None = None
@@ -50,7 +50,7 @@ class PerTokenOutput(ModelOutput):
 
 _ATTACHED: WeakKeyDictionary[nn.Module, Objective] = WeakKeyDictionary()
 _GIVEN: WeakSet[nn.Module] = WeakSet()
-"""The models that objectives were given: what trains them divides by their target tokens."""
+"""Models with an objective: their trainers divide by the target tokens."""
 
 
 class LossFunction:
@@ -119,7 +119,9 @@ def _has_virtual_tokens(model: Any) -> bool:
 def _without_first_labels(batch: Any) -> Any:
     if "shift_labels" in batch:
         raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench's losses.")
-    return {**batch, "labels": batch["labels"][..., 1:]} if "labels" in batch else batch
+    if "labels" not in batch:
+        return batch
+    return {**batch, "labels": batch["labels"][..., 1:]}
 
 
 def _refuse_other_terms(args: Any) -> None:
@@ -170,15 +172,18 @@ class Attached(TrainerCallback):
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the objective logs: means over the target tokens of the micro-batches since the last time."""
+        """The parts of the loss: means over the target tokens of the micro-batches since the last time."""
         window = list(self._attached.window)
         self._attached.window.clear()
-        tokens = max(sum(float(one["tokens"]) for one in window), 1.0)
-        names = [name for name in (window[0] if window else ()) if name != "tokens"]
-        return {name: sum(float(one[name]) for one in window) / tokens for name in names}
+        sums: dict[str, float] = {}
+        for micro_batch in window:
+            for name, value in micro_batch.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        tokens = max(sums.pop("tokens", 0.0), 1.0)
+        return {name: total / tokens for name, total in sums.items()}
 
     def begin_step(self, step: int, total_steps: int) -> None:
-        """Set how far the training is, before each optimizer step, for objectives with a schedule."""
+        """Set the progress of the training, before each optimizer step, for objectives with a schedule."""
         self._begun = True
         self.objective.begin_step(step, total_steps)
 
@@ -203,8 +208,9 @@ class Attached(TrainerCallback):
                 return self._uncompiled(model, given, per_token=fused_lm_head)
             # A copy of the model must not run the forward of this one.
             previous = self._previous if model is self._model else types.MethodType(cls.forward, model)
-            fused = {"fused_lm_head": True} if fused_lm_head else {}
-            outputs = previous(*args, **named, **fused)
+            if fused_lm_head:
+                named["fused_lm_head"] = True
+            outputs = previous(*args, **named)
             if given.get("labels") is not None and torch.is_grad_enabled():
                 _refuse_backward(outputs[0], self.objective)
             return outputs
@@ -240,10 +246,12 @@ class Attached(TrainerCallback):
             loss = self._attached.forward(model, batch, count)
         finally:
             self._inside = False
-        return CausalLMOutputWithPast(loss=loss) if not per_token else self._per_token(loss, batch["labels"], count)
+        if per_token:
+            return self._per_token(loss, batch["labels"], count)
+        return CausalLMOutputWithPast(loss=loss)
 
     def _per_token(self, loss: Tensor, labels_BT: Tensor, count: Tensor | float | None) -> Any:
-        """Return what SFTTrainer reads. It sums `log_probs`, so that these are the negative losses of the tokens."""
+        """Return the output for SFTTrainer. It sums `log_probs`, so they are the negative losses of the tokens."""
         mask_BT = labels_BT[:, 1:] != IGNORED
         reported = {name: value.view(labels_BT.shape)[:, :-1] for name, value in self._attached.reported.items()}
         losses_BT = reported[LOSS].clone()
@@ -269,7 +277,7 @@ class Attached(TrainerCallback):
 
 
 def divisor(num_items_in_batch: Tensor | float | None, count: int) -> Tensor | float:
-    """Return what a sum over `count` target tokens is divided by. A step without targets has loss 0 / 1, not 0 / 0."""
+    """Return the divisor of a sum over `count` target tokens. A step without targets has loss 0 / 1, not 0 / 0."""
     if num_items_in_batch is None:
         return max(count, 1)
     if isinstance(num_items_in_batch, Tensor):

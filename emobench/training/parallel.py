@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ class FilledRows:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Any:
-        return self._rows[index] if index < len(self._rows) else self._filler
+        if index < len(self._rows):
+            return self._rows[index]
+        return self._filler
 
 
 class FilledSampler(Sampler[int]):
@@ -123,7 +126,9 @@ class Sharded(Trainer):
                 value = value.full_tensor()  # all processes take part
             if not main:
                 return None
-            return value.cpu() if isinstance(value, Tensor) else value
+            if isinstance(value, Tensor):
+                return value.cpu()
+            return value
 
         state = tree_map(complete, optimizer.state_dict())
         if main:
@@ -139,7 +144,7 @@ class Sharded(Trainer):
         optimizer, schedule = self._schedule()
         # Mapped: each process reads its own share.
         state = torch.load(Path(checkpoint) / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
         for place, values in state["state"].items():
             for name, value in values.items():
                 values[name] = _share(value, parameters[place])

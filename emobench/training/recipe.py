@@ -62,10 +62,14 @@ def _trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises UnknownNameError for another name, and ConfigError for a wrong type and for arguments that emobench sets.
     """
+    if not given:
+        return {}
     from transformers import TrainingArguments
 
     hints = get_type_hints(TrainingArguments)
-    owners = {name: owner for owner, names in SET_BY.items() for name in names}
+    owners: dict[str, str] = {}
+    for owner, names in SET_BY.items():
+        owners |= dict.fromkeys(names, owner)
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name in owners:
@@ -116,7 +120,7 @@ class Recipe:
     learning_rate: float = setting(5e-5, above=0, high=100)
     """Largest learning rate of AdamW."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate goes on after the warm-up: to 0 (linear, cosine), or constant."""
+    """Learning-rate schedule after the warm-up: to 0 (linear, cosine), or constant."""
     warmup: float = setting(0.0, low=0, high=1)
     """Share of the steps in which the learning rate grows from 0."""
     weight_decay: float = setting(0.0, low=0, high=1000)
@@ -176,7 +180,7 @@ class Recipe:
         check_settings(self)
         if self.max_tokens is not None and self.max_tokens < self.max_length:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
-        object.__setattr__(self, "trainer", _trainer_arguments(self.trainer) if self.trainer else None)
+        object.__setattr__(self, "trainer", _trainer_arguments(self.trainer or {}) or None)
         if self.weight_dtype == "float16" and self.adapters is None:
             raise ConfigError(
                 "`weight_dtype` is float16, whose gradients underflow; set it to float32 or bfloat16, or lora to true."
@@ -220,11 +224,12 @@ class Recipe:
     def in_less_memory(self) -> Recipe | None:
         """Return the recipe with micro-batches of half the rows, and twice as many of them: the same batch.
 
-        Where half is no divisor of the batch, the next smaller one. None where a micro-batch has one row.
+        If half is no divisor of the batch, the next smaller one. None if a micro-batch has one row.
         """
-        counts = (n for n in range(2 * self.accumulation, self.batch + 1) if self.batch % n == 0)
-        count = next(counts, None)
-        return None if count is None else replace(self, accumulation=count)
+        for count in range(2 * self.accumulation, self.batch + 1):
+            if self.batch % count == 0:
+                return replace(self, accumulation=count)
+        return None
 
     def micro_batch(self, processes: int) -> int:
         """Return the number of sequences of one forward pass on one device."""
@@ -245,9 +250,10 @@ def optimizer_of(device: str, name: str = "auto") -> str:
 
 
 def computed_with(device: str, *recipes: Recipe) -> dict[str, str]:
-    """Return what else decides the weights of these trainings on a device: on a GPU, the optimizer that "auto" is."""
-    chosen = device.startswith("cuda") and any(recipe.optimizer == "auto" for recipe in recipes)
-    return {"optimizer": optimizer_of(device)} if chosen else {}
+    """Return further facts that decide the weights of these trainings: on a GPU, the optimizer that "auto" means."""
+    if device.startswith("cuda") and any(recipe.optimizer == "auto" for recipe in recipes):
+        return {"optimizer": optimizer_of(device)}
+    return {}
 
 
 def total_steps(recipe: Recipe, rows: int) -> int:

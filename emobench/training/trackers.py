@@ -41,14 +41,19 @@ class Tracking:
             yield
         finally:
             del os.environ[TENSORBOARD]
-            os.environ |= {TENSORBOARD: before} if before is not None else {}
+            if before is not None:
+                os.environ[TENSORBOARD] = before
             if _open_run() is not open_before:
                 Guarded("wandb", sys.modules["wandb"], self.warn).finish()
 
     def guard(self, callbacks: list[Any]) -> list[Any]:
         """Return a training's callbacks, with each tracker's callback wrapped in `Guarded`."""
         names = {cls: name for name, cls in self.classes().items()}
-        return [Guarded(names[type(c)], c, self.warn) if type(c) in names else c for c in callbacks]
+        guarded = []
+        for callback in callbacks:
+            name = names.get(type(callback))
+            guarded.append(callback if name is None else Guarded(name, callback, self.warn))
+        return guarded
 
     def classes(self) -> dict[str, type]:
         """Return transformers' callback class of each tracker."""
@@ -75,9 +80,12 @@ class Guarded:
             self._callback = self._guarded(callback)
 
     def __getattr__(self, event: str) -> Callable[..., Any]:
-        return lambda *args, **kwargs: (
-            None if self._callback is None else self._guarded(getattr(self._callback, event), *args, **kwargs)
-        )
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._callback is not None:
+                return self._guarded(getattr(self._callback, event), *args, **kwargs)
+            return None
+
+        return call
 
     def _guarded(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:

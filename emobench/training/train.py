@@ -169,7 +169,9 @@ def train(job: Training) -> TrainingSummary:
 
     # The model, the objective, and the checkpoint of an interrupted training.
     set_seed(job.seed)
-    base = weight_digests(job.model) if os.environ.get("RANK", "0") == "0" else {}
+    base: dict[str, str] = {}
+    if os.environ.get("RANK", "0") == "0":
+        base = weight_digests(job.model)
     head = probe_head(job.model, job.tokenizer)
     checkpoint = last_checkpoint(checkpoints, job.note)
     if checkpoint is not None:
@@ -178,7 +180,9 @@ def train(job: Training) -> TrainingSummary:
         require_separate_conversations(job.model)
     set_up(job, head, checkpoint)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
-    model = job.model if recipe.adapters is None else with_adapters(job.model, recipe.adapters)
+    model = job.model
+    if recipe.adapters is not None:
+        model = with_adapters(model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
 
     # The steps.
@@ -189,10 +193,13 @@ def train(job: Training) -> TrainingSummary:
         main = trainer.is_world_process_zero()
         if main:
             # The log of the checkpoint: the steps after it are trained again.
-            log.write_bytes(b"" if checkpoint is None else (checkpoint / LOG).read_bytes())
+            log.write_bytes(b"")
+            if checkpoint is not None:
+                shutil.copyfile(checkpoint / LOG, log)
         reset_peak(trainer.args.device)
-        with _interruptible(trainer.saving), liger_body(job.model) if recipe.liger else nullcontext():
-            steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
+        kernels = liger_body(job.model) if recipe.liger else nullcontext()
+        with _interruptible(trainer.saving), kernels:
+            steps = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint)).global_step
 
         # The result. Every process has loaded the best weights and read the log before the main process deletes files.
         trainer.accelerator.wait_for_everyone()
@@ -433,7 +440,9 @@ class ObjectiveTrainer(Trainer):
         if dtype != torch.float64 and (self.args.bf16 or self.args.fp16):
             dtype = torch.bfloat16 if self.args.bf16 else torch.float16
         targets = self.attached.targets_of(batch["labels"], device=self.args.device, dtype=dtype)
-        return batch if targets is None else {**batch, TARGETS: targets}
+        if targets is None:
+            return batch
+        return {**batch, TARGETS: targets}
 
     # A batch becomes a loss: the sum over its units, divided by the weight of all units of the step.
 
@@ -476,7 +485,8 @@ class ObjectiveTrainer(Trainer):
         window, self.attached.window = self.attached.window, []
         rows, self._rows = self._rows, []
         names = list(window[0])
-        sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
+        parts = [torch.stack([micro_batch[name].double() for name in names]) for micro_batch in window]
+        sums_MP = torch.stack(parts)
         total_P = sums_MP.sum(0)
         if self.args.world_size > 1:
             # Reduce before the check, so that a non-finite value in one process stops all of them.
@@ -488,8 +498,9 @@ class ObjectiveTrainer(Trainer):
         tokens = max(totals["tokens"], 1.0)
         self._parts = {}
         for name, total in totals.items():
-            counted = name == "tokens" or name.endswith("_count")
-            self._parts[name] = total if counted else total / tokens
+            if name != "tokens" and not name.endswith("_count"):
+                total /= tokens
+            self._parts[name] = total
         if WEIGHT in totals:
             self._parts["loss"] = totals["loss"] / (totals[WEIGHT] or 1.0)
 
@@ -512,8 +523,9 @@ class ObjectiveTrainer(Trainer):
         )
 
     def _advice(self) -> str:
-        kept = any(Path(str(self.args.output_dir)).glob("checkpoint-*"))
-        where = f"The last good checkpoint is kept in {self.args.output_dir}." if kept else "No checkpoint was due yet."
+        where = "No checkpoint was due yet."
+        if any(Path(str(self.args.output_dir)).glob("checkpoint-*")):
+            where = f"The last good checkpoint is kept in {self.args.output_dir}."
         return (
             f"{where} Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
         )
