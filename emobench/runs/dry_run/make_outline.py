@@ -62,14 +62,17 @@ def make_outline(
     ahead = [*plan.ingredients.unusable.values(), *plan.warnings()]
     if request.offline and downloads:
         ahead.insert(0, _would_stop(list(plan.ingredients.downloads.values())))
-    verdicts = (prospects(plan, _seconds_of_a_run(runs)),) if plan.tasks() else ()
+    assumptions = [*_rates(plan, costs)] if probe is None else [probe.note]
+    verdicts = []
+    if plan.tasks():
+        verdicts.append(prospects(plan, _seconds_of_a_run(runs)))
     return Outline(
         title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
         lines=tuple(lines),
         machine=costs.machine,
-        assumptions=(*(_rates(plan, costs) if probe is None else [probe.note]), *_circumstances(plan, costs)),
+        assumptions=(*assumptions, *_circumstances(plan, costs)),
         ahead=tuple(ahead),
-        verdicts=verdicts,
+        verdicts=tuple(verdicts),
     )
 
 
@@ -80,32 +83,35 @@ def _run_lines(plan: Plan, costs: Costs) -> list[StageLine]:
         for stage in run.stages():
             line = stage.cost(costs)
             if line is not None:
+                if keyed and stages.is_finished(stage):
+                    line = replace(line, state=DONE)
                 what = run_words("", row.asked, f"seed {run.seed}", line.group)
-                state = DONE if keyed and stages.is_finished(stage) else TO_DO
-                lines.append(replace(line, what=what, state=state, objective=row.asked, seed=run.seed))
+                lines.append(replace(line, what=what, objective=row.asked, seed=run.seed))
     return lines
 
 
 def _shared_lines(plan: Plan, costs: Costs, runs: Sequence[StageLine]) -> Iterator[StageLine]:
-    """Yield what is made once for all rows, and only if a run needs it: a base model, and vectors for retrieval."""
-    done, stages = all(line.state == DONE for line in runs), Stages(plan.request.runs)
+    """Yield lines for a base model and vectors for retrieval, which are made once for all rows, if a run needs them."""
+    left, stages = {line.stage for line in runs if line.state != DONE}, Stages(plan.request.runs)
     for stage in plan.model.stages:
-        state = DONE if done or stages.is_finished(stage) else TO_DO
+        state = TO_DO if left and not stages.is_finished(stage) else DONE
         what = f"pre-train {plan.model.name} on {stage.recipe.corpus}, once"
         yield replace(stage.cost(costs), what=what, state=state, group="")
-    evaluated = all(line.state == DONE for line in runs if line.stage == "evaluate")
     for planned in {planned.task.name: planned for planned in plan.tasks()}.values():
         line = costs.embedding(planned)
         if line is not None:
-            yield replace(line, state=DONE if evaluated else TO_DO)
+            yield replace(line, state=TO_DO if "evaluate" in left else DONE)
 
 
 def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
-    """Return the mean time of a training with its evaluations; None where a time is not known."""
-    trained = {(line.objective, line.seed) for line in lines if line.stage == "train"}
-    seconds = [line.seconds for line in lines if (line.objective, line.seed) in trained]
-    known = [one for one in seconds if one is not None]
-    return sum(known) / len(trained) if trained and len(known) == len(seconds) else None
+    """Return the mean time of a training with its evaluations; None without trainings, or if a time is unknown."""
+    trained, total = {(line.objective, line.seed) for line in lines if line.stage == "train"}, 0.0
+    for line in lines:
+        if (line.objective, line.seed) in trained:
+            if line.seconds is None:
+                return None
+            total += line.seconds
+    return total / len(trained) if trained else None
 
 
 def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Planner | None = None) -> Outline:
@@ -125,27 +131,31 @@ def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Pl
 
 def _would_stop(missing: Sequence[Download]) -> str:
     """Return that a run stops at once, and what it lacks."""
-    one = len(missing) == 1
-    shown = ", ".join(download.what for download in missing[:3]) + (" ..." if missing[3:] else "")
+    shown = ", ".join(download.what for download in missing[:3])
+    if missing[3:]:
+        shown += " ..."
+    are = "1 download is" if len(missing) == 1 else f"{len(missing)} downloads are"
     return (
-        f"With --offline this run would stop: {len(missing)} download{'' if one else 's'} {'is' if one else 'are'} "
-        f"missing ({shown}). Drop --offline, or give local files (--data-dir DIR, --model FOLDER)."
+        f"With --offline this run would stop: {are} missing ({shown}). Drop --offline, or give local files (--data-dir "
+        "DIR, --model FOLDER)."
     )
 
 
 def _download(download: Download, offline: bool) -> StageLine:
     size = "size not known" if download.size is None else gigabytes(download.size)
-    kind, _, name = download.what.rpartition("data set " if download.what.startswith("data set ") else "corpus ")
-    group = "" if kind or name == download.what else name
+    group = ""
+    for kind in ("data set ", "corpus "):
+        if download.what.startswith(kind):
+            group = download.what.removeprefix(kind)
     what = f"{download.what} from {download.source}"
     stage, state = ("missing", ABSENT) if offline else ("download", TO_DO)
     return StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size, group=group)
 
 
 def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
-    """Yield what estimates by arithmetic rest on."""
+    """Yield the assumptions of estimates by arithmetic."""
     dtype, machine = plan.request.weights, costs.machine
-    elsewhere = "" if machine is not H100 else ", of which this machine has none"
+    elsewhere = ", of which this machine has none" if machine is H100 else ""
     yield f"Times are rough, for {machine.name}{elsewhere}:"
     for precision, weights in costs.precisions:
         rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
@@ -164,13 +174,13 @@ def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
 
 
 def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
-    """Yield what else a reader has to know: other programs, a faster precision, and what is not known."""
+    """Yield notes on other programs, a faster precision, and unknown sizes and keys."""
     dtype, machine, model = plan.request.weights, costs.machine, plan.model
     for recipe in plan.recipes:
         for name, value in (recipe.trainer or {}).items():
             yield f"Recipe {recipe.name} passes {name}={value} to transformers' TrainingArguments."
-    programs = {p.task.name: p.kind.generated_by(p.task, plan.request.device) for p in plan.tasks()}
-    for name, program in programs.items():
+    for planned in {planned.task.name: planned for planned in plan.tasks()}.values():
+        program, name = planned.kind.generated_by(planned.task, plan.request.device), planned.task.name
         if program is not None:
             yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if machine is H100 and dtype == "float32":

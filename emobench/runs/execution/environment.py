@@ -1,4 +1,4 @@
-"""What computes: every package, the hardware with its driver, threads, and torch's flags of determinism and precision.
+"""The environment of a stage: packages, hardware with its driver, threads, torch's flags of determinism and precision.
 
 Each training and each evaluation has a file of it, written by the process that computes. A run's entry names one file
 that joins them, and has the short facts itself, so that a rerun can say what is different.
@@ -23,11 +23,11 @@ from emobench.core.settings import content_hash
 
 ENVIRONMENT = "environment.json"
 _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-"""Variables that change what a GPU computes."""
+"""Variables that change the results of a GPU."""
 
 
 def machine_facts(device: str) -> dict[str, str]:
-    """Return what computes on a device besides the packages, each fact as a short text."""
+    """Return the facts of a device besides the packages, each as a short text."""
     import torch
     import torch.distributed as dist
 
@@ -62,12 +62,12 @@ def installed() -> dict[str, str]:
 
 @lru_cache(maxsize=1)  # reading all their metadata takes half a second
 def _installed_in(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """Return what `installed` does; it holds until the search path or one of its folders changes."""
-    found: dict[str, str] = {}
-    for one in distributions():
-        if name := one.metadata["Name"]:
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), one.version)  # the first one is imported
-    return dict(sorted(found.items()))
+    """Return the versions; they hold until the search path or one of its folders changes."""
+    versions: dict[str, str] = {}
+    for package in distributions():
+        if name := package.metadata["Name"]:
+            versions.setdefault(re.sub(r"[-_.]+", "-", name).lower(), package.version)  # the first one is imported
+    return dict(sorted(versions.items()))
 
 
 def _changed(place: str) -> int:
@@ -77,24 +77,25 @@ def _changed(place: str) -> int:
 
 
 def write_environment(folder: Path, device: str) -> None:
-    """Write what computes to a file in the folder of a stage."""
+    """Write the environment of this process to a file in the folder of a stage."""
     _write(folder, {**machine_facts(device), "python": platform.python_version(), "packages": installed()})
 
 
 def read_environment(folder: Path) -> dict[str, Any] | None:
-    """Return what computed a finished stage; None for one that is older than these files."""
+    """Return the environment of a finished stage; None without its file."""
     with suppress(OSError, ValueError):
         return dict(json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8")))
     return None
 
 
 def join_environments(folder: Path, stages: Iterable[Path]) -> None:
-    """Write one file of what computed the stages of a run: each environment once, with the stages that it computed."""
+    """Write one file of a run: each environment once, with the stages that it computed."""
     joined: dict[str, dict[str, Any]] = {}
     for stage in stages:
-        if (found := read_environment(stage)) is not None:
-            one = joined.setdefault(content_hash(found), {"stages": [], **found})
-            one["stages"].append(f"{stage.parent.name}/{stage.name}")
+        environment = read_environment(stage)
+        if environment is not None:
+            alike = joined.setdefault(content_hash(environment), {"stages": [], **environment})
+            alike["stages"].append(f"{stage.parent.name}/{stage.name}")
     if joined:
         _write(folder, {"environments": list(joined.values())})
 

@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from emobench.core.errors import ConfigError, EmobenchError, RunError
 from emobench.models.device import VISIBLE, Place
@@ -28,32 +27,56 @@ GRACE, GRACE_OF_FAILED = 60.0, 3.0
 """Seconds in which the others may end, too, once one has, and once one has failed."""
 POLL = 0.3
 HERE = "127.0.0.1"
+ZERO = {"zero2": "2", "zero3": "3"}
+"""The launchers that use DeepSpeed, and their stage of ZeRO."""
+LAUNCHERS = ("ddp", "fsdp", *ZERO)
+GROUP = "EMOBENCH_GROUP"
+TIMEOUT = timedelta(hours=2)
+"""The longest wait for the others, such as for the one that writes a large model. A dead one is seen at once."""
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",  # the head is probed in every process
+}
+"""What `accelerate launch --use_fsdp --fsdp_version 2` sets."""
+LEFT_OUT = (
+    "ACCELERATE_MIXED_PRECISION",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+    "ACCELERATE_GRADIENT_CLIPPING",
+    "ACCELERATE_DYNAMO_BACKEND",
+)
+"""Variables of accelerate for what the recipe decides."""
+LOST = "another process of this training ended, and this one with it"
 
 
-class Launch(Protocol):
-    """What makes a training by several processes; a context manager."""
+class Launch:
+    """Processes that make a training together; a context manager."""
 
     size: int
-    """How many processes."""
+    """The number of processes."""
 
-    def __enter__(self) -> Launch: ...
+    def __enter__(self) -> Launch:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
         """Make the training of a stage that is planned and locked. Raises RunError if one of the processes fails."""
-        ...
+        raise TypeError(f"{type(self).__name__} trains nothing")
 
     def follows(self, runs: Path) -> bool:
         """Do what the process of rank 0 says until it ends, and return True; False if this is that process."""
-        ...
+        return False
 
 
-class LocalLaunch:
+class LocalLaunch(Launch):
     """Processes on the places of this machine."""
 
     def __init__(self, launcher: str, places: Sequence[Place]) -> None:
         self.size = len(places)
+        self._places = places
         given = {name: value for name, value in os.environ.items() if not is_ours(name)}
         for place in places:
             given |= place.environment
@@ -61,31 +84,21 @@ class LocalLaunch:
             given[VISIBLE] = ",".join(place.environment[VISIBLE] for place in places)
         elif all(place.device == "cpu" for place in places):  # DeepSpeed would take a GPU that it sees
             given[VISIBLE] = ""
-        given = launched_environment(given, launcher)
         sizes = {"WORLD_SIZE": str(self.size), "LOCAL_WORLD_SIZE": str(self.size), "MASTER_ADDR": HERE, GROUP: "0"}
-        self._ranks = [
-            _Rank(place.name, {**given, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)}, rank)
-            for rank, place in enumerate(places)
-        ]
-
-    def __enter__(self) -> LocalLaunch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+        self._environment = {**launched_environment(given, launcher), **sizes}
 
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         store = TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
-        port = {"MASTER_PORT": str(store.port)}
-        _run([rank.joined(port) for rank in self._ranks], key, what, runs, reporter)
+        ranks = []
+        for rank, place in enumerate(self._places):
+            own = {"MASTER_PORT": str(store.port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            ranks.append((place.name, {**self._environment, **own}))
+        _run(ranks, key, what, runs, reporter)
 
-    def follows(self, runs: Path) -> bool:
-        return False
 
-
-class JoinedLaunch:
+class JoinedLaunch(Launch):
     """Processes that a launcher of the user's started, such as torchrun; this one is one of them.
 
     Its variables are for the worker, and are removed from this process, which plans and evaluates alone. Make it before
@@ -93,9 +106,8 @@ class JoinedLaunch:
     """
 
     def __init__(self, launcher: str | None) -> None:
-        given = launched_environment(os.environ, launcher)
-        self.rank, self.size = int(given["RANK"]), int(given["WORLD_SIZE"])
-        self._worker = _Rank(f"rank {self.rank}", given, self.rank)
+        self._environment = launched_environment(os.environ, launcher)
+        self.rank, self.size = int(self._environment["RANK"]), int(self._environment["WORLD_SIZE"])
         self._trainings = 0
         self._store: Any = None
 
@@ -110,10 +122,10 @@ class JoinedLaunch:
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):  # it is gone with its process
             if self.rank == 0:
-                self._tell("")
+                self._store.set(self._next, "")
 
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
-        self._tell(key)
+        self._store.set(self._next, key)
         self._take_part(key, what, runs, reporter)
 
     def follows(self, runs: Path) -> bool:
@@ -123,49 +135,46 @@ class JoinedLaunch:
             self._take_part(key, f"rank {self.rank}", runs, Silent())
         return True
 
-    def _take_part(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
-        self._trainings += 1
-        _run([self._worker.joined({GROUP: str(self._trainings)})], key, what, runs, reporter)
-
-    def _tell(self, key: str) -> None:
-        self._store.set(f"emobench/training/{self._trainings + 1}", key)
+    @property
+    def _next(self) -> str:
+        """The name in the store of the next training's key; the key is empty when there is no more."""
+        return f"emobench/training/{self._trainings + 1}"
 
     def _told(self) -> str:
-        """Wait for the next key; empty when there is no more. Ctrl-C is heard meanwhile."""
-        name = f"emobench/training/{self._trainings + 1}"
+        """Wait for the next key. Ctrl-C is heard meanwhile."""
         try:
-            while not self._store.check([name]):
+            while not self._store.check([self._next]):
                 time.sleep(POLL)
-            return self._store.get(name).decode()
+            return self._store.get(self._next).decode()
         except RuntimeError as error:
             raise RunError(f"rank {self.rank}: the process of rank 0 has ended; its message says why.") from error
 
-
-@dataclass(frozen=True)
-class _Rank:
-    """A process that is to be started."""
-
-    name: str
-    environment: Mapping[str, str]
-    rank: int
-
-    def joined(self, more: Mapping[str, str]) -> _Rank:
-        return _Rank(self.name, {**self.environment, **more}, self.rank)
+    def _take_part(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
+        self._trainings += 1
+        environment = {**self._environment, GROUP: str(self._trainings)}
+        _run([(f"rank {self.rank}", environment)], key, what, runs, reporter)
 
 
-def _run(ranks: Sequence[_Rank], key: str, what: str, runs: Path, reporter: Reporter) -> None:
-    """Let workers make a training, and end them all; raises the error of the one that failed first of its own."""
-    _free_memory()
-    processes = [WorkerProcess(rank.name, runs, rank.environment) for rank in ranks]
+def _run(ranks: Sequence[tuple[str, Mapping[str, str]]], key: str, what: str, runs: Path, reporter: Reporter) -> None:
+    """Let workers make a training, and end them all; raises the error of the one that failed first of its own.
+
+    `ranks` are the names and the environments of the processes.
+    """
+    import torch
+
+    if torch.cuda.is_initialized():  # for the workers
+        torch.cuda.empty_cache()
+    processes = [WorkerProcess(name, runs, environment) for name, environment in ranks]
     ends: queue.SimpleQueue[EmobenchError | None] = queue.SimpleQueue()
 
     def serve(process: WorkerProcess, shown: Reporter) -> None:
         ends.put(process.make(key, what, shown))
 
-    shown = [reporter if rank.rank == 0 else Silent() for rank in ranks]
-    threads = [threading.Thread(target=serve, args=pair, daemon=True) for pair in zip(processes, shown, strict=True)]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for process, (_, environment) in zip(processes, ranks, strict=True):
+        shown = reporter if environment["RANK"] == "0" else Silent()
+        threads.append(threading.Thread(target=serve, args=(process, shown), daemon=True))
+        threads[-1].start()
     try:
         errors = _errors(ends, len(processes))
     except KeyboardInterrupt:
@@ -190,7 +199,8 @@ def _errors(ends: queue.SimpleQueue[EmobenchError | None], count: int) -> list[E
     errors: list[EmobenchError] = []
     for place in range(count):
         try:
-            error = ends.get(timeout=GRACE_OF_FAILED if errors else GRACE if place else None)
+            timeout = GRACE if place else None
+            error = ends.get(timeout=GRACE_OF_FAILED if errors else timeout)
         except queue.Empty:
             break
         if error is not None:
@@ -206,37 +216,6 @@ def _await(processes: Sequence[WorkerProcess]) -> None:
         if first is not None and time.monotonic() - first > GRACE:
             return
         time.sleep(POLL)
-
-
-def _free_memory() -> None:
-    """Give the GPU's memory that this process no longer uses to the workers."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-
-
-ZERO = {"zero2": "2", "zero3": "3"}
-"""The launchers that use DeepSpeed, and their stage of ZeRO."""
-LAUNCHERS = ("ddp", "fsdp", *ZERO)
-GROUP = "EMOBENCH_GROUP"
-TIMEOUT = timedelta(hours=2)
-"""The longest wait for the others, such as for the one that writes a large model. A dead one is seen at once."""
-FSDP = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",  # the head is probed in every process
-}
-"""What `accelerate launch --use_fsdp --fsdp_version 2` sets."""
-LEFT_OUT = (
-    "ACCELERATE_MIXED_PRECISION",
-    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-    "ACCELERATE_GRADIENT_CLIPPING",
-    "ACCELERATE_DYNAMO_BACKEND",
-)
-"""Variables of accelerate for what the recipe decides."""
-LOST = "another process of this training ended, and this one with it"
 
 
 def world_size() -> int:
@@ -300,7 +279,6 @@ def is_loss(error: BaseException) -> bool:
     """Return whether an exception only says that another process has gone."""
     import torch.distributed as dist
 
-    said = str(error)
     known: Any = getattr(dist, "DistError", ())
     words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport", "NCCL")
-    return isinstance(error, known) or (isinstance(error, RuntimeError) and any(word in said for word in words))
+    return isinstance(error, known) or (isinstance(error, RuntimeError) and any(one in str(error) for one in words))

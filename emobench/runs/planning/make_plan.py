@@ -110,10 +110,11 @@ class Planner:
         labels = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
         asked = request.objectives if request.objectives and not request.section("objective") else labels
         uses: dict[str, dict[str, Any]] = {}
-        for task in (task for _, tasks in self.parts for task in tasks):
-            kind = load_kind(task.kind)
-            facts = kind.generation_facts(task, self.model) if ready else {}
-            uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "generation_facts": facts}
+        for _, tasks in self.parts:
+            for task in tasks:
+                kind = load_kind(task.kind)
+                facts = kind.generation_facts(task, self.model) if ready else {}
+                uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "generation_facts": facts}
         rows = []
         for objective, text in zip(self.objectives, asked, strict=True):
             seeds = (0,) if objective is None else self.seeds
@@ -144,7 +145,7 @@ class Planner:
         return splits
 
     def _look(self) -> None:
-        """Look for all that the request needs, and note what is missing."""
+        """Look for all files that the request needs, and note missing ones."""
         ingredients = self.ingredients
         for recipe, tasks in self.parts:
             if self.trained:
@@ -158,8 +159,9 @@ class Planner:
                     if auxiliary.name != PRETRAINED:
                         with naming_setting(task, auxiliary):
                             ingredients.auxiliary(auxiliary)
-        for name in (name for objective in self.trained for name in models_read(objective)):
-            ingredients.auxiliary(AuxiliaryModel(name, "lm"))
+        for objective in self.trained:
+            for name in models_read(objective):
+                ingredients.auxiliary(AuxiliaryModel(name, "lm"))
 
     def _check(self) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""

@@ -35,7 +35,10 @@ class PlannedRun:
 
     def tasks(self) -> list[PlannedTask]:
         """Return its evaluations, in order."""
-        return [planned for _, tasks in self.parts for planned in tasks]
+        tasks = []
+        for _, evaluated in self.parts:
+            tasks += evaluated
+        return tasks
 
     def stages(self) -> Iterator[Stage]:
         """Yield its trainings, and the generation and the scores of each task, in an order to make them in."""
@@ -66,7 +69,10 @@ class PlannedRow:
 
     def keys(self) -> list[str]:
         """Return the keys of its stages."""
-        return [stage.key for run in self.runs for stage in run.stages()]
+        keys = []
+        for run in self.runs:
+            keys += [stage.key for stage in run.stages()]
+        return keys
 
 
 @dataclass(frozen=True)
@@ -94,24 +100,33 @@ class Plan:
 
     def trainings(self) -> list[PlannedTraining]:
         """Return each training once, in order."""
-        return [training for run in self.runs() for training in run.trainings()]
+        trainings = []
+        for run in self.runs():
+            trainings += run.trainings()
+        return trainings
 
     def tasks(self) -> list[PlannedTask]:
         """Return each evaluation, in order."""
-        return [planned for run in self.runs() for planned in run.tasks()]
+        tasks = []
+        for run in self.runs():
+            tasks += run.tasks()
+        return tasks
 
     def warnings(self) -> list[str]:
         """Return what a reader has to know before the trainings start."""
         if not self.trainings():
             return []
-        half = [recipe for recipe in self.recipes if recipe.weight_dtype != "float32" and recipe.adapters is None]
         return [
             f"Warning: recipe {recipe.name} trains {recipe.weight_dtype} weights (recipe.weight_dtype), which rounds "
             "most small updates away: with a learning rate of 1e-5, 7.5 % of the weights of one model changed, and "
             "98.4 % with float32. Drop the setting to train float32 weights."
-            for recipe in half
+            for recipe in self.recipes
+            if recipe.weight_dtype != "float32" and recipe.adapters is None
         ]
 
     def stages(self) -> list[Stage]:
         """Return all stages; where the harness makes the base model, it has to be there."""
-        return [*self.model.stages, *(stage for run in self.runs() for stage in run.stages())]
+        stages: list[Stage] = [*self.model.stages]
+        for run in self.runs():
+            stages += run.stages()
+        return stages

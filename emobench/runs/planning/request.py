@@ -113,26 +113,27 @@ class Request:
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return the nested settings under a first word."""
-        found = self.settings.get(name, {})
-        if not isinstance(found, Mapping):
+        section = self.settings.get(name, {})
+        if not isinstance(section, Mapping):
             raise ConfigError(
-                f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_example(name)}."
+                f"--set {name}={section}: expected {name}.KEY=VALUE, such as --set {name}.{_example(name)}."
             )
-        return found
+        return section
 
     def word(self, name: str) -> str | None:
         """Return a setting that is one word, such as `corpus=ag_news`."""
-        found = self.settings.get(name)
-        if found is not None and not isinstance(found, str):
+        word = self.settings.get(name)
+        if word is not None and not isinstance(word, str):
             raise ConfigError(f"--set {name}: expected one word, such as --set {name}={_EXAMPLES[name]}.")
-        return found
+        return word
 
     def words(self, name: str) -> tuple[str, ...] | None:
         """Return a setting that is a list of words, such as `tasks=sst2,trec` or `tasks=[sst2,trec]`."""
-        found = self.settings.get(name)
-        if found is None:
+        listed = self.settings.get(name)
+        if listed is None:
             return None
-        listed = [word.strip() for word in found.split(",")] if isinstance(found, str) else found
+        if isinstance(listed, str):
+            listed = [word.strip() for word in listed.split(",")]
         if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
             raise ConfigError(f"--set {name}: expected a list of names, such as --set {name}={_EXAMPLES[name]}.")
         if twice := [word for place, word in enumerate(listed) if word in listed[:place]]:
@@ -149,13 +150,18 @@ def _example(name: str) -> str:
     """Return an example of a section's settings."""
     if name in _EXAMPLES:
         return _EXAMPLES[name]
-    kinds = usable_kinds()
-    own = [kind.example for kind in kinds if kind.name == name]
-    return next(iter(own or (kind.group_example(name) for kind in kinds if name in kind.groups)))
+    examples = []
+    for kind in usable_kinds():
+        if kind.name == name:
+            return kind.example
+        if name in kind.groups:
+            examples.append(kind.group_example(name))
+    return examples[0]
 
 
 def _deeper(key: str) -> str:
     """Return a sentence that names the settings of tasks that end in a word; empty where there is none."""
-    names = [f"{kind.name}.{name}" for kind in usable_kinds() for name in dotted(kind.rules)]
-    found = [name for name in names if name.endswith(f".{key}")]
-    return f"Tasks have {', '.join(found)}." if found else ""
+    names = []
+    for kind in usable_kinds():
+        names += [f"{kind.name}.{name}" for name in dotted(kind.rules) if name == key or name.endswith(f".{key}")]
+    return f"Tasks have {', '.join(names)}." if names else ""

@@ -32,6 +32,8 @@ from emobench.training.recipe import Recipe
 
 MOST_STAGES = 20_000
 """Trainings and evaluations of a plan."""
+LOCAL = "local"
+"""An entry has this in place of a folder's name."""
 
 
 def suite_of(request: Request) -> Suite:
@@ -58,7 +60,13 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
         raise ConfigError(
             f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
         )
-    _check_amount(request, suite, len(wanted))
+    seeds = len(request.seeds or suite.seeds)
+    stages = len(wanted) * seeds * sum(1 + len(run.tasks) for run in suite.runs)
+    if stages > MOST_STAGES:  # each stage's key is a hash of all that decides it: the plan would take minutes
+        raise ConfigError(
+            f"{len(wanted):,} objectives with {seeds:,} seeds on the suite {suite.name} are {stages:,} trainings and "
+            f"evaluations; expected {MOST_STAGES:,} at most. Give fewer at once: finished ones are kept."
+        )
     settings = request.section("objective")
     if settings and len(wanted) != 1:
         raise ConfigError(
@@ -69,31 +77,25 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
         raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
     if request.from_scratch and PRETRAINED in wanted:
         raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
-    found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
-    rows = [(PRETRAINED, "") if o is None else (repr(o.objective), o.source_sha256) for o in found]
-    for row in rows:
-        if rows.count(row) > 1:
+    objectives: list[LoadedObjective | None] = []
+    rows: set[tuple[str, str]] = set()
+    for text in wanted:
+        loaded = None if text == PRETRAINED else load_objective(text, settings)
+        row = (PRETRAINED, "") if loaded is None else (repr(loaded.objective), loaded.source_sha256)
+        if row in rows:
             raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
-    return found
-
-
-def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
-    """Refuse a plan that would take minutes to make: each stage's key is a hash of all that decides it."""
-    seeds = len(request.seeds or suite.seeds)
-    stages = objectives * seeds * sum(1 + len(run.tasks) for run in suite.runs)
-    if stages > MOST_STAGES:
-        raise ConfigError(
-            f"{objectives:,} objectives with {seeds:,} seeds on the suite {suite.name} are {stages:,} trainings and "
-            f"evaluations; expected {MOST_STAGES:,} at most. Give fewer at once: finished ones are kept."
-        )
+        rows.add(row)
+        objectives.append(loaded)
+    return objectives
 
 
 def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
     """Return the recipes of a suite, each with those of its tasks that the request wants."""
     if request.recorded is not None:
         return recorded_parts(request, suite, request.recorded)
-    wanted = request.words("tasks")
-    places = [name for run in suite.runs for name in run.tasks]
+    wanted, places = request.words("tasks"), list[str]()
+    for run in suite.runs:
+        places += run.tasks
     known = [short_name(name) for name in places]
     for name in wanted or ():
         if name in known:
@@ -106,10 +108,12 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
         raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
     chosen = [name for name in places if wanted is None or short_name(name) in wanted]
     tasks = {name: _task_in(request, name, chosen) for name in chosen}
-    parts = [(run, [tasks[name] for name in run.tasks if name in tasks]) for run in suite.runs]
-    # A training that evaluates no wanted task is none of this request.
-    kept = [(run, found) for run, found in parts if found or wanted is None]
-    return [(recipe_of(request, run.recipe, run.settings), found) for run, found in kept]
+    parts = []
+    for run in suite.runs:
+        evaluated = [tasks[name] for name in run.tasks if name in tasks]
+        if evaluated or wanted is None:  # the request has no training that evaluates none of its tasks
+            parts.append((recipe_of(request, run.recipe, run.settings), evaluated))
+    return parts
 
 
 def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
@@ -126,17 +130,16 @@ def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
 
 def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
     """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
-    kinds = [load_kind(name) for name in dict.fromkeys(task.kind for _, tasks in parts for task in tasks)]
-    used = {kind.name for kind in kinds} | {name for kind in kinds for name in kind.groups}
-    known = usable_kinds()
-    groups = list(dict.fromkeys(name for kind in known for name in kind.groups))
+    kinds = {task.kind: load_kind(task.kind) for _, tasks in parts for task in tasks}
+    used = {name for kind in kinds.values() for name in (kind.name, *kind.groups)}
+    groups = dict.fromkeys(name for kind in usable_kinds() for name in kind.groups)
     if "recipe" in request.settings and not trains:
         raise ConfigError("--set recipe.*: nothing is trained, so that it would change nothing; drop it.")
-    for name in dict.fromkeys((*(kind.name for kind in known), *groups)):
+    for name in (*(kind.name for kind in usable_kinds()), *groups):
         if name in request.settings and name not in used:
             why = f"no task here has rules of '{name}'" if name in groups else f"no task here is of kind '{name}'"
             raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
-    if request.word("corpus") is not None and not trains and not any(kind.any_corpus for kind in kinds):
+    if request.word("corpus") is not None and not trains and not any(kind.any_corpus for kind in kinds.values()):
         raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
 
 
@@ -182,40 +185,36 @@ def labelled_task_of(request: Request, name: str) -> Task:
     return task
 
 
-LOCAL = "local"
-"""What an entry has in the place of a folder's name."""
-
-
 def recorded_parts(request: Request, suite: Suite, recorded: Recorded) -> list[tuple[Recipe, list[Task]]]:
     """Return the recipes of a suite, each with its recorded tasks.
 
     Raises ConfigError where a task is gone, or where its rules or the trainings are not the recorded ones here.
     """
-    known = [short_name(name) for run in suite.runs for name in run.tasks]
+    known: list[str] = []
+    for run in suite.runs:
+        known += map(short_name, run.tasks)
     if gone := sorted(recorded.protocols.keys() - set(known)):
         raise ConfigError(
             f"The entry has the task {gone[0]}, and the suite {suite.name} v{suite.version} has not: "
             f"{', '.join(known)}. Install the emobench that recorded it."
         )
-    parts = [(run, [n for n in run.tasks if short_name(n) in recorded.protocols]) for run in suite.runs]
-    if len(recorded.recipes) != len(parts):  # a training that evaluates none of the wanted tasks is not made
-        parts = [(run, names) for run, names in parts if names]
-    recipes = _recipes([run for run, _ in parts], recorded)
-    tasks = ([_task(request, name, recorded) for name in names] for _, names in parts)
-    return list(zip(recipes, tasks, strict=True))
-
-
-def _recipes(runs: Sequence[SuiteRun], recorded: Recorded) -> list[Recipe]:
-    if not recorded.recipes:
-        return [find_recipe(run.recipe, run.settings) for run in runs]
-    found = [build(Recipe, values, "the entry's recipe") for values in recorded.recipes]
-    names, own = [recipe.name for recipe in found], [short_name(run.recipe) for run in runs]
-    if names != own:
+    parts: list[tuple[SuiteRun, list[Task]]] = []
+    for run in suite.runs:
+        names = [name for name in run.tasks if short_name(name) in recorded.protocols]
+        # A training that evaluates none of the recorded tasks was not made, if there are fewer of them.
+        if names or len(recorded.recipes) == len(suite.runs):
+            parts.append((run, [_task(request, name, recorded) for name in names]))
+    if recorded.recipes:
+        recipes = [build(Recipe, values, "the entry's recipe") for values in recorded.recipes]
+    else:
+        recipes = [find_recipe(run.recipe, run.settings) for run, _ in parts]
+    names, own = [recipe.name for recipe in recipes], [short_name(run.recipe) for run, _ in parts]
+    if names != own and recorded.recipes:
         raise ConfigError(
             f"The entry trained by {', '.join(names)}, and its suite now by {', '.join(own)}. Install the emobench "
             "that recorded it."
         )
-    return found
+    return [(recipe, tasks) for recipe, (_, tasks) in zip(recipes, parts, strict=True)]
 
 
 def _task(request: Request, name: str, recorded: Recorded) -> Task:
@@ -238,21 +237,23 @@ def _task(request: Request, name: str, recorded: Recorded) -> Task:
 def _rules(request: Request, kind: Kind, task: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry's rules for a task, with the folders in them that the user gives."""
     _require_identifying(task, kind, changes)
-    found = nested_rules(changes, rule_changes(request, kind))
+    rules = nested_rules(changes, rule_changes(request, kind))
     for name, value in changes.items():
-        if value == LOCAL and functools.reduce(lambda place, part: place[part], name.split("."), found) == LOCAL:
+        if value == LOCAL and functools.reduce(lambda place, part: place[part], name.split("."), rules) == LOCAL:
             raise ConfigError(
                 f"Task {task}: the entry's rule {name} was a folder, whose name it does not tell. Give it: --set "
                 f"{kind.name}.{name}=FOLDER"
             )
-    return found
+    return rules
 
 
 def _require_identifying(task: str, kind: Kind, changes: Mapping[str, Any]) -> None:
     """Raise ConfigError for a rule that no protocol's id has, and so no entry: a folder of code, a judge's address."""
     for name, value in changes.items():
-        inner = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else []
-        for rule in (name, *inner):
+        rules = [name]
+        if isinstance(value, Mapping):
+            rules += [f"{name}.{key}" for key in value]
+        for rule in rules:
             if rule in not_identifying(kind.rules):
                 raise ConfigError(
                     f"Task {task}: the entry has the rule {rule}, which is the user's to give and is in no entry of "

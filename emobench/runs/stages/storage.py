@@ -1,4 +1,4 @@
-"""Disks that are full, and files and folders that cannot be used: told in sentences that say what to do."""
+"""Full disks, and files and folders that cannot be used: errors in sentences that say what to do."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def require_writable(folder: Path, option: str) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:  # a folder above it takes no new folders, as in /proc
-            said = f"{folder} could not be created: {error.strerror}"
-            raise StorageError(f"{said}. Choose another folder with {option} DIR, then {_AGAIN}.") from error
+            text = f"{folder} could not be created: {error.strerror}"
+            raise StorageError(f"{text}. Choose another folder with {option} DIR, then {_AGAIN}.") from error
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"emobench")
 
@@ -46,16 +46,19 @@ def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            said = _of_os(error, root, option)
+            text = _of_os(error, root, option)
+        elif written := FAILED_WRITE.search(str(error)):
+            system, write, short = written.groups()
+            text = _not_written(root, CUT_SHORT if short else system or write, option)
         else:
-            said = _of_library(error, root, option)
-        if said is None:
+            text = None
+        if text is None:
             raise
-        raise StorageError(said) from error
+        raise StorageError(text) from error
 
 
 def _of_os(error: OSError, root: Path, option: str) -> str | None:
-    """Return what an OSError means for the person who can mend it; None for a bug."""
+    """Return the sentence for an OSError that the user can fix; None for a bug."""
     place, reason = root if error.filename is None else Path(os.fsdecode(error.filename)), error.strerror or str(error)
     if error.errno in NO_ROOM:
         return _not_written(place, reason, option)
@@ -68,15 +71,6 @@ def _of_os(error: OSError, root: Path, option: str) -> str | None:
     if _is_unreadable(place):
         return f"{place} cannot be read: {reason}. Make it readable (ls -ld shows its rights), then {_AGAIN}."
     return _not_written(place, reason, option, "Change its rights")
-
-
-def _of_library(error: Exception, root: Path, option: str) -> str | None:
-    """Return what a failed write means to which safetensors and torch.save give errors of their own."""
-    found = FAILED_WRITE.search(str(error))
-    if found is None:
-        return None
-    system, write, short = found.groups()
-    return _not_written(root, CUT_SHORT if short else system or write, option)
 
 
 _AGAIN = "run the same command again; finished stages are kept"
