@@ -67,14 +67,14 @@ class TimedTask:
 
 @dataclass(frozen=True)
 class Probe:
-    """What was timed, by objective and recipe, and by objective and task."""
+    """The measured times, by objective and recipe, and by objective and task."""
 
     trainings: Mapping[tuple[str, Recipe], TimedTraining]
     tasks: Mapping[tuple[str, str], TimedTask]
 
     @property
     def note(self) -> str:
-        """What was timed, as a sentence."""
+        """The sizes of the probe, as a sentence."""
         return (
             f"Times are those of a probe on this machine, of about {STEPS} steps of each training and {EXAMPLES[-1]} "
             "examples of each task, and so is the memory of trainings; what a probe has too few texts for, such as "
@@ -164,11 +164,11 @@ def _trainings(small: Plan) -> Iterator[tuple[tuple[str, Recipe], TimedTraining]
 
 def _scored(small: Plan, reporter: Reporter) -> dict[tuple[str, str], tuple[int, float]]:
     """Return the tokens and seconds of each evaluation, by objective and task."""
-    costs, found = Costs(small, exact=True), {}
+    costs, times = Costs(small, exact=True), {}
     for row, evaluations in zip(small.rows, score_plan(small, reporter), strict=True):
         for planned, evaluation in zip(row.runs[0].tasks(), evaluations[0], strict=True):
-            found[_subject(planned), planned.task.name] = (costs.all_tokens(planned) or 0, evaluation.seconds)
-    return found
+            times[_subject(planned), planned.task.name] = (costs.all_tokens(planned) or 0, evaluation.seconds)
+    return times
 
 
 def _subject(planned: PlannedTask) -> str:

@@ -44,7 +44,7 @@ def run_plan(
     *,
     anew: Collection[str] = (),
 ) -> list[Entry]:
-    """Make all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete.
+    """Make unfinished stages, row by row, and return the rows' entries. A row is recorded when it is complete.
 
     With `places`, a process on each makes stages, several at once. There, a row that fails does not stop the others;
     the first error is raised at the end. With `launch`, its processes make each training together. Stages of the kinds
@@ -82,7 +82,7 @@ def evaluate_plan(
 
 
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
-    """Make all that is not finished and record nothing; return the evaluations of each row's runs."""
+    """Make unfinished stages and record nothing; return the evaluations of each row's runs."""
     execution = prepared(plan, reporter)
     return [[execution.evaluations(run.tasks()) for run in row.runs] for row in plan.rows]
 
@@ -128,7 +128,7 @@ def prepared(
     keyed = plan.model.is_there
     for training in plan.trainings():
         if not keyed or not stages.is_finished(training):
-            for corpus in training.corpora.values():
+            for corpus in training.corpora.values():  # an error of the data comes before any training
                 execution.corpora.rows(corpus)
     if not keyed:
         execution.base_folder(plan.model)
@@ -140,7 +140,7 @@ def prepared(
 def made_by_workers(
     plan: Plan, execution: Execution, places: Sequence[Place], wanted: Sequence[Sequence[str]]
 ) -> Iterator[Completed]:
-    """Let workers on several places make what is not finished, and give the groups of keys as they are complete.
+    """Let workers on several places make unfinished stages, and give the groups of keys as they are complete.
 
     Without places, all groups are given at once.
     """
@@ -153,7 +153,7 @@ def made_by_workers(
 
 
 def record(plan: Plan, row: PlannedRow, execution: Execution) -> Entry:
-    """Return a row's entry, after making what is not finished."""
+    """Return a row's entry, after making its unfinished stages."""
     evaluations = []
     for run in row.runs:
         if not all(execution.stages.is_finished(task.scores) for task in run.tasks()):

@@ -1,4 +1,4 @@
-"""The cost of a plan's stages: tokens, steps, seconds and memory, from what is here or known without it."""
+"""The cost of a plan's stages: tokens, steps, seconds and memory, from local files or from documented sizes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A dry run: a plan as lines, with amounts and estimates.
 
-Nothing is downloaded and no hub is asked. Where all that a request needs is here, the plan has all its checks, exact
-counts and what is finished; elsewhere names are checked, and sizes are those of catalog and files.
+Nothing is downloaded and no hub is asked. If all files of a request are on this machine, the plan has all its checks,
+exact counts and finished stages; otherwise names are checked, and sizes come from the catalog and the task files.
 """
 
 from __future__ import annotations

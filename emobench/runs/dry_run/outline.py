@@ -90,7 +90,7 @@ class StageLine:
 
 @dataclass(kw_only=True)
 class Totals:
-    """Sums over what is to do, by stage where there are several; `unknown` counts the stages of unknown size."""
+    """Sums over unfinished stages, by kind; `unknown` counts the stages of unknown size."""
 
     download_bytes: int = 0
     memory_bytes: int = 0
@@ -137,7 +137,7 @@ class Outline:
     """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
 
     def totals(self) -> Totals:
-        """Return sums over what is to do."""
+        """Return sums over unfinished stages."""
         totals = Totals()
         for line in self.lines:
             if line.state != DONE:
@@ -287,7 +287,7 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
 
 
 def _summed(lines: Sequence[StageLine]) -> StageLine:
-    """Return the first line with the sums of the known numbers of several; the time is of what is to do."""
+    """Return the first line with the sums of the known numbers of several; the time is of unfinished stages."""
     left = [line for line in lines if line.state != DONE]
     sums = {}
     for name in ("tokens", "steps", "steps_at_rate_0", "examples", "requests", "request_tokens", "download_bytes"):
@@ -328,7 +328,7 @@ def advised(request: Request, outline_of: OutlineOf) -> Outline:
 def require_short(request: Request, outline_of: OutlineOf) -> None:
     """Raise ConfigError for a request that would be long on a CPU that was not given by its name.
 
-    A request that is wrong passes: its plan, which comes next, says what is wrong.
+    A wrong request passes: its plan, which comes next, raises the error.
     """
     if request.device != "cpu" or request.asked_device != AUTO:
         return

@@ -1,7 +1,7 @@
 """Processes that make the stages of a plan at once, each on a device of its own.
 
 A worker is `python -m emobench.runs.worker`: it reads keys of planned stages and makes them, as `emobench stage run
-KEY` does. What is scheduled here is only which worker makes what: a stage is made once, under its lock, and read from
+KEY` does. The schedule decides only which worker makes which stage: a stage is made once, under its lock, and read from
 the folder of runs, so that results do not depend on the number of workers.
 """
 
@@ -92,7 +92,7 @@ class Schedule:
 
 
 def jobs_of(plan: Plan, stages: Stages, about: str = "") -> Iterator[Job]:
-    """Yield what is not finished of a plan, without what is made along with other stages.
+    """Yield the unfinished stages of a plan, except those that are made along with others.
 
     `about` is shown with its rows.
     """
@@ -113,7 +113,7 @@ class Worker(Protocol):
         ...
 
     def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
-        """Make a stage, telling the reporter what is done; return the error if it failed, which `what` begins."""
+        """Make a stage, and report its progress; return the error if it failed, which `what` begins."""
         ...
 
     def terminate(self) -> None:
@@ -158,7 +158,7 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop what is still in progress: trainings after their step, with a checkpoint; a second Ctrl-C, at once."""
+        """Stop the stages in progress: trainings after their step, with a checkpoint; a second Ctrl-C, at once."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

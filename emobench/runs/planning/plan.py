@@ -7,7 +7,7 @@ have keys once it is made, as its weights are part of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from emobench.core.settings import PRETRAINED
@@ -20,6 +20,21 @@ from emobench.runs.stages.stage import Stage
 from emobench.runs.stages.train import PlannedTraining
 from emobench.tasks.spec import Suite
 from emobench.training.recipe import Recipe
+
+
+def graph(roots: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield the stages that lead to `roots`, each once and after those that it needs."""
+    seen: set[int] = set()
+
+    def walk(stage: Stage) -> Iterator[Stage]:
+        if id(stage) not in seen:
+            seen.add(id(stage))
+            for need in stage.needs:
+                yield from walk(need)
+            yield stage
+
+    for root in roots:
+        yield from walk(root)
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,7 @@ class PlannedRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a request comes to: the same for a run and for a dry run, which may lack what is not here."""
+    """All stages of a request: the same for a run and for a dry run, which may lack files."""
 
     request: Request
     suite: Suite
@@ -125,8 +140,5 @@ class Plan:
         ]
 
     def stages(self) -> list[Stage]:
-        """Return all stages; where the harness makes the base model, it has to be there."""
-        stages: list[Stage] = [*self.model.stages]
-        for run in self.runs():
-            stages += run.stages()
-        return stages
+        """Return the whole graph, each stage once and after those that it needs."""
+        return list(graph([*self.model.stages, *(run.examples(self.request.command) for run in self.runs())]))

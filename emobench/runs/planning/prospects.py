@@ -1,4 +1,4 @@
-"""Which verdicts the entries of a plan can give, metric by metric, and what is missing for one.
+"""Which verdicts the entries of a plan can give, metric by metric, and the reasons against one.
 
 A verdict needs two rows, three seeds of each that is trained, and ten sampling units; MAUVE needs a thousand texts. All
 of this is known before anything runs, or as soon as the data is on this machine.
@@ -32,7 +32,7 @@ WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """One metric: whether a verdict is possible, and what is missing. `units` and `examples` are upper limits."""
+    """One metric: whether a verdict is possible, or why not. `units` and `examples` are upper limits."""
 
     metric: str
     verdict: Literal["possible", "impossible", "unknown", "descriptive"]
@@ -155,7 +155,7 @@ def _of_task(planned: PlannedTask, primary: str | None, common: Sequence[str]) -
 
 
 def _shortage(size: TestSize, fewest: int) -> tuple[list[str], list[str]]:
-    """Return what is too little for a verdict of a metric that needs so many texts, and what is unknown."""
+    """Return which numbers are too small for a verdict of a metric that needs so many texts, and unknown ones."""
     few, unknown = [], []
     units = size.examples if size.units is None else size.units
     if units is not None and units < MIN_ITEMS:

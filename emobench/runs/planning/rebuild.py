@@ -1,9 +1,9 @@
-"""A stage that is to be made, on disk before the work starts: what was asked for, and what its key was made of.
+"""Descriptions of planned stages on disk, before the work starts: the request, and the facts of the key.
 
     RUNS/planned/<key>.json   "kind", "facts", the "request" of the plan, and the "folder" of its relative paths
 
 From this file alone, another process or machine that sees the same folders plans again and makes the stage. The file
-is removed when the stage is complete (`Stages.make`): what is left is what is still to be made.
+is removed when the stage is complete (`Stages.make`): the files that are left are the unfinished stages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from emobench.runs.stages.stage import FACTS, PLANNED, Stage, Stages
 from emobench.runs.stages.storage import storage_errors
 
 KINDS = ("train", "generate", "score")
-"""The stages that a plan has; others are made with them."""
+"""The kinds of stages that are described; others are made along with them."""
 CODE = ("objectives", "trust_remote_code", "settings")
 """Fields of a request that name code to be run."""
 ROOM = "Free some space, or choose another folder with --runs DIR."
@@ -38,7 +38,7 @@ MOST = 80
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a stage from its file alone."""
+    """A stage and its request, from its file alone."""
 
     stage: Stage
     request: Request
@@ -54,8 +54,10 @@ def describe(planned: Iterable[Stage], request: Request, stages: Stages) -> None
     """
     plain = {name: value for name, value in to_plain(request).items() if name not in ("runs", "leaderboard")}
     for stage in planned:
+        if not stage.described or stages.folder(stage).exists():
+            continue
         path = stages.root / PLANNED / f"{stage.key}.json"
-        if stages.folder(stage).exists() or _asks_alike(path, plain):
+        if _asks_alike(path, plain):
             continue
         content = {"kind": stage.kind, "facts": stage.facts, "request": plain, "folder": Path.cwd()}
         text = json.dumps(to_plain(content), sort_keys=True, allow_nan=False) + "\n"
@@ -134,10 +136,11 @@ def find_planned(planned: Iterable[Stage], description: Description) -> Stage:
     """Return the described stage of a new plan; raises ConfigError if nothing has its key."""
     wanted, alike = description.stage, []
     for stage in planned:
+        if stage.kind != wanted.kind:
+            continue
         if stage.key == wanted.key:
             return stage
-        if stage.kind == wanted.kind:
-            alike.append(list(differences(wanted.facts, stage.facts)))
+        alike.append(list(differences(wanted.facts, stage.facts)))
     nearest = min(alike, key=len, default=["the plan has no such stage"])
     more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
     raise ConfigError(

@@ -85,7 +85,7 @@ class PlannedTask:
 
     @cached_property
     def subject(self) -> Mapping[str, Any]:
-        """What identifies the model that is evaluated."""
+        """The facts of the evaluated model."""
         options = self.model.options
         facts = {"model": self.model.facts, "dtype": options.dtype, **machine(options, "torch", "transformers")}
         return facts if self.training is None else {**facts, "training": self.training.key}
@@ -101,7 +101,7 @@ class PlannedTask:
 
     @property
     def common_facts(self) -> dict[str, Any]:
-        """What decides both the generation and the scores."""
+        """The facts of both the generation and the scores."""
         facts = {
             "subject": dict(self.subject),
             "task": {"name": self.task.name, "version": self.task.version, "kind": self.task.kind},
@@ -230,8 +230,8 @@ class RunExamples(Stage):
 class Shared(Stage):
     """A result that several runs share: vectors, shots, judgements, the reading of a test text.
 
-    A kind asks for it while it generates or scores. Its facts are digests of what is read there (the texts of prompts
-    that fit, the requests with the responses in them), so that it has no key before and is in no plan.
+    A kind asks for it while it generates or scores. Its facts are digests of the texts that it reads there (those of
+    prompts that fit, requests with the responses in them), so that it has no key before, and is in no plan.
     """
 
     continues = True

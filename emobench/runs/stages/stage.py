@@ -100,9 +100,9 @@ class Stage:
 
 
 class Stages:
-    """The folder of all stages of all runs. Those of the kinds in `anew` are made once more, finished or not.
+    """The folder of all stages of all runs. Stages of the kinds in `anew` are made once more, finished or not.
 
-    `note` is told of each stage that is made anew because it was altered.
+    `note` gets a sentence for each stage that is made again because it was altered.
     """
 
     def __init__(self, root: Path, anew: Collection[str] = (), note: Callable[[str], None] = lambda text: None) -> None:
@@ -122,13 +122,13 @@ class Stages:
         return final.with_name(f"{final.name}.part")
 
     def is_finished(self, stage: Stage) -> bool:
-        """Return whether a stage is complete on disk, at a glance unaltered, and need not be made anew."""
+        """Return whether a stage is complete on disk, at a glance unaltered, and need not be made again."""
         return self.folder(stage).exists() and not self._awaited(stage) and self.damage(stage) is None
 
     def damage(self, stage: Stage, *, full: bool = False) -> Damage | None:
-        """Return what was altered of a stage that was finished, at a glance or, with `full`, in any byte of it.
+        """Return the first altered file of a finished stage, at a glance or, with `full`, by all its bytes.
 
-        None for one that is whole, or not there. Files that were added are none: `make` refuses them.
+        None for a whole or a missing stage. Files that were added do not count: `make` refuses them.
         """
         damage = self._compared(stage, full) if self.folder(stage).exists() else None
         return None if damage is None or damage.foreign else damage
@@ -143,7 +143,7 @@ class Stages:
         folder of an interrupted attempt as it was left; otherwise an empty one. A stage that is made again because of
         its kind replaces the old one when it is complete.
 
-        Raises StorageError if a file was added to a finished stage, which might change what is read of it.
+        Raises StorageError if a file was added to a finished stage, which might change how it is read.
         """
         final, lock = self.folder(stage), self._lock(stage)
         if self.is_whole(stage, full=not glance):

@@ -81,7 +81,7 @@ def _not_written(place: Path, reason: str, option: str, first: str = "Free some 
 
 
 def _of_other_type(place: Path) -> str:
-    """Say what is a file where a folder belongs, or the other way round."""
+    """Name the file in place of a folder, or the other way round."""
     if place.is_dir():
         return f"{place} is a folder, where a file belongs"
     return f"{next(path for path in (place, *place.parents) if path.exists())} is a file, where a folder belongs"

@@ -145,6 +145,7 @@ def test_a_finished_stage_is_found_without_its_description(finished: Path, tmp_p
 
 def test_a_description_that_a_power_failure_left_empty_is_written_anew(finished: Path, tmp_path: Path) -> None:
     stage, _ = find_stage(finished, keys(finished)["train"])
+    stage.described = True
     stages, request = Stages(tmp_path / "runs"), Request(suite="lm-quick")
     describe([stage], request, stages)
     path = tmp_path / "runs" / PLANNED / f"{stage.key}.json"
