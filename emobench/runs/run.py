@@ -117,10 +117,15 @@ def prepared(
     request = plan.request
     execution = Execution(request, plan.model, reporter, anew=anew, launch=launch, corpora=corpora)
     stages = execution.stages
+    processes, notes = 1, plan.warnings()
+    if launch is not None:
+        processes = launch.size
+    if request.suite is not None:
+        notes += prospects(plan).lines()
     for recipe in plan.recipes:
-        recipe.micro_batch(1 if launch is None else launch.size)
-    for line in (*plan.warnings(), *(prospects(plan).lines() if request.suite else ())):
-        execution.reporter.note(line)
+        recipe.micro_batch(processes)
+    for note in notes:
+        execution.reporter.note(note)
     require_writable(stages.root, "--runs")
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")
@@ -256,7 +261,7 @@ def require_generated(plan: Plan, stages: Stages) -> None:
 
     Samples are also compared with the digests of the entries on the board.
     """
-    again = _command(plan, "evaluate" if all(row.objective is None for row in plan.rows) else "run")
+    again = _command(plan, "run" if plan.trainings() else "evaluate")
     if not plan.model.is_there:
         raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {again}")
     recorded: dict[Path, str] = {}
@@ -266,7 +271,7 @@ def require_generated(plan: Plan, stages: Stages) -> None:
     for row, run in plan.rows_and_runs():
         for task in run.tasks():
             folder = stages.folder(task.generation)
-            what = f"{task.task.name} of {row.label}" + ("" if row.objective is None else f", seed {run.seed}")
+            what = f"{task.task.name} of {row.words(run)}"
             remove = f"Restore it, or generate anew with: rm -r {shlex.quote(str(folder))} && {again}"
             if damage := stages.damage(task.generation, full=True):
                 raise DataError(f"{folder} is not the generation of {what} that was finished: {damage}. {remove}")
@@ -282,4 +287,4 @@ def require_generated(plan: Plan, stages: Stages) -> None:
 def _command(plan: Plan, verb: str) -> str:
     """Return the request's command as another one, which may train and generate."""
     words = [word for word in shlex.split(plan.request.command) if word != "--rescore"]
-    return shlex.join([*words[:1], verb, *words[2:]]) if words else f"emobench {verb}"
+    return shlex.join([*(words[:1] or ["emobench"]), verb, *words[2:]])

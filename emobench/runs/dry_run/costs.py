@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emobench.core.settings import PRETRAINED
@@ -57,7 +57,9 @@ class Costs:
         self._counts: dict[str, Cost] = {}
         self._sizes: dict[AuxiliaryModel, ModelSize | None] = {}
         self.size = size_of(plan.model)
-        self.machine: Machine = this_machine(plan.request.device) if is_here(plan.request.device) else H100
+        self.machine: Machine = H100
+        if is_here(plan.request.device):
+            self.machine = this_machine(plan.request.device)
 
     def training(self, planned: PlannedTraining) -> StageLine:
         """Return the cost of a training. Raises ConfigError if its learning rate is 0 in all steps."""
@@ -69,12 +71,15 @@ class Costs:
             amount=f"all of {recipe.corpus}, whose size is not known here",
             tokens=amount.tokens,
             steps=amount.steps,
-            steps_at_rate_0=None if amount.steps is None else steps_at_rate_0(recipe, amount.steps),
             accumulation=accumulation,
             seconds=seconds,
             memory_bytes=memory,
         )
-        return line if amount.tokens is None else line.with_amount(training_words(line, amount.rough))
+        if amount.steps is not None:
+            line = replace(line, steps_at_rate_0=steps_at_rate_0(recipe, amount.steps))
+        if amount.tokens is not None:
+            line = replace(line, amount=training_words(line, amount.rough))
+        return line
 
     def evaluation(self, planned: PlannedTask) -> StageLine:
         """Return the cost of an evaluation: all models that read, the steps of sampling, and the weights that stay."""
@@ -104,19 +109,21 @@ class Costs:
             seconds=seconds,
             memory_bytes=memory,
         )
-        return line.with_amount(evaluation_words(line))
+        return replace(line, amount=evaluation_words(line))
 
     def embedding(self, planned: PlannedTask) -> StageLine | None:
         """Return the cost of the vectors that a task's retrieval keeps for all rows; None if it needs none."""
         embedded = self.count(planned).embedding
         if embedded is None:
             return None
-        encoder = shown_name(embedded.model.name)
+        encoder, amount = shown_name(embedded.model.name), "number of texts not known"
+        if embedded.texts is not None:
+            amount = f"{embedded.texts:,} texts"
         return StageLine(
             stage="embed",
             what=f"{planned.task.name}: {embedded.what}, {encoder}",
             group=f"{embedded.group}, {encoder}",
-            amount="number of texts not known" if embedded.texts is None else f"{embedded.texts:,} texts",
+            amount=amount,
             tokens=embedded.tokens,
             seconds=self.scoring_seconds(self.auxiliary(embedded.model), embedded.tokens, "float32"),
         )
@@ -125,16 +132,19 @@ class Costs:
         """Return how much a training trains on. Raises ConfigError if its learning rate is 0 in all steps."""
         if planned.recipe not in self._amounts:
             here = "train" in planned.texts and not isinstance(planned.model, AbsentModel)
-            self._amounts[planned.recipe] = self._counted(planned) if self._exact and here else self._rough(planned)
+            count = self._counted if self._exact and here else self._rough
+            self._amounts[planned.recipe] = count(planned)
         return self._amounts[planned.recipe]
 
     def count(self, planned: PlannedTask) -> Cost:
         """Return the examples and tokens of an evaluation, as its kind counts them."""
         task = planned.task
         if task.name not in self._counts:
-            model = self._plan.model
-            base = None if isinstance(model, AbsentModel) else model
-            read = EvaluatedModel(base, None if self.size is None else self.size.context, self._bytes_per_token)
+            read = EvaluatedModel()
+            if not isinstance(self._plan.model, AbsentModel):
+                read = replace(read, base=self._plan.model)
+            if self.size is not None:
+                read = replace(read, context=self.size.context, bytes_per_token=self.size.bytes_per_token)
             self._counts[task.name] = planned.kind.cost(task, self._plan.ingredients, read)
         return self._counts[task.name]
 
@@ -202,13 +212,9 @@ class Costs:
         else:
             size, count = sum(len(text.encode()) for text in texts.texts), len(texts.texts)
         if size is not None:
-            tokens = int(size / self._bytes_per_token)
+            tokens = int(size / (BYTES_PER_TOKEN if self.size is None else self.size.bytes_per_token))
         elif recipe.max_tokens is not None:
             tokens, count = recipe.max_tokens, None
         else:
             return Amount(None, None, rough=True)
         return Amount(*estimate.tokens_and_steps(recipe, tokens, count), rough=True)
-
-    @property
-    def _bytes_per_token(self) -> float:
-        return BYTES_PER_TOKEN if self.size is None else self.size.bytes_per_token

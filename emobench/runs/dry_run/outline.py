@@ -7,9 +7,9 @@ CPU hours, days or years stop before any work, unless `--device cpu` is given (`
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from emobench.core.errors import ConfigError, UserError
 from emobench.models.device import AUTO
@@ -78,10 +78,6 @@ class StageLine:
         if self.memory_bytes is not None and self.state != DONE:
             parts.append(gigabytes(self.memory_bytes))
         return ", ".join(parts)
-
-    def with_amount(self, amount: str) -> StageLine:
-        """Return it with its amount in words."""
-        return replace(self, amount=amount)
 
     def cells(self) -> tuple[str, ...]:
         """Return its row of the table."""
@@ -274,10 +270,11 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
     seeds = list(dict.fromkeys(line.seed for line in lines))
     shown = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     objective = _swept(list(dict.fromkeys(line.objective for line in lines)))
-    what = run_words(first.subject, objective, shown, first.group if len(groups) == 1 else "")
+    of = first.group if len(groups) == 1 else ""
+    what, amount = run_words(first.subject, objective, shown, of), first.amount
     if first.stage == "train":
-        about = any(line.amount.startswith("~") for line in lines)
-        amount = first.amount if summed.tokens is None else training_words(summed, about)
+        if summed.tokens is not None:
+            amount = training_words(summed, any(line.amount.startswith("~") for line in lines))
     elif len(groups) == 1:
         amount = evaluation_words(summed)
     else:
@@ -289,18 +286,24 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
 def _summed(lines: Sequence[StageLine]) -> StageLine:
     """Return the first line with the sums of the known numbers of several; the time is of unfinished stages."""
     left = [line for line in lines if line.state != DONE]
-    sums = {}
+    sums: dict[str, Any] = {}
     for name in ("tokens", "steps", "steps_at_rate_0", "examples", "requests", "request_tokens", "download_bytes"):
-        known = [getattr(line, name) for line in lines if getattr(line, name) is not None]
-        sums[name] = sum(known) if known else None
-    seconds = [line.seconds for line in left if line.seconds is not None]
-    memory = max(line.memory_bytes or 0 for line in lines)
+        sums[name] = _sum(getattr(line, name) for line in lines)
     state = TO_DO
-    if len(left) < len(lines):
-        state = f"{len(lines) - len(left)} of {len(lines)} {DONE}" if left else DONE
+    if not left:
+        state = DONE
+    elif len(left) < len(lines):
+        state = f"{len(lines) - len(left)} of {len(lines)} {DONE}"
+    memory = max(line.memory_bytes or 0 for line in lines)
     return replace(
-        lines[0], state=state, seconds=sum(seconds) if seconds else None, memory_bytes=memory or None, **sums
+        lines[0], state=state, seconds=_sum(line.seconds for line in left), memory_bytes=memory or None, **sums
     )
+
+
+def _sum(numbers: Iterable[Any]) -> Any:
+    """Return the sum of the known numbers; None if there are none."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _swept(objectives: Sequence[str]) -> str:
@@ -321,8 +324,10 @@ class OutlineOf(Protocol):
 def advised(request: Request, outline_of: OutlineOf) -> Outline:
     """Return the outline of a request for a dry run. If a CPU would take long, it begins with what to type."""
     outline = outline_of(request)
-    advice = None if request.device.startswith("cuda") else _advice(request, outline, outline_of)
-    return outline if advice is None else replace(outline, ahead=(advice, *outline.ahead))
+    if request.device.startswith("cuda"):
+        return outline
+    advice = _advice(request, outline, outline_of)
+    return replace(outline, ahead=(advice, *outline.ahead)) if advice else outline
 
 
 def require_short(request: Request, outline_of: OutlineOf) -> None:

@@ -253,7 +253,10 @@ def _ray(given: dict[str, Any], device: str, processes: int | None, memory: int 
                 "it says; or set RAY_ADDRESS."
             ) from None
     resource = "GPU" if device.startswith("cuda") else "CPU"
-    wanted = {f"num_{resource.lower()}s": 1, "max_retries": RETRIES, **({"memory": memory} if memory else {}), **given}
+    wanted = {f"num_{resource.lower()}s": 1, "max_retries": RETRIES}
+    if memory:
+        wanted["memory"] = memory
+    wanted |= given
     there = ray.cluster_resources().get(resource, 0)
     count = processes or int(there / wanted[f"num_{resource.lower()}s"])
     if count < 1:
@@ -269,8 +272,11 @@ def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None
     try:
         limits = {"slurm_max_num_timeout": given.pop("slurm_max_num_timeout", AGAIN)}
         executor = submitit.AutoExecutor(folder=runs.resolve() / "slurm", cluster=given.pop("cluster", None), **limits)
-        own: dict[str, Any] = {"name": "emobench", **({"mem_gb": memory / 2**30} if memory else {})}
-        own |= {"gpus_per_node": 1} if device.startswith("cuda") else {}
+        own: dict[str, Any] = {"name": "emobench"}
+        if memory:
+            own["mem_gb"] = memory / 2**30
+        if device.startswith("cuda"):
+            own["gpus_per_node"] = 1
         executor.update_parameters(**own | given)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"--on slurm: {error}") from None

@@ -50,7 +50,11 @@ def machine_facts(device: str) -> dict[str, str]:
     if dist.is_initialized() and dist.get_world_size() > 1:
         from emobench.training.parallel import uses_deepspeed, uses_fsdp
 
-        engine = "FSDP2" if uses_fsdp() else f"DeepSpeed {version('deepspeed')}" if uses_deepspeed() else "DDP"
+        engine = "DDP"
+        if uses_fsdp():
+            engine = "FSDP2"
+        elif uses_deepspeed():
+            engine = f"DeepSpeed {version('deepspeed')}"
         facts["processes"] = f"{dist.get_world_size()}, with {engine}"
     return facts | {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 

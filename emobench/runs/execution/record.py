@@ -51,9 +51,10 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
     results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
     """
-    runs, stages = [], execution.stages
-    for run in row.runs:
-        runs.append({"seed": None if row.objective is None else run.seed, **_run(plan, run, execution)})
+    runs, stages = [{"seed": None, **_run(plan, run, execution)} for run in row.runs], execution.stages
+    if row.objective is not None:
+        for recorded_run, run in zip(runs, row.runs, strict=True):
+            recorded_run["seed"] = run.seed
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
     keys = {run["key"] for run in runs}

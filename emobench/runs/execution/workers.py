@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from emobench.runs.planning.plan import Plan
 
 
+LAST_LINES = 15
+"""Lines that a worker printed, in the error about its end."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A stage that is to be made."""
@@ -43,18 +47,21 @@ class Job:
 
 
 class Schedule:
-    """Jobs in their order; each is given out once, and what a failed training leaves undone fails with it."""
+    """Jobs in their order; each is given out once, and the tasks of a failed training fail with it."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.ended: list[tuple[str, EmobenchError | None]] = []
-        """The keys of what is made, with None, and of what failed, with its error; in this order."""
+        """The keys of jobs in the order of their ends, with None or the error."""
         self._trainings: deque[Job] = deque()
         self._tasks: dict[str, deque[Job]] = {}
         self.keys: set[str] = set()
         for job in jobs:
             if job.key not in self.keys:
                 self.keys.add(job.key)
-                (self._trainings if job.trains else self._tasks.setdefault(job.model, deque())).append(job)
+                queue = self._trainings
+                if not job.trains:
+                    queue = self._tasks.setdefault(job.model, deque())
+                queue.append(job)
         awaited = {job.key for job in self._trainings}
         self._ready = dict.fromkeys(model for model in self._tasks if model not in awaited)
         """Models that are there and have tasks, in order."""
@@ -97,15 +104,16 @@ def jobs_of(plan: Plan, stages: Stages, about: str = "") -> Iterator[Job]:
     `about` is shown with its rows.
     """
     for row, run in plan.rows_and_runs():
-        seed = "" if row.objective is None else f"seed {run.seed}"
-        label = ", ".join(filter(None, (row.label, seed, about)))
+        label = row.words(run)
+        if about:
+            label += f", {about}"
         for stage in run.stages():
             if stage.title and not stages.is_finished(stage):
                 yield Job(stage.key, stage.loads, stage.loads == stage.key, label, stage.title)
 
 
 class Worker(Protocol):
-    """What makes stages at one place, one at a time."""
+    """Makes stages at one place, one at a time."""
 
     @property
     def ended(self) -> bool:
@@ -173,16 +181,18 @@ class Workers:
             raise
 
     def completed(self, wanted: Sequence[Iterable[str]]) -> Iterator[tuple[int, EmobenchError | None]]:
-        """Yield the place of each group of keys when all of its stages are made, or None or its first error otherwise.
+        """Yield the place of each group of keys when all of its stages have ended, with its first error or None.
 
-        What is not a job of these workers was finished before.
+        Keys that are no jobs of these workers belong to stages that were finished before.
         """
-        left = [{key for key in keys if key in self._schedule.keys} for keys in wanted]
+        left = [self._schedule.keys.intersection(keys) for keys in wanted]
         groups: dict[str, list[int]] = {}
         for place, keys in enumerate(left):
             for key in keys:
                 groups.setdefault(key, []).append(place)
-        yield from ((place, None) for place, keys in enumerate(left) if not keys)
+        for place, keys in enumerate(left):
+            if not keys:
+                yield place, None
         errors: dict[int, EmobenchError] = {}
         for key, error in self._ends(groups.keys()):
             for place in groups[key]:
@@ -233,7 +243,7 @@ class Workers:
         return process
 
     def _next(self, model: str | None) -> Job | None:
-        """Return what a worker makes next, or None when nothing is left for it; waits until something is ready."""
+        """Return the next job of a worker, or None when none is left for it; waits until one is ready."""
         with self._changed:
             while not self._closed and not self._schedule.is_empty:
                 if (job := self._schedule.next(model)) is not None:
@@ -250,10 +260,6 @@ class Workers:
 def local_worker(place: Place, runs: Path) -> WorkerProcess:
     """Start a worker process on a device of this machine."""
     return WorkerProcess(place.name, runs, {**os.environ, **place.environment})
-
-
-LAST_LINES = 15
-"""Of what a worker printed, in the error about its end."""
 
 
 class WorkerProcess:
@@ -288,23 +294,36 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
-        """Make a stage, telling the reporter what the worker tells; return the error if it failed.
+        """Make a stage, and show the worker's reports; return the error if it failed.
 
         `what` begins the error: the stage, as it is shown.
         """
         with suppress(OSError):  # it has ended, which is seen below
             self._keys.write(f"{key}\n")
             self._keys.flush()
-        with _Shown(reporter) as shown:
-            for event in self._events():
-                match event.pop("event"):
+        works: dict[int, tuple[ExitStack, Progress]] = {}
+        with ExitStack() as shown:
+            for line in self._answers:
+                event: dict[str, Any] = {"event": ""}
+                with suppress(ValueError):  # a line that was cut off
+                    event = json.loads(line)
+                match event["event"]:
                     case "made":
                         return None
                     case "failed":
                         kind = UserError if event["code"] == UserError.exit_code else RunError
                         return kind(f"{what}: {event['text']}")
-                    case name:
-                        shown.show(name, event)
+                    case "begin":
+                        work = shown.enter_context(ExitStack())
+                        works[event["work"]] = work, work.enter_context(reporter.work(event["title"], event["unit"]))
+                    case "progress":
+                        works[event["work"]][1](event["done"], event["total"])
+                    case "end":
+                        works.pop(event["work"])[0].close()
+                    case "values":
+                        reporter.values(event["values"])
+                    case "note":
+                        reporter.note(event["text"])
         return self._death(what)
 
     def terminate(self) -> None:
@@ -332,11 +351,6 @@ class WorkerProcess:
         self._answers.close()
         self._errors.close()
 
-    def _events(self) -> Iterator[dict[str, Any]]:
-        for line in self._answers:
-            with suppress(ValueError):  # a line that was cut off
-                yield json.loads(line)
-
     def _read_errors(self) -> None:
         for line in self._errors:
             self._last.append(line.rstrip())
@@ -344,43 +358,12 @@ class WorkerProcess:
     def _death(self, what: str) -> EmobenchError:
         code = self._process.wait()
         self._reader.join(1.0)
+        how = f"ended with exit code {code}" if code else "was stopped"
         if code < 0:
             how = f"ended with signal {signal.Signals(-code).name}"
-        else:
-            how = f"ended with exit code {code}" if code else "was stopped"
-        memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
-        last = "".join(f"\n  {line}" for line in self._last)
-        return RunError(
-            f"{what}: the process on {self._name} {how}.{memory} What it finished is "
-            f"kept; give the same command again.{f' The last lines that it printed:{last}' if last else ''}"
-        )
-
-
-class _Shown:
-    """Shows the works of a worker until it has made its stage."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._open: dict[int, tuple[ExitStack, Progress]] = {}
-
-    def __enter__(self) -> _Shown:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stack, _progress in self._open.values():
-            stack.close()
-
-    def show(self, name: str, event: Mapping[str, Any]) -> None:
-        match name:
-            case "begin":
-                stack = ExitStack()
-                progress = stack.enter_context(self._reporter.work(event["title"], event["unit"]))
-                self._open[event["work"]] = (stack, progress)
-            case "progress":
-                self._open[event["work"]][1](event["done"], event["total"])
-            case "end":
-                self._open.pop(event["work"])[0].close()
-            case "values":
-                self._reporter.values(event["values"])
-            case "note":
-                self._reporter.note(event["text"])
+        if code == -signal.SIGKILL:
+            how += ". It may have run out of memory"
+        text = f"{what}: the process on {self._name} {how}. What it finished is kept; give the same command again."
+        if self._last:
+            text += "\n  ".join([" The last lines that it printed:", *self._last])
+        return RunError(text)

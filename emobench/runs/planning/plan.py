@@ -82,6 +82,10 @@ class PlannedRow:
     def label(self) -> str:
         return PRETRAINED if self.objective is None else repr(self.objective.objective)
 
+    def words(self, run: PlannedRun) -> str:
+        """Return the name of one of its runs: its label, and the seed of a training."""
+        return self.label if self.objective is None else f"{self.label}, seed {run.seed}"
+
     def keys(self) -> list[str]:
         """Return the keys of its stages."""
         keys = []

@@ -94,10 +94,12 @@ class Prospects:
 
 def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
     """Return the prospects of a plan, from the files on this machine."""
-    trained, rows = [row for row in plan.rows if row.objective is not None], len(plan.rows)
-    given = [run.seed for run in trained[0].runs] if trained else []
+    trained, rows, given = [row for row in plan.rows if row.objective is not None], len(plan.rows), list[int]()
+    if trained:
+        given = [run.seed for run in trained[0].runs]
     runs = sum(len(row.runs) for row in trained)
-    needed = max(len(trained), 1 if len(trained) < rows else 2) * max(len(given), MIN_SEEDS)
+    compared = max(len(trained), 2 if len(trained) == rows else 1)  # with each other, or with the model as it is
+    needed = compared * max(len(given), MIN_SEEDS)
     common = []
     if not trained:
         common.append("no trained model: add --objective NAME")
@@ -140,10 +142,12 @@ def _of_task(planned: PlannedTask, primary: str | None, common: Sequence[str]) -
         if measure is not None and (measure.higher_is_better is None or DUPLICATES.get(name) in known):
             yield Prospect(metric=metric, verdict="descriptive", examples=size.examples, secondary=measure.secondary)
             continue
-        few, unknown = _shortage(size, 1 if measure is None else measure.fewest)
+        few, unknown = _shortage(size, measure)
         missing, verdict = [*common, *few], "possible"
-        if missing or unknown:
-            verdict = "impossible" if missing else "unknown"
+        if missing:
+            verdict = "impossible"
+        elif unknown:
+            verdict = "unknown"
         yield Prospect(
             metric=metric,
             verdict=verdict,
@@ -154,10 +158,14 @@ def _of_task(planned: PlannedTask, primary: str | None, common: Sequence[str]) -
         )
 
 
-def _shortage(size: TestSize, fewest: int) -> tuple[list[str], list[str]]:
-    """Return which numbers are too small for a verdict of a metric that needs so many texts, and unknown ones."""
-    few, unknown = [], []
-    units = size.examples if size.units is None else size.units
+def _shortage(size: TestSize, measure: Measure | None) -> tuple[list[str], list[str]]:
+    """Return which numbers are too small for a verdict of a metric, and unknown ones."""
+    few, unknown, fewest = [], [], 1
+    if measure is not None:
+        fewest = measure.fewest
+    units = size.units
+    if units is None:
+        units = size.examples
     if units is not None and units < MIN_ITEMS:
         few.append(f"{_counted(units, 'sampling unit')} (documents, passages), {MIN_ITEMS} needed")
     if size.examples is not None and size.examples < fewest:
