@@ -62,7 +62,7 @@ def run_plan(
                 failed.append(error)
     if failed:
         raise failed[0]
-    say_where(plan, execution.stages, execution.reporter)
+    say_where(execution)
     return [entries[place] for place in range(len(rows))]
 
 
@@ -97,7 +97,7 @@ def train_plan(
             if error is not None:
                 raise error
         trained = [(training, execution.folder(training) / "model") for training in trainings]
-    say_where(plan, execution.stages, execution.reporter)
+    say_where(execution)
     return trained
 
 
@@ -168,7 +168,7 @@ def record(plan: Plan, row: PlannedRow, execution: Execution) -> Entry:
                 execution.folder(stage)
         evaluations.append(execution.evaluations(run.tasks()))
     entry = record_row(plan, row, evaluations, execution)
-    track_metrics(plan, row, evaluations, execution.stages, execution.reporter)
+    track_metrics(row, evaluations, execution)
     return entry
 
 

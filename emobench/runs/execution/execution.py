@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emobench.core.locks import locked
 from emobench.core.settings import PRETRAINED
@@ -18,7 +18,6 @@ from emobench.models.folder import model_folder
 from emobench.registry import COMPONENTS
 from emobench.runs.execution.launch import Launch, rank
 from emobench.runs.execution.reporter import Progress, Reporter, Silent
-from emobench.runs.execution.tracking import tracking_of
 from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.planning.rebuild import describe
 from emobench.runs.planning.request import Request
@@ -27,9 +26,6 @@ from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.evaluate import Evaluation, PlannedTask, Shared
 from emobench.runs.stages.stage import Stage, Stages
 from emobench.runs.stages.train import PlannedTraining
-
-if TYPE_CHECKING:
-    from emobench.training.trackers import Tracking
 
 
 class Execution:
@@ -143,11 +139,6 @@ class Execution:
         describe([training], self.request, self.stages)
         what = f"{training.objective.objective}, seed {training.seed}, its training by {self.launch.size} processes"
         self.launch.train(training.key, what, self.stages.root, self.reporter)
-
-    def tracking(self, training: PlannedTraining) -> Tracking | None:
-        """Return the trackers of a training, if there are any."""
-        trackers = self.request.trackers
-        return tracking_of(training, trackers, self.stages, self.reporter) if trackers else None
 
     @contextmanager
     def _work(self, title: str, unit: str) -> Iterator[Progress]:

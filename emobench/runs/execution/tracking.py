@@ -1,4 +1,4 @@
-"""What trackers are told: the name of each training, and at the end the metrics of its run."""
+"""Trackers: the name of each training there, and at the end the metrics of its run."""
 
 from __future__ import annotations
 
@@ -11,55 +11,52 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emobench.core.settings import PRETRAINED
-from emobench.runs.execution.reporter import Reporter
-from emobench.runs.stages.evaluate import Evaluation
-from emobench.runs.stages.stage import Stages
+from emobench.runs.stages.evaluate import Evaluation, merged_scores
 from emobench.runs.stages.train import PlannedTraining
 from emobench.training.trackers import TENSORBOARD, Tracking, report_metrics
 
 if TYPE_CHECKING:
-    from emobench.runs.planning.plan import Plan, PlannedRow
+    from emobench.runs.execution.execution import Execution
+    from emobench.runs.planning.plan import PlannedRow
 
 FOLDER = "tensorboard"
 """In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
 
 
-def tracking_of(planned: PlannedTraining, trackers: tuple[str, ...], stages: Stages, reporter: Reporter) -> Tracking:
-    """Return who follows a training; its key keeps it apart from others of the same objective and seed."""
+def tracking_of(planned: PlannedTraining, execution: Execution) -> Tracking:
+    """Return the tracking of a training; its key tells it from others of the same objective and seed."""
     words = (planned.model.name, str(planned.objective.objective), f"seed{planned.seed}", planned.key[:6])
-    return _tracking(trackers, words, stages, reporter)
+    return _tracking(words, execution)
 
 
-def track_metrics(
-    plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages, reporter: Reporter
-) -> None:
+def track_metrics(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution) -> None:
     """Give the metrics of each of a row's runs to the trackers, in the curves of the training they belong to."""
-    trackers = plan.request.trackers
-    for run, of_run in zip(row.runs, evaluations, strict=True) if trackers else ():
-        left = iter(of_run)
+    if not execution.request.trackers:
+        return
+    for run, of_run in zip(row.runs, evaluations, strict=True):
+        left = list(of_run)
         for training, tasks in run.parts:
-            own = [next(left) for _ in tasks]
-            metrics = {name: score.value for evaluation in own for name, score in evaluation.scores().items()}
-            step = 0
+            own, left = left[: len(tasks)], left[len(tasks) :]
             if training is None:
-                words = (plan.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
-                tracking = _tracking(trackers, words, stages, reporter)
+                step, words = 0, (execution.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
+                tracking = _tracking(words, execution)
             else:
-                step = json.loads((stages.folder(training) / "training.json").read_text())["selected_step"]
-                tracking = tracking_of(training, trackers, stages, reporter)
-            if metrics:
-                report_metrics(tracking, metrics, step=step, device=plan.request.device)
+                summary = execution.stages.folder(training) / "training.json"
+                step, tracking = json.loads(summary.read_text())["selected_step"], tracking_of(training, execution)
+            if metrics := {name: score.value for name, score in merged_scores(own).items()}:
+                report_metrics(tracking, metrics, step=step, device=execution.request.device)
 
 
-def say_where(plan: Plan, stages: Stages, reporter: Reporter) -> None:
+def say_where(execution: Execution) -> None:
     """Say where tensorboard wrote."""
-    folder = Path(os.environ.get(TENSORBOARD) or stages.root / FOLDER).expanduser()
-    if "tensorboard" in plan.request.trackers and folder.is_dir():
-        reporter.note(
+    folder = Path(os.environ.get(TENSORBOARD) or execution.stages.root / FOLDER).expanduser()
+    if "tensorboard" in execution.request.trackers and folder.is_dir():
+        execution.reporter.note(
             f"--track tensorboard: in {folder}; see it with `tensorboard --logdir {shlex.quote(str(folder))}`"
         )
 
 
-def _tracking(trackers: tuple[str, ...], words: Sequence[str], stages: Stages, reporter: Reporter) -> Tracking:
+def _tracking(words: Sequence[str], execution: Execution) -> Tracking:
     name = re.sub(r"[^\w.=()+-]+", "_", "-".join(words))[:120]
-    return Tracking(trackers=trackers, name=name, folder=stages.root.resolve() / FOLDER, warn=reporter.note)
+    folder = execution.stages.root.resolve() / FOLDER
+    return Tracking(trackers=execution.request.trackers, name=name, folder=folder, warn=execution.reporter.note)

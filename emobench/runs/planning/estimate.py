@@ -68,16 +68,11 @@ H100 = Machine(
 
 def this_machine(device: str) -> Machine:
     """Return the machine that runs this process, whose rates are timed when they are asked for."""
-    cuda = device.startswith("cuda")
-    return Machine(
-        name=f"this {'GPU' if cuda else 'CPU'}, at a look",
-        rate=functools.partial(_timed, device),
-        training=0.5,
-        scoring=0.5,
-        memory=_memory(device),
-        place="this GPU" if cuda else "this machine",
-        step=Machine.step if cuda else 0.01,
-    )
+    name, place, step = "this CPU, at a look", "this machine", 0.01
+    if device.startswith("cuda"):
+        name, place, step = "this GPU, at a look", "this GPU", Machine.step
+    rate = functools.partial(_timed, device)
+    return Machine(name=name, rate=rate, training=0.5, scoring=0.5, memory=_memory(device), place=place, step=step)
 
 
 def _memory(device: str) -> float:
@@ -117,7 +112,7 @@ def training_operations(size: ModelSize, tokens: int, *, lora: bool, checkpointi
 
     Gradient checkpointing adds a second forward pass, 2 N T.
     """
-    return ((4 if lora else 6) + 2 * checkpointing) * size.parameters * tokens
+    return (6 - 2 * lora + 2 * checkpointing) * size.parameters * tokens
 
 
 def scoring_operations(size: ModelSize, tokens: int) -> float:
@@ -145,12 +140,16 @@ def training_memory(size: ModelSize, recipe: Recipe, *, costs: bool) -> float:
     dtype, product = recipe.weight_dtype, computes_in(recipe)
     lora, compute = recipe.adapters, BYTES[product]
     held = size.parameters * BYTES[dtype]
-    held += size.parameters * compute if product != dtype else 0
-    adapters = 0 if lora is None else size.layers * ADAPTED * lora.rank * 2 * size.width
-    trained = 3 * (size.parameters * BYTES[dtype] if lora is None else adapters * 4) + adapters * 4
+    trained = 3 * held
+    if lora is not None:  # the adapters, and their gradients and moments, in float32
+        trained = 4 * 4 * size.layers * ADAPTED * lora.rank * 2 * size.width
+    if product != dtype:
+        held += size.parameters * compute
     tokens = recipe.micro_batch(1) * recipe.max_length
     # Gradient checkpointing keeps the input of each layer, 2 bytes in half precision, and computes one layer at a time.
-    kept = 2 * size.layers + ACTIVATIONS if recipe.gradient_checkpointing else ACTIVATIONS * size.layers
+    kept = ACTIVATIONS * size.layers
+    if recipe.gradient_checkpointing:
+        kept = 2 * size.layers + ACTIVATIONS
     activations = tokens * size.width * kept * compute / 2
     return held + trained + activations + costs * size.vocabulary * size.width * compute + _head(size, tokens)
 
@@ -173,8 +172,10 @@ def tokens_and_steps(recipe: Recipe, tokens: int, texts: int | None) -> tuple[in
     """
     used = min(tokens, recipe.max_tokens or tokens)
     if recipe.packing == "rows":
-        rows = None if texts is None else max(round(texts * used / max(tokens, 1)), 1)
-        return int(used * recipe.epochs), None if rows is None else total_steps(recipe, rows)
+        steps = None
+        if texts is not None:
+            steps = total_steps(recipe, max(round(texts * used / max(tokens, 1)), 1))
+        return int(used * recipe.epochs), steps
     rows = max(used // recipe.max_length, 1)
     return int(rows * (recipe.max_length - 1) * recipe.epochs), total_steps(recipe, rows)
 

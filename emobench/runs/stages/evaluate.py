@@ -88,7 +88,9 @@ class PlannedTask:
         """The facts of the evaluated model."""
         options = self.model.options
         facts = {"model": self.model.facts, "dtype": options.dtype, **machine(options, "torch", "transformers")}
-        return facts if self.training is None else {**facts, "training": self.training.key}
+        if self.training is not None:
+            facts["training"] = self.training.key
+        return facts
 
     def auxiliary_facts(self, wanted: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Return what identifies auxiliary models, by their part."""
@@ -107,7 +109,9 @@ class PlannedTask:
             "task": {"name": self.task.name, "version": self.task.version, "kind": self.task.kind},
             "texts": self.data.fingerprint,
         }
-        return {**facts, "kind": dict(self.kind.identity)} if self.kind.identity else facts
+        if self.kind.identity:
+            facts["kind"] = dict(self.kind.identity)
+        return facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +167,9 @@ class Scoring(Stage):
             "examples": 6,
             **of.kind.score_facts(of.task),
         }
-        packages = minor_versions(*of.kind.packages(of.task).scores)
-        return {**facts, "packages": packages} if packages else facts
+        if packages := minor_versions(*of.kind.packages(of.task).scores):
+            facts["packages"] = packages
+        return facts
 
     @property
     def title(self) -> str:

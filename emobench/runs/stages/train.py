@@ -177,7 +177,9 @@ class PlannedTraining(Stage):
         return self.model.load(tools.base_folder(self.model), seed=seed, dtype=recipe.weight_dtype)
 
     def _tracking(self, tools: Execution) -> Tracking | None:
-        return tools.tracking(self) if rank() == 0 else None
+        from emobench.runs.execution.tracking import tracking_of
+
+        return tracking_of(self, tools) if tools.request.trackers and rank() == 0 else None
 
     def _finish(self, folder: Path) -> None:
         if rank() == 0:

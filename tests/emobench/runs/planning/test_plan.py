@@ -51,8 +51,15 @@ def keys(found: Plan) -> tuple[str, str, str]:
     return training.key, task.generation.key, task.scores.key
 
 
-def test_the_same_request_has_the_same_keys(model: Path, data: Path, tmp_path: Path) -> None:
-    base = keys(plan(model, data))
+@pytest.fixture(scope="module")
+def base(small_model: Path, small_data: Path) -> tuple[str, str, str]:
+    """The keys of the request that no test changes."""
+    return keys(plan(small_model, small_data))
+
+
+def test_the_same_request_has_the_same_keys(
+    model: Path, data: Path, base: tuple[str, str, str], tmp_path: Path
+) -> None:
     assert keys(plan(model, data)) == base
     assert keys(plan(model, data, runs=tmp_path / "elsewhere", leaderboard=tmp_path / "b", command="x")) == base
     shutil.copytree(model, tmp_path / "copy")
@@ -98,8 +105,8 @@ RECIPE = (
 
 def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base_model, "require_liger_on", lambda device: None)
-    base = plan(model, data)
-    found = {"base": keys(base)}
+    planned = plan(model, data)
+    found = {"base": keys(planned)}
     found |= {name: keys(plan(model, data, **change)) for name, change in TRAINING.items()}
     found |= {setting: keys(plan(model, data, setting)) for setting in RECIPE}
     config = json.loads((model / "config.json").read_text())
@@ -124,7 +131,7 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeyp
         assert len({of[stage] for of in found.values()}) == len(found)
     recipe = {setting.split(".")[1].split("=")[0] for setting in RECIPE}
     # mask_until needs packing=rows; template, responses and weights need conversations
-    fields = set(base.recipes[0].__dataclass_fields__) - {"name", "mask_until", "template", "responses", "weights"}
+    fields = set(planned.recipes[0].__dataclass_fields__) - {"name", "mask_until", "template", "responses", "weights"}
     assert recipe == fields
     masked = ("recipe.packing=rows", "recipe.mask_until=bar")
     assert keys(plan(model, data, *masked))[0] not in {of[0] for of in found.values()}
@@ -150,16 +157,17 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeyp
         ("generation.sampling.top_p=0.9", True),
     ],
 )
-def test_a_rule_changes_the_stages_that_it_decides(model: Path, data: Path, setting: str, generates: bool) -> None:
+def test_a_rule_changes_the_stages_that_it_decides(
+    small_model: Path, small_data: Path, base: tuple[str, str, str], setting: str, generates: bool
+) -> None:
     """Samples are kept where only a metric changes."""
-    base, other = keys(plan(model, data)), keys(plan(model, data, setting))
+    other = keys(plan(small_model, small_data, setting))
     assert other[0] == base[0]
     assert (other[1] != base[1]) is generates
     assert other[2] != base[2]
 
 
-def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Path) -> None:
-    base = keys(plan(model, data))
+def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Path, base: tuple[str, str, str]) -> None:
     fewer = keys(plan(model, data, limit=20))
     assert fewer[0] == base[0]
     assert fewer[1:] != base[1:]
