@@ -61,7 +61,11 @@ def machine_facts(device: str) -> dict[str, str]:
 
 def installed() -> dict[str, str]:
     """Return the version of every installed distribution, by its name in lower case: a lock of the packages."""
-    return dict(_installed_in(tuple((place, _changed(place)) for place in sys.path)))
+    places = []
+    for place in sys.path:
+        with suppress(OSError):
+            places.append((place, Path(place).stat().st_mtime_ns))
+    return dict(_installed_in(tuple(places)))
 
 
 @lru_cache(maxsize=1)  # reading all their metadata takes half a second
@@ -72,12 +76,6 @@ def _installed_in(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
         if name := package.metadata["Name"]:
             versions.setdefault(re.sub(r"[-_.]+", "-", name).lower(), package.version)  # the first one is imported
     return dict(sorted(versions.items()))
-
-
-def _changed(place: str) -> int:
-    with suppress(OSError):
-        return Path(place).stat().st_mtime_ns
-    return 0
 
 
 def write_environment(folder: Path, device: str) -> None:

@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -60,22 +60,18 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     keys = {run["key"] for run in runs}
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
     with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
-        for recorded in _of_runs(board, plan.suite.name, keys):
-            if _holds(recorded, fields) and not _names_damaged(recorded, runs, stages):
-                return recorded
-            if {run.key for run in recorded.runs} <= keys:
-                fields["supersedes"] = recorded.id
+        for listed in board.rows():
+            if listed.suite != plan.suite.name or keys.isdisjoint(listed.runs):
+                continue
+            with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
+                recorded = board.read(listed)
+                if _holds(recorded, fields) and not _names_damaged(recorded, runs, stages):
+                    return recorded
+                if {run.key for run in recorded.runs} <= keys:
+                    fields["supersedes"] = recorded.id
         entry = new_entry(fields)
         board.append(entry)
     return entry
-
-
-def _of_runs(board: Leaderboard, suite: str, keys: set[str]) -> Iterator[Entry]:
-    """Yield the entries of a suite that hold any of these runs."""
-    for row in board.rows():
-        if row.suite == suite and not keys.isdisjoint(row.runs):
-            with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
-                yield board.read(row)
 
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
@@ -113,6 +109,10 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
     metrics, missing = _metrics(evaluations)
     tasks = [planned.task for planned in row.runs[0].tasks()]
     changes = {task.name: published(task.changes, published_value) for task in tasks if task.changes}
+    environment = read_environment(evaluations[-1][-1].folder) if evaluations[-1] else None
+    if environment is not None:
+        facts = environment.items()
+        environment = {name: fact for name, fact in facts if isinstance(fact, str) and name != "python"}
     # A name of bytes that are not UTF-8 cannot be written as JSON, and is no reason to lose a run.
     command = published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
     provenance = {
@@ -121,7 +121,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "hardware": hardware(plan.request.device),
         "data": published(data_of(row) | _prompts_of(row, stages)),
         "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "environment": _short_environment(evaluations),
+        "environment": environment,
     }
     return {
         "kind": "measured",
@@ -166,14 +166,6 @@ def _run(plan: Plan, run: PlannedRun, execution: Execution) -> dict[str, Any]:
 def _summary(training: PlannedTraining, stages: Stages) -> dict[str, Any]:
     """Return the summary that a training wrote."""
     return json.loads(_sealed(stages.folder(training) / "training.json").read_text())
-
-
-def _short_environment(evaluations: Sequence[Sequence[Evaluation]]) -> dict[str, str] | None:
-    """Return the short facts of the machine of the last score."""
-    facts = read_environment(evaluations[-1][-1].folder) if evaluations and evaluations[-1] else None
-    if facts is None:
-        return None
-    return {name: fact for name, fact in facts.items() if isinstance(fact, str) and name != "python"}
 
 
 def _sealed(path: Path) -> Path:

@@ -221,26 +221,24 @@ class Workers:
         try:
             while (job := self._next(model)) is not None:
                 if process is None:
-                    process = self._started(place)
+                    process = self._start(place, self._folder)
+                    with self._changed:
+                        self._processes.append(process)
+                        if self._closed:
+                            process.terminate()
                 if job.run != run:
                     shown.note(job.run)
                 error = process.make(job.key, f"{job.run}, {job.title}", shown)
                 if process.ended:
                     process.finish()
                     process = None
-                self._settle(job, error)
+                with self._changed:
+                    self._schedule.settle(job, error)
+                    self._changed.notify_all()
                 model, run = job.model, job.run  # a trained model stays loaded for its tasks
         finally:
             if process is not None:
                 process.finish()
-
-    def _started(self, place: Place) -> Worker:
-        process = self._start(place, self._folder)
-        with self._changed:
-            self._processes.append(process)
-            if self._closed:
-                process.terminate()
-        return process
 
     def _next(self, model: str | None) -> Job | None:
         """Return the next job of a worker, or None when none is left for it; waits until one is ready."""
@@ -250,11 +248,6 @@ class Workers:
                     return job
                 self._changed.wait()
             return None
-
-    def _settle(self, job: Job, error: EmobenchError | None) -> None:
-        with self._changed:
-            self._schedule.settle(job, error)
-            self._changed.notify_all()
 
 
 def local_worker(place: Place, runs: Path) -> WorkerProcess:

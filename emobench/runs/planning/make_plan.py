@@ -233,7 +233,12 @@ class Planner:
             for recipe, _ in self.parts:
                 if known_language(self._texts(recipe).values()) is None:
                     raise unknown_language(f"the corpus {recipe.corpus}")
-            self._check_symbols()
+            symbols = {word: symbol for symbol, word in enumerate([*oracle_words(), EOS])}
+            if self.model.tokenizer.get_vocab() != symbols:
+                raise ConfigError(
+                    "target=language takes P from the oracle language, symbol by symbol, and "
+                    f"{self.model.name} has other symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
+                )
         for name in names:
             rows, own = self.model.known(AuxiliaryModel(name, "lm")).rows, self.model.rows
             if rows != own:
@@ -241,12 +246,3 @@ class Planner:
                     f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "
                     f"{self.model.name}. Take a model with the same tokenizer."
                 )
-
-    def _check_symbols(self) -> None:
-        """Check that the model reads the symbols of the oracle language."""
-        symbols = {word: symbol for symbol, word in enumerate([*oracle_words(), EOS])}
-        if self.model.tokenizer.get_vocab() != symbols:
-            raise ConfigError(
-                f"target=language takes P from the oracle language, symbol by symbol, and {self.model.name} has other "
-                "symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
-            )
