@@ -195,13 +195,6 @@ def test_an_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:
         Stages(tmp_path / "file" / "runs").make(STAGE, lambda folder: None)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_a_sentence(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(StorageError, match="could not be written: Permission denied"):
-        Stages(tmp_path / "runs").make(STAGE, lambda folder: None)
-
-
 def test_an_error_that_is_no_disks_keeps_its_traceback(tmp_path: Path) -> None:
     def work(folder: Path) -> None:
         raise OSError("a library's own text, without a number")
@@ -305,15 +298,6 @@ def test_a_file_that_was_added_is_named_and_nothing_is_lost(tmp_path: Path) -> N
         Stages(tmp_path).make(STAGE, lambda folder: pytest.fail("it is there"))
     (final / "adapter_config.json").unlink()
     assert Stages(tmp_path).make(STAGE, lambda folder: pytest.fail("it is there")) == final
-
-
-def test_a_stage_without_a_seal_of_an_older_version_is_made_anew(tmp_path: Path) -> None:
-    final = Stages(tmp_path).folder(STAGE)
-    final.mkdir(parents=True)
-    (final / FACTS).write_text(json.dumps(STAGE.facts))
-    notes: list[str] = []
-    Stages(tmp_path, note=notes.append).make(STAGE, lambda folder: None)
-    assert f"{final / SEAL} is not there: this train stage is made anew" in notes[0]
 
 
 def test_the_journal_of_what_is_finished_goes_when_it_is_sealed(tmp_path: Path) -> None:
