@@ -87,7 +87,7 @@ def _run_lines(plan: Plan, costs: Costs) -> list[StageLine]:
                     line = replace(line, state=DONE)
                 what = run_words("", row.asked, f"seed {run.seed}", line.group)
                 lines.append(replace(line, what=what, objective=row.asked, seed=run.seed))
-    return lines
+    return sorted(lines, key=lambda line: ORDER.index(line.stage))
 
 
 def _shared_lines(plan: Plan, costs: Costs, runs: Sequence[StageLine]) -> Iterator[StageLine]:

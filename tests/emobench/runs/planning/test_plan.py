@@ -99,6 +99,7 @@ RECIPE = (
         "recipe.compile=true",
         "recipe.liger=true",
         "recipe.corpus=other",
+        "recipe.trainer.adam_beta2=0.95",
     ),
 )
 
