@@ -175,9 +175,9 @@ def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
         if task not in by_task:
             by_task[task] = "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED])
         why = by_task[task]
-        scale, other = (clip(one.scale or "none", LONGEST) for one in (number, theirs.numbers[metric]))
+        scale, other = number.scale or "none", theirs.numbers[metric].scale or "none"
         if not why and scale != other:
-            why = f"scale: {scale} and {other}"
+            why = f"scale: {clip(scale, LONGEST)} and {clip(other, LONGEST)}"
         left, right = ours.examples.get(metric), theirs.examples.get(metric)
         if not why and left and right:
             try:

@@ -98,8 +98,9 @@ class MetricSummary:
         refuse(self._wrong())
 
     def _wrong(self) -> Iterator[str]:
-        values = {"mean": self.mean, **{f"values[{i}]": value for i, value in enumerate(self.values)}}
-        bounds = {f"ci95[{i}]": bound for i, bound in enumerate(self.ci95 or ())}
+        values = {"mean": self.mean}
+        values |= {f"values[{place}]": value for place, value in enumerate(self.values)}
+        bounds = {f"ci95[{place}]": bound for place, bound in enumerate(self.ci95 or ())}
         for place, number in {**values, "std": self.std or 0.0, **bounds}.items():
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; a score that could not be computed is missing."
@@ -274,8 +275,8 @@ class Run:
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""
-        single = (file for file in (self.examples, self.environment) if file is not None)
-        return (*single, *self.curves, *self.samples)
+        files = (self.examples, self.environment, *self.curves, *self.samples)
+        return tuple(file for file in files if file is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,8 +386,9 @@ class Entry:
                 yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
             if not family.strip():
                 yield f"`families` has {key!r} without a name; leave out what is in no family."
-        if (seed := min((*self.seeds, *(run.seed or 0 for run in self.runs)), default=0)) < 0:
-            yield f"`seed` is {seed}; expected 0 or more."
+        lowest = min([0, *self.seeds, *(run.seed or 0 for run in self.runs)])
+        if lowest < 0:
+            yield f"`seed` is {lowest}; expected 0 or more."
         if self.model.parameters is not None and self.model.parameters < 1:
             yield f"`parameters` is {self.model.parameters}; expected 1 or more."
         if len(set(self.seeds)) != len(self.seeds):
@@ -398,8 +400,9 @@ class Entry:
         model, objective = self.model, self.objective
         names = [model.name, model.source, model.revision or "", objective.name, objective.label, objective.version]
         names += [*self.metrics, *self.protocols, *self.protocols.values(), self.primary or ""]
-        if longest := [name for name in names if len(name) > LONGEST_NAME]:
-            yield f"{longest[0][:60]!r}... is a name of {len(longest[0]):,} letters; expected {LONGEST_NAME:,} at most."
+        longest = max(names, key=len)
+        if len(longest) > LONGEST_NAME:
+            yield f"{longest[:60]!r}... is a name of {len(longest):,} letters; expected {LONGEST_NAME:,} at most."
         parts = (self.suite, self.protocols, self.changes, model, objective, self.recipe, self.missing, self.source)
         for part in (*parts, self.provenance, list(self.metrics), self.families):
             if any("\0" in text for text in _texts(to_plain(part))):
@@ -481,7 +484,8 @@ def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
     given = [*plain["cost"].values()]
     for metric in plain["metrics"].values():
         given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
-        given += (number for component in metric.get("components", {}).values() for number in component.values())
+        for component in metric.get("components", {}).values():
+            given += component.values()
     if str in map(type, given):
         raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
 

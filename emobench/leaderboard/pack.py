@@ -13,6 +13,7 @@ import lzma
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emobench.core.files import write_whole
 from emobench.core.reading import json_rows, read_text
@@ -140,11 +141,15 @@ def _published(path: Path, file: File) -> bytes | None:
         return None
     if all(LOSSES in row for row in rows):
         return path.read_bytes()
-    if not all(key in row for row in rows for key in GENERATED):
+    if not all(row.keys() >= set(GENERATED) for row in rows):
         return None
-    first = set(list(dict.fromkeys(str(row["prompt_id"]) for row in rows))[:PROMPTS])
-    kept = [{key: row[key] for key in GENERATED} for row in rows if str(row["prompt_id"]) in first]
-    lines = [{SHORTENED: file.sha256}, *kept]
+    first: set[str] = set()
+    lines: list[dict[str, Any]] = [{SHORTENED: file.sha256}]
+    for row in rows:
+        prompt = str(row["prompt_id"])
+        if prompt in first or len(first) < PROMPTS:
+            first.add(prompt)
+            lines.append({key: row[key] for key in GENERATED})
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
 
 

@@ -75,7 +75,7 @@ def find_file(file: File, runs: Path, boards: Sequence[Path] = ()) -> Path | Non
     one of it, is unpacked: raises DataError if its files hold something else, or cannot be read.
     """
     inside = runs / file.path
-    packed = [path for board in boards for path in packed_paths(board, file) if path.is_file()]
+    packed = _packed_files(file, boards)
     if inside.is_file() and (not packed or is_recorded(inside, file)):
         return inside
     problem = None
@@ -95,8 +95,15 @@ def find_file(file: File, runs: Path, boards: Sequence[Path] = ()) -> Path | Non
 
 def is_here(file: File, runs: Path, boards: Sequence[Path] = ()) -> bool:
     """Return whether the runs folder or a board has a file of this path, be it the recorded one or not."""
-    packed = (path for board in boards for path in packed_paths(board, file))
-    return (runs / file.path).is_file() or any(path.is_file() for path in packed)
+    return (runs / file.path).is_file() or bool(_packed_files(file, boards))
+
+
+def _packed_files(file: File, boards: Sequence[Path]) -> list[Path]:
+    """Return the packed files of this path that boards have, be they of the recorded file or not."""
+    packed: list[Path] = []
+    for board in boards:
+        packed += [path for path in packed_paths(board, file) if path.is_file()]
+    return packed
 
 
 def packed_path(board: Path, name: str) -> Path:

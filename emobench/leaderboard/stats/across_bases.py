@@ -9,6 +9,7 @@ crossed with the test items: more seeds of a base make its mean less noisy, and 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -45,8 +46,11 @@ def compare_across_bases(
     Raises ConfigError where nothing that was chosen starts from replicate bases that both sides have.
     """
     of_baseline = _rows(chosen[-1] if baseline is None else baseline)
-    ids = {entry.id for row in of_baseline.values() for entry in row.values()}
-    others = _rows(entry for entries in chosen for entry in entries if entry.id not in ids)
+    ids: set[str] = set()
+    for row in of_baseline.values():
+        ids |= {entry.id for entry in row.values()}
+    named = list(itertools.chain.from_iterable(chosen))
+    others = _rows(entry for entry in named if entry.id not in ids)
     series, made = SeriesReader(examples_of), []
     for (setting, _), theirs in of_baseline.items():
         for (other, _), ours in others.items():
@@ -58,7 +62,7 @@ def compare_across_bases(
                 sides = [ours[base] for base in common], [theirs[base] for base in common]
                 made.append(_compare(*sides, series=series, metrics=metrics))
     if not made:
-        names = ", ".join(dict.fromkeys(title(entry) for entries in chosen for entry in entries))
+        names = ", ".join(dict.fromkeys(map(title, named)))
         raise ConfigError(f"No base is common to the rows that were named ({names}): {HOW}.")
     return made
 
@@ -142,7 +146,7 @@ class _BaseSeries:
             bases = self._of(row, metric) or []
             if not bases or any(one.examples is None for one in bases):
                 return None
-            sides.append([run for one in bases for run in one.scored.values()])
+            sides.append(list(itertools.chain.from_iterable(base.scored.values() for base in bases)))
         try:
             return common_examples(*sides)
         except MetricError as error:
@@ -188,7 +192,7 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
 def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
     log = of_bases[0].unit == "perplexity"
     values = [centre_of(summary, log=log) for summary in of_bases]
-    flags = dict.fromkeys(flag for summary in of_bases for flag in summary.flags)
+    flags = dict.fromkeys(itertools.chain.from_iterable(summary.flags for summary in of_bases))
     return replace(
         of_bases[0],
         mean=mean(values, log=False),

@@ -118,8 +118,7 @@ def mcnemar_interval(only_a: int, only_b: int, questions: int, *, mid_p: bool = 
     of these. The interval melds the confidence distributions of d and q, so that it excludes 0 exactly where p is at
     most 5 % (Fay & Lumbard, *Statistics in Medicine* 40, 2021).
     """
-    lower, upper = (_lower(*counts, questions, mid_p) for counts in ((only_a, only_b), (only_b, only_a)))
-    return lower, -upper
+    return _lower(only_a, only_b, questions, mid_p), -_lower(only_b, only_a, questions, mid_p)
 
 
 Distribution = Callable[[float], float]
@@ -129,8 +128,11 @@ _GRID = (np.arange(2_000) + 0.5) / 2_000
 
 def _lower(only_a: int, only_b: int, questions: int, mid_p: bool) -> float:
     """Return the lower limit; by mid-p the distributions of both limits count half each."""
-    sides = [_melded(only_a, only_b, questions, side) for side in ((0, 1) if mid_p else (0,))]
-    return _quantile(lambda difference: sum(side(difference) for side in sides) / len(sides), ALPHA / 2)
+    lower = _melded(only_a, only_b, questions, 0)
+    if not mid_p:
+        return _quantile(lower, ALPHA / 2)
+    upper = _melded(only_a, only_b, questions, 1)
+    return _quantile(lambda difference: (lower(difference) + upper(difference)) / 2, ALPHA / 2)
 
 
 def _melded(only_a: int, only_b: int, questions: int, side: int) -> Distribution:
@@ -141,7 +143,8 @@ def _melded(only_a: int, only_b: int, questions: int, side: int) -> Distribution
     discordant = only_a + only_b
     of_q = only_a + side, only_b + 1 - side
     below_half = beta_below(*of_q, 0.5)
-    towards_0, towards_1 = ((discordant + more, questions - discordant + 1 - more) for more in (0, 1))
+    towards_0 = discordant, questions - discordant + 1
+    towards_1 = discordant + 1, questions - discordant
     negative, positive = (towards_1, towards_0) if side == 0 else (towards_0, towards_1)
     negative_Q = 2 * beta_quantiles(*of_q, below_half * _GRID) - 1
     positive_Q = 2 * beta_quantiles(*of_q, below_half + (1 - below_half) * _GRID) - 1

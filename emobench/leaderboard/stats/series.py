@@ -35,6 +35,7 @@ called "row 17", too.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -274,16 +275,21 @@ def common_examples(*sides: Sequence[Scored]) -> Common:
 
     Raises MetricError where the runs of a side lack more than 5 % of all examples.
     """
-    ids, total = common_ids(*([run.ids for run in side] for side in sides))
-    return Common(ids, total, _joint_units([run.sampled for side in sides for run in side]))
+    ids_of, sampled = [], []
+    for side in sides:
+        ids_of.append([run.ids for run in side])
+        sampled += [run.sampled for run in side]
+    ids, total = common_ids(*ids_of)
+    return Common(ids, total, _joint_units(sampled))
 
 
 def common_ids(*sides: Sequence[frozenset[str]]) -> tuple[frozenset[str], int]:
     """Return the ids that all runs of all sides have, and how many ids any run has; raises as `common_examples`."""
-    first = sides[0][0]
-    if all(ids == first for side in sides for ids in side):
-        return first, len(first)
-    everything = first.union(*(ids for side in sides for ids in side))
+    runs = set(itertools.chain.from_iterable(sides))
+    if len(runs) == 1:
+        (only_ids,) = runs
+        return only_ids, len(only_ids)
+    everything = frozenset.union(*runs)
     kept = [frozenset.intersection(*side) for side in sides]
     common = frozenset.intersection(*kept)
     if not common:
@@ -352,7 +358,11 @@ def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
     groups = _groups([task.contents for task in tasks])
     if len(groups) == len(tasks):
         return list(tasks)
-    return [_joined([tasks[i] for i in group], len(group) * len(groups) / len(tasks)) for group in groups]
+    joined = []
+    for group in groups:
+        scale = len(group) * len(groups) / len(tasks)
+        joined.append(_joined([tasks[place] for place in group], scale))
+    return joined
 
 
 def _groups(names_of: Sequence[set[str]]) -> list[list[int]]:
@@ -371,7 +381,7 @@ def _groups(names_of: Sequence[set[str]]) -> list[list[int]]:
 
 
 def _joined(tasks: Sequence[TaskItems], scale: float) -> TaskItems:
-    names = sorted({name for task in tasks for name in task.names})
+    names = sorted(set(itertools.chain.from_iterable(task.names for task in tasks)))
     place_of = {name: place for place, name in enumerate(names)}
     values = _pooled(tasks, 0, place_of) * scale, _pooled(tasks, 1, place_of) * scale
     return TaskItems(tuple(names), values, min(task.effective for task in tasks))

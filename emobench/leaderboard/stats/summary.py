@@ -26,6 +26,7 @@ Perplexities are on the log scale, where a standard deviation of 0.01 is 1 %.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
     if noise is not None:
         centre = float(np.mean(scaled if linearised_SI is None else linearised_SI))
         interval = _interval(first, *noise.interval(centre))
-    flags = [flag for score in scores for flag in score.flags]
+    flags = list(itertools.chain.from_iterable(score.flags for score in scores))
     if noise and isinstance(items, _Items) and not items.common.complete:
         flags.append(f"interval over the {len(items.common.ids):,} of {items.common.total:,} examples of every seed")
     return MetricSummary(
@@ -212,10 +213,15 @@ def _component(variance: float, of_mean: float, draws: int) -> Component:
 
 def _repeats(scores: Sequence[Score]) -> Array | None:
     """Return (S, R, K) values, logarithms of perplexities; None where nothing was repeated."""
-    shapes = {(len(score.repeats), *sorted({len(row) for row in score.repeats})) for score in scores}
+    shapes = set()
+    for score in scores:
+        lengths = sorted(set(map(len, score.repeats)))
+        shapes.add((len(score.repeats), *lengths))
     if len(shapes) > 1 or any(len(shape) > 2 for shape in shapes):
-        told = f"{sorted(shapes)} sampling runs and k-means seeds"
-        raise MetricError(f"A metric's seeds were repeated unlike one another: {told}; expected one table's shape.")
+        raise MetricError(
+            f"A metric's seeds were repeated unlike one another: {sorted(shapes)} sampling runs and k-means seeds; "
+            "expected one table's shape."
+        )
     values_SRK = np.array([score.repeats for score in scores], dtype=float)
     if values_SRK.size <= len(scores):
         return None
