@@ -22,6 +22,7 @@ from emobench.core.reading import LineError, numbered_lines, open_file, parse_js
 from emobench.core.settings import file_sha256
 from emobench.leaderboard.private_paths import distinct_name
 from emobench.leaderboard.run_files import Recorded
+from emobench.leaderboard.stats.classical import NORMAL
 from emobench.leaderboard.stats.series import common_ids
 from emobench.tasks.lm_eval_numbers import clip
 
@@ -128,6 +129,14 @@ class Evaluation:
     precision: Mapping[str, str] = field(default_factory=dict)
     objective: str | None = None
     created: str | None = None
+
+
+def normal_interval(value: float, error: float | None, *, fraction: bool) -> tuple[float, float] | None:
+    """Return value ± 1.96 standard errors, a fraction's within [0, 1]; none of an error of 0, which is no certainty."""
+    if not error:
+        return None
+    low, high = value - NORMAL * error, value + NORMAL * error
+    return (max(low, 0.0), min(high, 1.0)) if fraction else (low, high)
 
 
 def entry_facts(

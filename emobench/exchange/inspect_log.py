@@ -30,10 +30,10 @@ from emobench.exchange.evaluation import (
     listed,
     mapping,
     named_model,
+    normal_interval,
 )
 from emobench.exchange.lm_eval_model import deciding_arguments, precision, variant
 from emobench.leaderboard.run_files import Recorded
-from emobench.leaderboard.stats.classical import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 
 FORMAT = "inspect"
@@ -189,17 +189,14 @@ def _metric_name(score: Mapping[str, Any], metric: str, shared: Collection[str])
 
 
 def _measured(score: Mapping[str, Any], metric: str, value: float, of_epochs: Values, count: int | None) -> Measured:
-    share, interval = metric == "accuracy" and 0 <= value <= 1, None
+    share = metric == "accuracy" and 0 <= value <= 1
     error = number(mapping(mapping(score.get("metrics")).get("stderr")).get("value"))
-    if error and metric in MEANS:
-        low, high = value - NORMAL * error, value + NORMAL * error
-        interval = (max(low, 0.0), min(high, 1.0)) if share else (low, high)
     return Measured(
         value=value,
         unit="fraction" if share else "score",
         higher_is_better=_direction(score, metric, of_epochs),
         n=count,
-        interval=interval,
+        interval=normal_interval(value, error, fraction=share) if metric in MEANS else None,
     )
 
 

@@ -37,6 +37,7 @@ from emobench.exchange.evaluation import (
     listed,
     mapping,
     named_model,
+    normal_interval,
     renamed,
     tasks_below,
     text_of,
@@ -52,7 +53,6 @@ from emobench.exchange.lm_eval_model import (
 )
 from emobench.leaderboard.private_paths import without_paths
 from emobench.leaderboard.run_files import Recorded
-from emobench.leaderboard.stats.classical import NORMAL
 from emobench.tasks.lm_eval_numbers import (
     NUMBERED,
     LmEvalNumber,
@@ -68,6 +68,7 @@ from emobench.tasks.lm_eval_numbers import (
 )
 
 FORMAT = "lm-eval"
+NO_ERROR = "lm-eval gives no standard error"
 ROLLING = "loglikelihood_rolling"
 """The output type of tasks whose documents are read window by window."""
 LIGHTEVAL = "config_general"
@@ -208,23 +209,15 @@ class ResultsFile:
         raise DataError(f"{self.path}: has no number under `results`.{why}")
 
     def measured(self, of: LmEvalNumber) -> Measured:
-        """Return a number that is there, with value ± 1.96 standard errors, a fraction's within [0, 1].
-
-        A standard error of 0 is no certainty, and gives no interval.
-        """
-        value, interval = of.value or 0.0, None
-        without = "lm-eval gives no standard error" if of.stderr is None else "lm-eval's standard error is 0"
-        if of.stderr:
-            low, high = value - NORMAL * of.stderr, value + NORMAL * of.stderr
-            interval = (max(low, 0.0), min(high, 1.0)) if of.unit == "fraction" else (low, high)
-        members = len(self.members(of.task))
+        """Return a number that is there, with an interval if it has a standard error."""
+        value, members = of.value or 0.0, len(self.members(of.task))
         return Measured(
             value=value,
             unit=of.unit,
             higher_is_better=self.higher_is_better(of),
             n=self.examples(of),
-            interval=interval,
-            without_interval=without,
+            interval=normal_interval(value, of.stderr, fraction=of.unit == "fraction"),
+            without_interval=NO_ERROR if of.stderr is None else "lm-eval's standard error is 0",
             flags=(f"group_of_{members}_tasks",) if members else (),
         )
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -273,8 +273,11 @@ class Leaderboard:
         successor = {old.id: new.id for new, old, why in claims(rows) if not why and self._readable(new)}
         hidden = set(successor)
         for fewer, larger in _contained(rows):
-            if any(self._holds(more, fewer) for more in larger):
-                hidden.add(fewer.id)
+            of_fewer = self._readable(fewer)
+            for more in larger:
+                of_more = self._readable(more)
+                if of_fewer and of_more and _holds(of_more, of_fewer):
+                    hidden.add(fewer.id)
         by_runs: dict[tuple[str, frozenset[str]], list[Row]] = {}
         for row in rows:
             if row.runs:
@@ -282,34 +285,26 @@ class Leaderboard:
         for shared in by_runs.values():
             ids = {row.id for row in shared}
             left = len(ids - hidden)
-            if left > 1 or (left and any(successor.get(one, one) not in ids for one in ids)):
-                for alike in self._duplicates(shared):
-                    if any(successor.get(one, one) not in alike for one in alike):
-                        hidden.update(alike)  # what supersedes one supersedes them all
-                    else:
-                        hidden.update([one for one in alike if one not in hidden][1:])
+            if left < 2 and not (left and any(successor.get(one, one) not in ids for one in ids)):
+                continue
+            by_results: dict[str, list[str]] = {}  # ids, oldest first, of entries that say the same of their runs
+            for row in shared:
+                entry = self._readable(row)
+                if entry is not None:
+                    by_results.setdefault(_results(entry), []).append(row.id)
+            for alike in by_results.values():
+                if any(successor.get(one, one) not in alike for one in alike):
+                    hidden.update(alike)  # what supersedes one supersedes them all
+                else:
+                    hidden.update([one for one in alike if one not in hidden][1:])
         return hidden
 
-    def _readable(self, row: Row) -> bool:
+    def _readable(self, row: Row) -> Entry | None:
+        """Return the entry of a row; None if it cannot be read."""
         try:
-            self.read(row)
+            return self.read(row)
         except EmobenchError:
-            return False
-        return True
-
-    def _holds(self, more: Row, fewer: Row) -> bool:
-        try:
-            return _holds(self.read(more), self.read(fewer))
-        except EmobenchError:
-            return False
-
-    def _duplicates(self, shared: Sequence[Row]) -> Iterable[list[str]]:
-        """Return the ids, oldest first, of entries of the same runs that can be read and say the same of them."""
-        by_results: dict[str, list[str]] = {}
-        for row in shared:
-            with contextlib.suppress(EmobenchError):
-                by_results.setdefault(_results(self.read(row)), []).append(row.id)
-        return by_results.values()
+            return None
 
     def _problem(self, text: object) -> None:
         self.problems.append(self._sentence(text))
