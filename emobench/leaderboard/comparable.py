@@ -189,7 +189,8 @@ def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
     sentences = {}
     for (own, other, left, right), tasks in alike.items():
         if len(tasks) == 1:  # a side without words still has an id
-            own, other = (own if left else a.protocols[tasks[0]]), (other if right else b.protocols[tasks[0]])
+            own = own if left else a.protocols[tasks[0]]
+            other = other if right else b.protocols[tasks[0]]
         mine = f"{own} with {left}" if left else own
         theirs = f"{other} with {right}" if right else other
         sentences[f"protocol of {tasks[0]}"] = f"protocol of {_listed(tasks, MOST_NAMED)}: {mine} and {theirs}"

@@ -71,6 +71,22 @@ def coin_at_most(heads: int, flips: int) -> float:
     return float(_special().bdtr(heads, flips, 0.5)) if heads >= 0 else 0.0
 
 
+def bisected(
+    low: float, high: float, is_low: Callable[[float], bool], *, absolute: float = 0.0, relative: float = 0.0
+) -> tuple[float, float]:
+    """Return the bounds of the number below which `is_low` holds, that close to one another (`relative` to the upper).
+
+    scipy.optimize has it faster, and takes 0.2 s to import, which every command would pay.
+    """
+    while high - low > absolute + relative * high:
+        middle = (low + high) / 2
+        if is_low(middle):
+            low = middle
+        else:
+            high = middle
+    return low, high
+
+
 @cache
 def _special() -> Any:
     from scipy import special
@@ -165,8 +181,6 @@ def _ratio_below(of_d: tuple[int, int], difference: float, share_Q: np.ndarray) 
 
 def _quantile(distribution: Distribution, probability: float) -> float:
     """Return the difference that a distribution reaches with a probability; 0 is met exactly."""
-    low, high = (-1.0, 0.0) if distribution(0.0) >= probability else (0.0, 1.0)
-    while high - low > 1e-7:
-        middle = (low + high) / 2
-        low, high = (middle, high) if distribution(middle) < probability else (low, middle)
+    start = -1.0 if distribution(0.0) >= probability else 0.0
+    low, high = bisected(start, start + 1.0, lambda middle: distribution(middle) < probability, absolute=1e-7)
     return (low + high) / 2

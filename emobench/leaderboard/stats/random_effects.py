@@ -64,6 +64,7 @@ from emobench.leaderboard.entry import ROUNDING
 from emobench.leaderboard.stats.classical import (
     ALPHA,
     POWER,
+    bisected,
     chi_square_quantile,
     f_quantile,
     t_below,
@@ -124,12 +125,8 @@ class Uncertainty:
             return max(2 * t_below(self.parts[0][1], -t), SMALLEST_P)
         if self.critical(SMALLEST_P) <= t:
             return SMALLEST_P
-        # By halves: scipy.optimize has it faster, and takes 0.2 s to import, which every command would pay.
-        low, high = math.log(SMALLEST_P), 0.0
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.critical(math.exp(middle)) > t else (low, middle)
-        return math.exp(high)
+        _, log_p = bisected(math.log(SMALLEST_P), 0.0, lambda log: self.critical(math.exp(log)) > t, absolute=1e-9)
+        return math.exp(log_p)
 
     def interval(self, effect: float) -> tuple[float, float]:
         """Return the 95 % interval around an effect: the true values that the test does not reject."""
@@ -157,10 +154,8 @@ class Uncertainty:
         left, right = self.skewness_limits
         if (left if sign > 0 else right) == 0:
             return least
-        low, high = least, 4 * least + 2  # of any skewness, t' is more than (|t| - 1) / 4
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._least(sign * middle) < least else (low, middle)
+        highest = 4 * least + 2  # of any skewness, t' is more than (|t| - 1) / 4
+        _, high = bisected(least, highest, lambda t: self._least(sign * t) < least, relative=1e-9)
         return high
 
     @property

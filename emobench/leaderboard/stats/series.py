@@ -107,7 +107,8 @@ class Series:
 
     def centre(self, seed: int | None) -> float:
         """Return a seed's score on the scale of its examples."""
-        return math.log(self.value(seed)) if self.log_scale else self.value(seed)
+        value = self.value(seed)
+        return math.log(value) if self.log_scale else value
 
     def scored_by(self, seeds: Sequence[int | None]) -> list[Scored]:
         """Return each seed's examples; nothing where those of a seed are not available."""
