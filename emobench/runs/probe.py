@@ -109,7 +109,7 @@ def time_parts(plan: Plan, reporter: Reporter) -> Probe:
     with TemporaryDirectory(dir=request.runs, prefix="probe-") as place:
         here = replace(
             request,
-            seeds=tuple(run.seed for run in plan.rows[0].runs[:1]),
+            seeds=(plan.rows[0].runs[0].seed,),
             settings=_few_steps(plan),
             runs=Path(place) / "runs",
             leaderboard=Path(place) / "board",
@@ -119,9 +119,10 @@ def time_parts(plan: Plan, reporter: Reporter) -> Probe:
             small = make_plan(here)
             train_plan(small, reporter)
             return Probe(dict(_trainings(small)), {})
-        plans = [make_plan(replace(here, limit=min(count, request.limit or count))) for count in EXAMPLES]
-        few, many = (_scored(small, reporter) for small in plans)
-        return Probe(dict(_trainings(plans[0])), {key: TimedTask(small=few[key], large=many[key]) for key in many})
+        small, large = [make_plan(replace(here, limit=min(count, request.limit or count))) for count in EXAMPLES]
+        few, many = _scored(small, reporter), _scored(large, reporter)
+        tasks = {key: TimedTask(small=few[key], large=many[key]) for key in many}
+        return Probe(dict(_trainings(small)), tasks)
 
 
 def _few_steps(plan: Plan) -> dict[str, Any]:
@@ -145,21 +146,22 @@ def _trainings(small: Plan) -> Iterator[tuple[tuple[str, Recipe], TimedTraining]
     for planned in small.trainings():
         folder = stages.folder(planned)
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-        steps = [line for line in log if "tokens_per_second" in line]
-        validation = sum(line["eval_runtime"] for line in log if "eval_runtime" in line)
-        whole = next(line["train_runtime"] for line in reversed(log) if "train_runtime" in line)
-        later = steps[1:] or steps
-        rate = sum(line["seconds"] for line in later) / sum(line["tokens"] for line in later)
-        tokens = sum(line["tokens"] for line in steps)
-        yield (
-            (str(planned.objective.objective), _bare(planned.recipe)),
-            TimedTraining(
-                seconds_per_token=rate,
-                validation=validation,
-                once=max(0.0, whole - validation - tokens * rate),
-                memory_bytes=json.loads((folder / "training.json").read_text())["peak_memory_bytes"],
-            ),
+        steps, validation, total = [], 0.0, 0.0
+        for line in log:
+            validation += line.get("eval_runtime", 0.0)
+            total = line.get("train_runtime", total)
+            if "tokens_per_second" in line:
+                steps.append((line["seconds"], line["tokens"]))
+        # The first step also sets things up.
+        seconds, tokens = map(sum, zip(*(steps[1:] or steps), strict=True))
+        rate, trained = seconds / tokens, sum(tokens for _, tokens in steps)
+        timed = TimedTraining(
+            seconds_per_token=rate,
+            validation=validation,
+            once=max(0.0, total - validation - trained * rate),
+            memory_bytes=json.loads((folder / "training.json").read_text())["peak_memory_bytes"],
         )
+        yield (str(planned.objective.objective), _bare(planned.recipe)), timed
 
 
 def _scored(small: Plan, reporter: Reporter) -> dict[tuple[str, str], tuple[int, float]]:

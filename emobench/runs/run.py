@@ -84,7 +84,10 @@ def evaluate_plan(
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
     """Make unfinished stages and record nothing; return the evaluations of each row's runs."""
     execution = prepared(plan, reporter)
-    return [[execution.evaluations(run.tasks()) for run in row.runs] for row in plan.rows]
+    evaluations: list[list[list[Evaluation]]] = []
+    for row in plan.rows:
+        evaluations.append([execution.evaluations(run.tasks()) for run in row.runs])
+    return evaluations
 
 
 def train_plan(
@@ -244,16 +247,17 @@ def require_trained(plan: Plan, stages: Stages) -> None:
             f"{plan.model.name} is not made yet in {stages.root}, so that nothing was trained from it there. Make it, "
             f"train and evaluate with: {_command(plan, 'run')}"
         )
-    for training, tasks in (part for run in plan.runs() for part in run.parts):
-        if training is None:
-            continue
-        damage = stages.damage(training, full=not all(stages.is_finished(task.scores) for task in tasks))
-        if damage is not None or not stages.is_finished(training):
-            raise ConfigError(
-                f"{damage or f'{stages.folder(training)} is not there'}: the training of "
-                f"{training.objective.objective}, seed {training.seed}, on {training.recipe.corpus}, and `emobench "
-                f"evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
-            )
+    for run in plan.runs():
+        for training, tasks in run.parts:
+            if training is None:
+                continue
+            damage = stages.damage(training, full=not all(stages.is_finished(task.scores) for task in tasks))
+            if damage is not None or not stages.is_finished(training):
+                raise ConfigError(
+                    f"{damage or f'{stages.folder(training)} is not there'}: the training of "
+                    f"{training.objective.objective}, seed {training.seed}, on {training.recipe.corpus}, and `emobench "
+                    f"evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
+                )
 
 
 def require_generated(plan: Plan, stages: Stages) -> None:

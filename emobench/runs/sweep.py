@@ -118,7 +118,10 @@ def differing_settings(requests: Sequence[Request]) -> list[list[str]]:
     for request in requests:
         each.append([f"{name}={_word(value)}" for name, value in _dotted(request.settings)])
     common = set(each[0]).intersection(*each[1:]) if each else set()
-    return [[word for word in words if word not in common] for words in each]
+    differing = []
+    for words in each:
+        differing.append([word for word in words if word not in common])
+    return differing
 
 
 def _cells(content: Mapping[str, Any], path: Path) -> Iterator[Cell]:
@@ -304,7 +307,9 @@ def run_sweep(
     failed: list[tuple[SweepRow, str]] = []
     last: tuple[int, Plan, Execution] | None = None
     runs = sweep.requests[0].runs.resolve()
-    groups = [[stage.partition("/")[2] for stage in row.stages] for row in rows]
+    groups = []
+    for row in rows:
+        groups.append([stage.partition("/")[2] for stage in row.stages])
     with Workers(places, jobs, runs, reporter, start) as workers, reporter.work("sweep", "entries") as progress:
         for place, error in workers.completed(groups):
             row = rows[place]
@@ -349,7 +354,9 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
             about = [plan.model.name, *settings] if several else settings
             jobs += jobs_of(plan, execution.stages, ", ".join(about))
             for number, row in enumerate(plan.rows):
-                stages = dict.fromkeys(f"{stage.kind}/{stage.key}" for run in row.runs for stage in run.stages())
+                stages: dict[str, None] = {}
+                for run in row.runs:
+                    stages |= dict.fromkeys(f"{stage.kind}/{stage.key}" for stage in run.stages())
                 described = {"label": row.label, "model": plan.model.name, "settings": ", ".join(settings)}
                 rows.append(SweepRow(request=place, row=number, stages=tuple(stages), **described))
             progress(place + 1, len(requests))

@@ -85,19 +85,22 @@ class Costs:
         """Return the cost of an evaluation: all models that read, the steps of sampling, and the weights that stay."""
         counted, dtype, tokens = self.count(planned), self._plan.request.weights, self.all_tokens(planned)
         sizes = {part: self.auxiliary(planned.auxiliary[part]) for part in counted.auxiliary_tokens}
-        times = [self.scoring_seconds(self.size, counted.tokens, dtype)]
+        seconds, memory = self.scoring_seconds(self.size, counted.tokens, dtype), None
         for part, count in counted.auxiliary_tokens.items():
-            times.append(self.scoring_seconds(sizes[part], count, "float32"))
-        known = [seconds for seconds in times if seconds is not None]
-        seconds = memory = None
-        if len(known) == len(times):
-            seconds = sum(known) + counted.steps * self.machine.step
+            more = self.scoring_seconds(sizes[part], count, "float32")
+            seconds = None if seconds is None or more is None else seconds + more
+        if seconds is not None:
+            seconds += counted.steps * self.machine.step
         if self._timed is not None and (timed := self._timed.seconds(planned, tokens)) is not None:
             seconds = timed
         if self.size is not None:
-            memory = estimate.scoring_memory(self.size, dtype, sampled=counted.batch_tokens)
-            held = {planned.auxiliary[part].name: size for part, size in sizes.items()}  # once, if it is used twice
-            memory = round(memory + sum(4 * size.parameters for size in held.values() if size))
+            memory, held = estimate.scoring_memory(self.size, dtype, sampled=counted.batch_tokens), set[str]()
+            for part, size in sizes.items():
+                name = planned.auxiliary[part].name
+                if size is not None and name not in held:  # once, if it is used twice
+                    memory += 4 * size.parameters
+                    held.add(name)
+            memory = round(memory)
         asked = counted.requests
         line = StageLine(
             stage="evaluate",

@@ -97,7 +97,7 @@ def _shared_lines(plan: Plan, costs: Costs, runs: Sequence[StageLine]) -> Iterat
         state = TO_DO if left and not stages.is_finished(stage) else DONE
         what = f"pre-train {plan.model.name} on {stage.recipe.corpus}, once"
         yield replace(stage.cost(costs), what=what, state=state, group="")
-    for planned in {planned.task.name: planned for planned in plan.tasks()}.values():
+    for planned in plan.evaluated():
         line = costs.embedding(planned)
         if line is not None:
             yield replace(line, state=TO_DO if "evaluate" in left else DONE)
@@ -117,7 +117,10 @@ def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
 def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Planner | None = None) -> Outline:
     """Return the outline of a request that trains nothing: a training that is not finished is named, not estimated."""
     whole = make_outline(request, exact=exact, planner=planner)
-    missing = [line for line in whole.lines if line.stage == "train" and line.objective and line.state != DONE]
+    kept, missing = [], []
+    for line in whole.lines:
+        untrained = line.stage == "train" and line.objective and line.state != DONE
+        (missing if untrained else kept).append(line)
     if not missing:
         return whole
     more = f", and {len(missing) - 1} more" if missing[1:] else ""
@@ -125,8 +128,7 @@ def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Pl
         f"Not trained yet: {missing[0].what}{more}. `emobench evaluate` trains nothing and would stop here; give its "
         "options to `emobench run`."
     )
-    kept = tuple(line for line in whole.lines if line not in missing)
-    return replace(whole, lines=kept, ahead=(*whole.ahead, advice))
+    return replace(whole, lines=tuple(kept), ahead=(*whole.ahead, advice))
 
 
 def _would_stop(missing: Sequence[Download]) -> str:
@@ -166,7 +168,7 @@ def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
         "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
         "out, and what is guessed, may double or halve a time."
     )
-    if any(costs.count(planned).steps for planned in plan.tasks()):
+    if any(costs.count(planned).steps for planned in plan.evaluated()):
         yield (
             f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
             "MAUVE's clusters and ROUGE, which the processor computes, come besides."
@@ -179,7 +181,7 @@ def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
     for recipe in plan.recipes:
         for name, value in (recipe.trainer or {}).items():
             yield f"Recipe {recipe.name} passes {name}={value} to transformers' TrainingArguments."
-    for planned in {planned.task.name: planned for planned in plan.tasks()}.values():
+    for planned in plan.evaluated():
         program, name = planned.kind.generated_by(planned.task, plan.request.device), planned.task.name
         if program is not None:
             yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."

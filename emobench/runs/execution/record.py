@@ -32,6 +32,7 @@ from emobench.runs.stages.stage import Stages
 from emobench.runs.stages.storage import storage_errors
 from emobench.runs.stages.train import PlannedTraining
 from emobench.tasks.families import endpoint
+from emobench.tasks.scores import Score
 from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
 
@@ -96,7 +97,9 @@ def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
 
 def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages) -> bool:
     """Return whether an entry names a file that was damaged, and is another one now: a log has its own clock."""
-    known = {file.path: file.sha256 for run in entry.runs for file in run.files()}
+    known: dict[str, str] = {}
+    for recorded in entry.runs:
+        known |= {file.path: file.sha256 for file in recorded.files()}
     for run in runs:
         for file in (run["examples"], *run["curves"], *run["samples"]):
             path = file["path"]
@@ -185,7 +188,10 @@ def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any
     for of_run in evaluations:
         for evaluation in of_run:
             missing |= evaluation.missing
-    for name in dict.fromkeys(name for scores in by_seed for name in scores):
+    names: dict[str, Score] = {}
+    for scores in by_seed:
+        names |= scores
+    for name in names:
         if name in missing:  # not there for every seed: no mean over different seeds
             continue
         try:
@@ -227,14 +233,14 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
 def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
     cost: dict[str, Any] = {"train_seconds": None, "tokens": None, "peak_memory_bytes": None}
     cost["evaluate_seconds"] = sum(evaluation.seconds for of_run in evaluations for evaluation in of_run)
-    trained = [_summary(training, stages) for run in row.runs for training in run.trainings()]
-    if trained:
-        cost["train_seconds"] = sum(summary["seconds"] for summary in trained)
-        cost["tokens"] = sum(summary["tokens"] for summary in trained)
-        cost["peak_memory_bytes"] = max(summary["peak_memory_bytes"] for summary in trained)
-    split = [summary["accumulation"] for summary in trained if summary.get("accumulation")]
-    if split:
-        cost["accumulation"] = max(split)
+    for run in row.runs:
+        for training in run.trainings():
+            summary = _summary(training, stages)
+            cost["train_seconds"] = (cost["train_seconds"] or 0) + summary["seconds"]
+            cost["tokens"] = (cost["tokens"] or 0) + summary["tokens"]
+            cost["peak_memory_bytes"] = max(cost["peak_memory_bytes"] or 0, summary["peak_memory_bytes"])
+            if summary.get("accumulation"):
+                cost["accumulation"] = max(cost.get("accumulation", 0), summary["accumulation"])
     return cost
 
 

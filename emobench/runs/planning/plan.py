@@ -131,6 +131,10 @@ class Plan:
             tasks += run.tasks()
         return tasks
 
+    def evaluated(self) -> list[PlannedTask]:
+        """Return the tasks of the first run; every run has the same."""
+        return self.rows[0].runs[0].tasks() if self.rows else []
+
     def warnings(self) -> list[str]:
         """Return what a reader has to know before the trainings start."""
         if not self.trainings():

@@ -100,7 +100,7 @@ def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
     runs = sum(len(row.runs) for row in trained)
     compared = max(len(trained), 2 if len(trained) == rows else 1)  # with each other, or with the model as it is
     needed = compared * max(len(given), MIN_SEEDS)
-    common = []
+    common: list[str] = []
     if not trained:
         common.append("no trained model: add --objective NAME")
     elif len(given) < MIN_SEEDS:
@@ -110,7 +110,7 @@ def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
     if rows == 1 and trained:
         common.append("no baseline: add a second --objective, or compare with an entry of a board")
     metrics: list[Prospect] = []
-    for planned in plan.rows[0].runs[0].tasks() if plan.rows else ():
+    for planned in plan.evaluated():
         metrics += _of_task(planned, plan.suite.primary, common)
     names = {one.metric.partition("/")[2] for one in metrics}
     seconds = None

@@ -84,7 +84,9 @@ def require_trusted(key: str, description: Description, objectives: Iterable[str
     A plan is planned again before its key is compared, and that runs the objective's file. `objectives` are the user's,
     relative to the working folder; those of the description are relative to the folder that it names.
     """
-    given = {file.resolve() for text in objectives for file in objective_files(text)}
+    given: set[Path] = set()
+    for text in objectives:
+        given |= {file.resolve() for file in objective_files(text)}
     for text in description.request.objectives:
         for file in objective_files(text):
             if (description.folder / file).resolve() not in given:
@@ -106,8 +108,11 @@ def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:
     """
     if not re.fullmatch("[0-9a-f]{1,16}", key):
         raise ConfigError(f"KEY {key}: expected the key of a stage, 16 digits from 0 to f, or the first ones of them.")
-    files = [path for kind in KINDS for path in (runs / kind).glob(f"{key}*/{FACTS}") if "." not in path.parent.name]
-    finished = {path.parent.name: path for path in files}
+    finished: dict[str, Path] = {}
+    for kind in KINDS:
+        for path in (runs / kind).glob(f"{key}*/{FACTS}"):
+            if "." not in path.parent.name:
+                finished[path.parent.name] = path
     planned = {path.stem: path for path in (runs / PLANNED).glob(f"{key}*.json")}
     keys = sorted({*planned, *finished})
     if len(keys) > 1:

@@ -130,12 +130,18 @@ def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
 
 def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
     """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
-    kinds = {task.kind: load_kind(task.kind) for _, tasks in parts for task in tasks}
-    used = {name for kind in kinds.values() for name in (kind.name, *kind.groups)}
-    groups = dict.fromkeys(name for kind in usable_kinds() for name in kind.groups)
+    kinds: dict[str, Kind] = {}
+    for _, tasks in parts:
+        kinds |= {task.kind: load_kind(task.kind) for task in tasks}
+    used, groups, known = set[str](), dict[str, None](), dict[str, None]()
+    for kind in kinds.values():
+        used |= {kind.name, *kind.groups}
+    for kind in usable_kinds():
+        known[kind.name] = None
+        groups |= dict.fromkeys(kind.groups)
     if "recipe" in request.settings and not trains:
         raise ConfigError("--set recipe.*: nothing is trained, so that it would change nothing; drop it.")
-    for name in (*(kind.name for kind in usable_kinds()), *groups):
+    for name in (*known, *groups):
         if name in request.settings and name not in used:
             why = f"no task here has rules of '{name}'" if name in groups else f"no task here is of kind '{name}'"
             raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
