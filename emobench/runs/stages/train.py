@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emobench.core.settings import to_plain
 from emobench.core.versions import minor_versions
@@ -43,7 +43,9 @@ class PlannedTraining(Stage):
     """One training of one seed."""
 
     kind = "train"
-    described = continues = glance = together = True
+    described = continues = glance = True
+    together: ClassVar[bool] = True
+    """Whether the processes of a launch train, if there is one."""
     model: BaseModel
     objective: LoadedObjective
     recipe: Recipe
@@ -190,7 +192,8 @@ class PlannedTraining(Stage):
 class Pretraining(PlannedTraining):
     """The training that makes a tiny model at first use."""
 
-    glance = together = False
+    glance = False
+    together = False
     tiny: TinyModel
 
     @property
