@@ -29,8 +29,8 @@ from emobench.leaderboard.run_files import ExamplesReader, read_examples, record
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.store import Leaderboard, published_root
-from emobench.report.render import compare_table
-from emobench.report.render.numbers import decimals, plain, unit_label
+from emobench.report import compare_table
+from emobench.report.numbers import decimals, plain, unit_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,18 +121,14 @@ class Compared:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the numbers mean, and what the verdicts are about."""
-        return compare_table.report(self.comparisons).ending
+        return compare_table.report(self.comparisons).notes
 
     @missing_packages_explained()
     def _repr_html_(self) -> str:
         """Return the tables that `emobench compare` prints, with the notes below."""
-        import pandas as pd
-
         parts = []
-        for grid, _ in compare_table.pair_tables(self.comparisons):
-            cells = [[row.text, *map(str, of)] for row, of in zip(grid.rows, grid.cells, strict=True)]
-            table = pd.DataFrame(cells, columns=[grid.corner, *map(str, grid.columns)])
-            parts += [f"<p><b>{html.escape(grid.title)}</b></p>", table.to_html(index=False)]
+        for table, _ in compare_table.pair_tables(self.comparisons):
+            parts += [f"<p><b>{html.escape(table.title)}</b></p>", table.frame.to_html(index=False)]
         return "\n".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
 
 

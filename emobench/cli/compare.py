@@ -13,9 +13,9 @@ from emobench.cli.terminal.console import print_json
 from emobench.cli.terminal.reports import print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError
+from emobench.report import compare_table
 from emobench.report.charts import compare_chart
-from emobench.report.render import compare_table
-from emobench.report.render.compare_table import to_json
+from emobench.report.compare_table import to_json
 
 FILES = "A result file of lm_eval, inspect or Every Eval Ever (JSON), or the folder that holds it."
 

@@ -19,9 +19,8 @@ from emobench.core.errors import ConfigError
 from emobench.registry import find_table
 from emobench.report.charts.duel_chart import write_duels
 from emobench.report.charts.paper_chart import write
-from emobench.report.render.duels import duel_grid
-from emobench.report.render.grid import TableReport
-from emobench.report.render.paper_table import cells, grid
+from emobench.report.paper_table import cells, duel_table, paper_table
+from emobench.report.tables import Report
 from emobench.reproduce import run as tables
 from emobench.reproduce import scaling
 from emobench.runs.dry_run.outline import Outline, advised, require_short
@@ -140,8 +139,10 @@ def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, st
 
 def _print(results: Sequence[tables.Reproduction], format: Format) -> None:
     for result in results:
-        judged = (duel_grid(f"{result.found.title}: responses compared", result.duels),) if result.duels else ()
-        print_report(TableReport((*judged, grid(result.found))), format)
+        shown = [paper_table(result.found)]
+        if result.duels:
+            shown.insert(0, duel_table(f"{result.found.title}: responses compared", result.duels))
+        print_report(Report(tuple(shown)), format)
 
 
 def _draw(table: Table, results: Sequence[tables.Reproduction], file: Path) -> None:

@@ -10,7 +10,7 @@ from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.cli.terminal.streams import remark
 from emobench.leaderboard.stats.log_line import LogLine
 from emobench.report.charts.scaling_chart import scaling_picture, write_scaling
-from emobench.report.render.numbers import large
+from emobench.report.numbers import large
 from emobench.reproduce.scaling import DATA, MODEL, Point, Scaling
 
 AXES = {MODEL: "parameters of the model", DATA: "training tokens"}

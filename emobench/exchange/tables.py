@@ -9,11 +9,8 @@ from typing import Any
 
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean
-from emobench.report.render.csv_text import csv_text
-from emobench.report.render.grid import Cell
-from emobench.report.render.layout import Sheet
-from emobench.report.render.markdown import markdown_table, markdown_text
-from emobench.report.render.numbers import decimals, interval_of, number, unit_label
+from emobench.report.numbers import decimals, interval_of, number, unit_label
+from emobench.report.tables import Cell, Table, csv_text, markdown_table, markdown_text
 
 
 def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -133,23 +130,14 @@ def _body(entry: Entry) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(entry: Entry) -> Sheet:
-    rows: list[tuple[str, ...]] = []
+def _table(entry: Entry) -> Table:
+    rows = []
     for name, metric in entry.metrics.items():
-        label = f"{name} {unit_label([metric])}".strip()
-        rows.append((label, *_cells(entry, name, metric)))
-    rows += [(name, f"missing: {clean(why)}", "", "") for name, why in entry.missing.items()]
-    return Sheet(
-        corner="metric",
-        heads=tuple(map(Cell, ("value", "95 % interval", "protocol"))),
-        labels=tuple(Cell(clean(name)) for name, *_ in rows),
-        cells=tuple(tuple(map(Cell, cells)) for _, *cells in rows),
-        left=(True, True, True),
-        stars=False,
-    )
-
-
-def _cells(entry: Entry, name: str, metric: MetricSummary) -> tuple[str, str, str]:
-    places = decimals([metric])
-    interval = interval_of(metric, places) if metric.ci95 else ""
-    return number(metric, places), interval, clean(entry.protocols.get(name.split("/", 1)[0], ""))
+        places = decimals([metric])
+        interval = interval_of(metric, places) if metric.ci95 else ""
+        protocol = entry.protocols.get(name.split("/", 1)[0], "")
+        rows.append((f"{name} {unit_label([metric])}", number(metric, places), interval, protocol))
+    rows += [(name, f"missing: {why}", "", "") for name, why in entry.missing.items()]
+    columns = ("metric", "value", "95 % interval", "protocol")
+    cells = tuple(tuple(Cell(clean(text)) for text in row) for row in rows)
+    return Table(title="", columns=columns, rows=cells, left=columns)

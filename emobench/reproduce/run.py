@@ -25,9 +25,8 @@ from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
 from emobench.registry import find_suite, load_judge, load_kind
-from emobench.report.render.duels import Duel
-from emobench.report.render.numbers import plain
-from emobench.report.render.paper_table import PaperComparison
+from emobench.report.numbers import plain
+from emobench.report.paper_table import Duel, PaperComparison
 from emobench.reproduce.requests import (
     PaperModel,
     at_scale,

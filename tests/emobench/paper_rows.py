@@ -9,7 +9,7 @@ from typing import Any
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import compare
-from emobench.report.render.paper_table import PaperComparison
+from emobench.report.paper_table import PaperComparison
 
 EntryOf = Callable[..., Entry]
 Metrics = Mapping[str, dict[str, Any]]

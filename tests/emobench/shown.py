@@ -1,7 +1,7 @@
 """What a reader sees of entries and comparisons: cells for tests of values, and whole texts against golden files.
 
 A reworded sentence changes `golden/show.txt` or `golden/compare.txt`, and nothing else: EMOBENCH_GOLDEN=write pytest
-tests/emobench/report/render/test_printed.py writes them anew; read the difference.
+tests/emobench/report/test_printed.py writes them anew; read the difference.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from rich.console import Console
 
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import Comparison
-from emobench.report.render import compare_table, leaderboard_table
-from emobench.report.render.grid import ABSENT, Grid, TableReport, marks
-from emobench.report.render.markdown import markdown
-from emobench.report.render.terminal import ReportView
+from emobench.report import board_table, compare_table
+from emobench.report.numbers import ABSENT
+from emobench.report.tables import Report, Table, one_line
 
-GOLDEN = Path(__file__).parent / "report" / "render" / "golden"
+GOLDEN = Path(__file__).parent / "report" / "golden"
 COLUMNS = ("difference", "interval", "p", "detectable", "verdict")
 
 
@@ -35,29 +34,26 @@ def check_golden(name: str, text: str) -> None:
     assert text == (GOLDEN / name).read_text()
 
 
-def printed(report: TableReport | ReportView, width: int = 100) -> str:
+def printed(report: Report, width: int = 100) -> str:
     """Return a report as a terminal of some width shows it."""
     console = Console(width=width, file=io.StringIO(), color_system=None, markup=False, highlight=False)
-    console.print(ReportView(report) if isinstance(report, TableReport) else report)
+    console.print(report)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def board_text(entries: Sequence[Entry], *given: Any, **named: Any) -> ReportView:
-    return ReportView(leaderboard_table.report(entries, *given, **named))
+def board_text(entries: Sequence[Entry], *given: Any, **named: Any) -> Report:
+    return board_table.report(entries, *given, **named)
 
 
 def board_markdown(entries: Sequence[Entry], *given: Any, **named: Any) -> str:
-    return markdown(leaderboard_table.report(entries, *given, **named))
+    return board_table.report(entries, *given, **named).markdown()
 
 
 def board_cells(entries: Sequence[Entry], **named: Any) -> list[dict[str, list[str]]]:
     """Return, for each table, its rows' cells by label, with their stars and footnotes."""
     return [
-        {
-            row.text.strip(): [cell.text + "*" * cell.marked + marks(cell.notes) for cell in of]
-            for row, of in zip(grid.rows, grid.cells, strict=True)
-        }
-        for grid in leaderboard_table.report(entries, **named).grids
+        {row[0].text.strip(): [cell.text for cell in row[1:]] for row in table.rows}
+        for table in board_table.report(entries, **named).tables
     ]
 
 
@@ -67,17 +63,17 @@ def compared(comparisons: Sequence[Comparison]) -> tuple[list[Any], list[str]]:
     A table has its `heading`, the `within` lines and the `lines`, whose columns are attributes.
     """
     tables = [
-        SimpleNamespace(heading=grid.title, within=grid.legend, lines=_lines(grid))
-        for grid, _ in compare_table.pair_tables(comparisons)
+        SimpleNamespace(heading=table.title, within=table.below, lines=_lines(table))
+        for table, _ in compare_table.pair_tables(comparisons)
     ]
-    return tables, list(compare_table.report(comparisons).ending)
+    return tables, list(compare_table.report(comparisons).notes)
 
 
-def _lines(grid: Grid) -> list[Any]:
-    heads = [str(column).removeprefix("95 % ") for column in grid.columns]
-    names = ["baseline", "candidate", *heads[2:]]
+def _lines(table: Table) -> list[Any]:
+    heads = [one_line(column).removeprefix("95 % ") for column in table.columns]
+    names = ["metric", "baseline", "candidate", *heads[3:]]
     absent = dict.fromkeys(COLUMNS, ABSENT)
     return [
-        SimpleNamespace(metric=label.text, **{**absent, **dict(zip(names, map(str, row), strict=True))})
-        for label, row in zip(grid.rows, grid.cells, strict=True)
+        SimpleNamespace(**{**absent, **dict(zip(names, (cell.text for cell in row), strict=True))})
+        for row in table.rows
     ]

@@ -19,7 +19,7 @@ from emobench.leaderboard.query.pagination import read_page
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.store import Leaderboard, published_root
-from emobench.report.render import leaderboard_table
+from emobench.report import board_table
 
 ROWS = 40
 
@@ -96,11 +96,11 @@ def print_board(
     board, examples = Leaderboard(root), ExamplesReader(runs, [root])
     page = read_page(board, (filters or Filters()).of(board.rows()), rows, around)
     if json:
-        print_json({**leaderboard_table.to_json(page.entries, examples, view), "left_out": page.left_out})
+        print_json({**board_table.to_json(page.entries, examples, view), "left_out": page.left_out})
     elif not page.entries:
         print_text(board.without_entries())
     else:
-        print_report(leaderboard_table.report(page.entries, examples, view), "markdown" if markdown else "text")
+        print_report(board_table.report(page.entries, examples, view), "markdown" if markdown else "text")
         if page.more:
             print_text(f"\n{page.more}" if markdown else page.more)
     for problem in (*board.problems, *page.problems):

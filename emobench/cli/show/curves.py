@@ -16,7 +16,7 @@ from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import DataError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import Leaderboard
-from emobench.report.render.numbers import alike
+from emobench.report.numbers import alike
 from emobench.runs.inspect.trainings import FoundTraining, find_trainings
 from emobench.training.curves import Curve, TrainingCurves, mean_curve, read_curves
 

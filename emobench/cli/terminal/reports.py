@@ -8,20 +8,17 @@ from typing import Literal
 from emobench.cli.terminal.console import print_out
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.leaderboard.labels import clean
-from emobench.report.render.grid import TableReport
-from emobench.report.render.latex import latex
-from emobench.report.render.markdown import markdown
-from emobench.report.render.terminal import ReportView
+from emobench.report.tables import Report
 
 Format = Literal["text", "markdown", "latex"]
 
 
-def print_report(report: TableReport, format: Format = "text") -> None:
+def print_report(report: Report, format: Format = "text") -> None:
     """Print a report on stdout."""
     if format == "text":
-        print_out(ReportView(report))
+        print_out(report)
     else:
-        print_text((markdown if format == "markdown" else latex)(report))
+        print_text(report.markdown() if format == "markdown" else report.latex())
 
 
 def remark_unpaired(problems: Sequence[str]) -> None:

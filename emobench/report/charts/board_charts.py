@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from emobench.report.charts.compare_chart import forest
-from emobench.report.render.palette import VERDICTS
+from emobench.report.palette import VERDICTS
 
 TEXT, MUTED, LINE = "var(--text)", "var(--muted)", "var(--line)"
 PAGE_VERDICTS = dict.fromkeys(VERDICTS, "var(--open-text)") | {

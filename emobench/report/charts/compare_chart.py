@@ -10,9 +10,9 @@ from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.report.charts.vega_lite import write_picture
-from emobench.report.render.compare_table import pair_tables
-from emobench.report.render.numbers import effect, p_value
-from emobench.report.render.palette import VERDICTS
+from emobench.report.compare_table import pair_tables
+from emobench.report.numbers import effect, p_value
+from emobench.report.palette import VERDICTS
 
 WIDTH = 420  # points of a panel
 AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # as wide in each panel
@@ -31,22 +31,24 @@ def write(comparisons: Sequence[Comparison], path: Path) -> None:
 def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return a Vega-Lite specification: a panel for each candidate and unit, a row for each metric."""
     panels: list[dict[str, Any]] = []
-    for grid, contrasts in pair_tables(comparisons):
-        for place, unit in enumerate(dict.fromkeys(map(unit_of, contrasts))):
-            rows = [
-                {
-                    "metric": label.text,
-                    "effect": effect(contrast, contrast.effect),
-                    "low": effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
-                    "high": effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
-                    "verdict": contrast.word or "none",
-                    "label": _verdict(contrast),
-                }
-                for label, contrast in zip(grid.rows, contrasts, strict=True)
-                if unit_of(contrast) == unit
-            ]
-            title = {"text": "" if place else grid.title, "fontSize": 12}
-            panels.append({"title": title, "width": WIDTH, **forest(rows, unit, TEXT, LIGHT)})
+    for table, contrasts in pair_tables(comparisons):
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for (label, *_), contrast in zip(table.rows, contrasts, strict=True):
+            low, high = contrast.ci95 or (None, None)
+            row = {
+                "metric": label.text,
+                "effect": effect(contrast, contrast.effect),
+                "low": None if low is None else effect(contrast, low),
+                "high": None if high is None else effect(contrast, high),
+                "verdict": contrast.word or "none",
+                "label": _verdict(contrast),
+            }
+            rows.setdefault(unit_of(contrast), []).append(row)
+        title = table.title
+        for unit, of_unit in rows.items():
+            heading = {"text": title, "fontSize": 12}
+            panels.append({"title": heading, "width": WIDTH, **forest(of_unit, unit, TEXT, LIGHT)})
+            title = ""
     return {
         "background": "white",
         "padding": 12,

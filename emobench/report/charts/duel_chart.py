@@ -9,8 +9,8 @@ from typing import Any
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.report.charts.vega_lite import picture, write_picture
-from emobench.report.render.duels import Duel
-from emobench.report.render.palette import FILLS
+from emobench.report.palette import FILLS
+from emobench.report.paper_table import Duel
 
 WIDTH, STEP = 420, 30
 """Points of a bar's length, and of its line."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from emobench.leaderboard.labels import clean
 from emobench.report.charts.vega_lite import HUMAN, Row, axis, grouped, panel, picture, series_of, shape
-from emobench.report.render.numbers import plain
+from emobench.report.numbers import plain
 
 FEWEST, MOST = 6, 24
 """Bars of a histogram, about: 2 n^(1/3) of its smallest series (Rice's rule), within these bounds."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
+from emobench.report import numbers as figures
 from emobench.report.charts.generation_charts import scatter as scatter_of
 from emobench.report.charts.vega_lite import picture, write_picture
-from emobench.report.render import numbers as figures
-from emobench.report.render.palette import GREY, OBJECTIVES
-from emobench.report.render.paper_table import PaperComparison
+from emobench.report.palette import GREY, OBJECTIVES
+from emobench.report.paper_table import PaperComparison
 
 WIDTH, STEP = 220, 26
 """Points of a panel's width, and of a row."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from emobench.core.errors import StorageError
 from emobench.leaderboard.labels import clean
-from emobench.report.render.palette import GREY, on_paper
+from emobench.report.palette import GREY, on_paper
 
 HUMAN = "human"
 """A series that is drawn in grey."""

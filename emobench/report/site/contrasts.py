@@ -10,9 +10,9 @@ from typing import Any
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, SeriesReader, compare
+from emobench.report import numbers as figures
 from emobench.report.charts.compare_chart import unit_of
-from emobench.report.render import numbers as figures
-from emobench.report.render.grid import ABSENT
+from emobench.report.numbers import ABSENT
 
 ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""

@@ -18,16 +18,17 @@ from emobench.leaderboard.private_paths import published
 from emobench.leaderboard.query.ranks import Ranking
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.registry.measures import describe
+from emobench.report import notes as captions
+from emobench.report import numbers as figures
 from emobench.report.charts.board_charts import page_charts
-from emobench.report.render import captions
-from emobench.report.render import numbers as figures
-from emobench.report.render.grid import ABSENT, Notes, numbered
-from emobench.report.render.noise_table import noise_row
-from emobench.report.render.palette import slots
+from emobench.report.compare_table import noise_row
+from emobench.report.numbers import ABSENT
+from emobench.report.palette import slots
 from emobench.report.site.contrasts import FIELDS, PageContrasts
 from emobench.report.site.groups import BoardGroup, board_groups
 from emobench.report.site.links import links
 from emobench.report.site.titles import group_titles
+from emobench.report.tables import Notes
 from emobench.tasks.scores import Measure
 
 FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
@@ -194,7 +195,7 @@ class _SuiteOfPage:
             f"Nothing is marked as best: {untested}.": untested and not best,
             "Rank: 1 + the rows that are better beyond noise (Holm over all pairs, too), so that tied rows share a "
             "place.": any(group.ranking and group.ranking.places for group in ranked),
-            **dict.fromkeys((f"{note}." for note in numbered(self._notes.texts)), True),
+            **dict.fromkeys((f"{note}." for note in self._notes.lines()), True),
             "Rows are sorted within their group: only these may be ranked together.": len(self.groups) > 1,
             f"{len(self.groups) - len(ranked)} of {len(self.groups)} groups are too large for stars and ranks here: "
             "emobench leaderboard show has them.": len(ranked) < len(self.groups),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emobench.report.render.grid import ABSENT
+from emobench.report.numbers import ABSENT
 from emobench.report.site.contrasts import FIELDS
 
 GROUPS, ROWS, METRICS, SUITES = 4, 5, 8, 6

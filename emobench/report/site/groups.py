@@ -13,7 +13,7 @@ from emobench.leaderboard.query.standings import Standings, group_metrics, stand
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import MIN_SEEDS
-from emobench.report.render.captions import representative
+from emobench.report.notes import representative
 
 RANK_BUDGET = 15_000
 """Pairs of rows that are tested for the ranks of a page."""

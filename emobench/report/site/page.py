@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from emobench.core.errors import ConfigError
 from emobench.core.extras import require
-from emobench.report.render.palette import style_sheet
+from emobench.report.palette import style_sheet
 
 _HERE = Path(__file__).parent
 SCRIPTS = (

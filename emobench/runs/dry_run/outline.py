@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from emobench.core.errors import ConfigError, UserError
 from emobench.models.device import AUTO
-from emobench.report.render.numbers import large
+from emobench.report.numbers import large
 from emobench.runs.planning.estimate import Machine, duration, gigabytes
 from emobench.runs.planning.prospects import Prospects
 from emobench.runs.planning.request import Request

@@ -13,7 +13,7 @@ import pytest
 
 from emobench.exchange.tables import card_name, model_card, to_csv, to_json_lines
 from emobench.leaderboard.entry import Entry
-from emobench.report.render.csv_text import csv_text
+from emobench.report.tables import csv_text
 
 MakeEntry = Callable[..., Entry]
 

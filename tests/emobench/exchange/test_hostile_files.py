@@ -19,7 +19,7 @@ from emobench.data.rows import jsonl_rows
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.exchange.results_import import ImportedModel, import_results
 from emobench.leaderboard.store import Leaderboard
-from emobench.report.render.compare_table import report, to_csv, to_json
+from emobench.report.compare_table import report, to_csv, to_json
 
 CASES = int(os.environ.get("EMOBENCH_HOSTILE_CASES", "60"))
 """Of each kind of file; 0: all."""
@@ -232,7 +232,7 @@ def use(changed: Path, whole: Path, root: Path) -> None:
     for anyway in (False, True):
         try:
             found, problems = compare_files([str(changed), str(whole)], anyway=anyway)
-            shown = [*report([found]).ending, to_csv([found]), json.dumps(to_json(found)), *problems]
+            shown = [*report([found]).notes, to_csv([found]), json.dumps(to_json(found)), *problems]
             "".join(shown).encode()
         except EmobenchError as error:
             str(error).encode("utf-8", "surrogateescape")

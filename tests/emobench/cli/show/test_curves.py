@@ -12,7 +12,7 @@ import pytest
 
 from emobench.cli.show.curves import sparkline
 from emobench.core.seals import write_seal
-from emobench.report.render.numbers import alike
+from emobench.report.numbers import alike
 
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "8", "--offline", "--quiet", "--json", "--set", "generation.max_length=32"),

@@ -14,7 +14,7 @@ import pytest
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.run_files import entry_examples
-from emobench.report.render.leaderboard_table import to_json
+from emobench.report.board_table import to_json
 
 MakeEntry = Callable[..., Entry]
 

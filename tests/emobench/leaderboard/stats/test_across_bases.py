@@ -22,7 +22,7 @@ from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store import Leaderboard
-from emobench.report.render.compare_table import to_json
+from emobench.report.compare_table import to_json
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]

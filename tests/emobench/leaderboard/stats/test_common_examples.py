@@ -20,7 +20,7 @@ from emobench.leaderboard.stats.difference import EQUAL, Difference, compare_row
 from emobench.leaderboard.stats.models import compare_models
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
-from emobench.report.render import compare_table
+from emobench.report import compare_table
 from emobench.tasks.scores import Score
 
 UNITS = {str(i): f"document {i // 3}" for i in range(60)}
@@ -208,7 +208,7 @@ def test_a_contrast_says_how_many_examples_of_how_many(entries: Any) -> None:
     assert contrast.verdict in ("better", "worse", "tied")
     assert (contrast.common_examples, contrast.all_examples) == (58, 60)
     assert contrast.candidate_mean == emo.metrics["lm/score"].mean  # of all that was scored
-    assert "58 of 60 examples" in str(compare_table.report([compared]).ending)
+    assert "58 of 60 examples" in str(compare_table.report([compared]).notes)
     (plain,) = compare_table.to_json(compared)["contrasts"]
     assert (plain["common_examples"], plain["all_examples"]) == (58, 60)
     (line,) = csv.DictReader(io.StringIO(compare_table.to_csv([compared])))

@@ -20,12 +20,9 @@ from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
+from emobench.report import compare_table
 from emobench.report.charts.compare_chart import specification, write
-from emobench.report.render import compare_table
-from emobench.report.render.compare_table import to_csv, to_json
-from emobench.report.render.latex import latex
-from emobench.report.render.markdown import markdown
-from emobench.report.render.noise_table import noise_tables
+from emobench.report.compare_table import noise_tables, to_csv, to_json
 
 TASKS = ("sst2", "trec", "cr")
 
@@ -266,8 +263,8 @@ def test_hostile_names_stay_text(make_entry: Callable[..., Entry], runs: Path, t
     report = compare_table.report([made])
     for text, shown in (
         (printed(report, 120), "e[bold]|*vil*"),
-        (markdown(report), "e\\[bold\\]\\|\\*vil\\*"),
-        (latex(report), "\\$x\\$\\_\\&\\%\\{\\}"),
+        (report.markdown(), "e\\[bold\\]\\|\\*vil\\*"),
+        (report.latex(), "\\$x\\$\\_\\&\\%\\{\\}"),
     ):
         assert "\x1b[31m" not in text
         assert shown in text
@@ -290,8 +287,8 @@ def with_components(entry: Entry, make_entry: Callable[..., Entry], times: float
 
 
 def noise(comparison: Comparison) -> dict[str, list[str]]:
-    (grid,) = noise_tables([comparison])
-    return {str(row): list(map(str, cells)) for row, cells in zip(grid.rows, grid.cells, strict=True)}
+    (table,) = noise_tables([comparison])
+    return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
 
 
 def test_where_the_noise_comes_from(pair: tuple[Entry, Entry], make_entry: Callable[..., Entry], runs: Path) -> None:

@@ -14,7 +14,7 @@ from emobench.leaderboard.stats.classical import mcnemar_exact, mcnemar_interval
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.difference import within_seed
 from emobench.leaderboard.stats.series import Series
-from emobench.report.render import compare_table
+from emobench.report import compare_table
 
 
 def agree(p: float, interval: tuple[float, float]) -> bool:
@@ -137,7 +137,5 @@ def test_an_interval_beside_an_adjusted_p_says_that_it_is_not_adjusted(make_row:
     assert (first.verdict, first.p < 0.05, first.ci95[0] > 0) == ("tied", True, True)
     told = [contrast.metric for contrast in contrasts.values() if any("is not" in note for note in contrast.notes)]
     assert told == ["a/accuracy"]
-    (grid,) = compare_table.report([compared]).grids
-    assert [str(row) for row, cells in zip(grid.rows, grid.cells, strict=True) if cells[-1].notes] == [
-        "a/accuracy (%) ↑"
-    ]
+    (table,) = compare_table.report([compared]).tables
+    assert [row[0].text for row in table.rows if "[" in row[-1].text] == ["a/accuracy (%) ↑"]

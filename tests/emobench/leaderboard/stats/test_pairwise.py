@@ -17,8 +17,8 @@ from emobench.leaderboard.query.view import View
 from emobench.leaderboard.stats.compare import PairContrasts, compare
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.store import Leaderboard
-from emobench.report.render import compare_table
-from emobench.report.render.leaderboard_table import to_json
+from emobench.report import compare_table
+from emobench.report.board_table import to_json
 from emobench.tasks.families import PRIMARY
 
 MakeEntry = Callable[..., Entry]
@@ -206,7 +206,7 @@ def test_two_entries_have_one_primary_endpoint_or_none(
     emo, mle = make_row("emo", scores, primary=ours), make_row("mle", scores, primary=theirs)
     for contrast in compare(mle, [emo]).contrasts:
         assert contrast.family == (family if contrast.metric == "mean/accuracy" else "accuracy")
-    told = [line for line in compare_table.report([compare(mle, [emo])]).ending if "primary endpoint is not" in line]
+    told = [line for line in compare_table.report([compare(mle, [emo])]).notes if "primary endpoint is not" in line]
     assert bool(told) == (ours == "mean/accuracy" and theirs == "a/accuracy")
 
 
@@ -220,4 +220,4 @@ def test_a_missing_task_leaves_the_primary_endpoint_without_a_test(make_row: Mak
     )  # fmt: skip
     compared = compare(mle, [emo])
     assert [contrast.family for contrast in compared.contrasts] == ["accuracy"]
-    assert any("mean/accuracy, is not tested" in line for line in compare_table.report([compared]).ending)
+    assert any("mean/accuracy, is not tested" in line for line in compare_table.report([compared]).notes)

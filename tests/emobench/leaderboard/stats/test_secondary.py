@@ -14,7 +14,7 @@ from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.stats.compare import compare
-from emobench.report.render.leaderboard_table import to_json
+from emobench.report.board_table import to_json
 from emobench.report.site.groups import board_groups
 from emobench.tasks.families import SECONDARIES
 from emobench.tasks.scores import SECONDARY

@@ -10,7 +10,7 @@ import pytest
 from emobench.core.errors import StorageError
 from emobench.report.charts.generation_charts import divergence_curves, histograms, scatter
 from emobench.report.charts.vega_lite import write_pictures
-from emobench.report.render.palette import GREY, on_paper
+from emobench.report.palette import GREY, on_paper
 
 POINTS = [
     {"objective": name, "corpus": corpus, "forward": 3.0 + i, "reverse": 4.0 - i, "reverse_low": 3.5 - i}

@@ -10,7 +10,7 @@ from paper_rows import EntryOf, metric, paper_comparison
 
 from emobench.core.errors import ConfigError, StorageError
 from emobench.report.charts.paper_chart import HERE, PAPER, dots, points, write
-from emobench.report.render.paper_table import PaperComparison
+from emobench.report.paper_table import PaperComparison
 
 
 def made(entry_of: EntryOf, metrics: dict[str, dict[str, Any]], *, published: bool = True) -> PaperComparison:

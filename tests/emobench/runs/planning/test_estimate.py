@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emobench.models.catalog import CATALOG
-from emobench.report.render.numbers import large
+from emobench.report.numbers import large
 from emobench.runs.planning import estimate
 from emobench.runs.planning.estimate import (
     H100,

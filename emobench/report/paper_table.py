@@ -2,30 +2,26 @@
 
 For each row of the paper up to five rows: paper; here; its 95 % interval, where there is one; here minus paper (not
 tested: a paper prints no noise); here minus the baseline row here, with its p. A figure without printed numbers has
-ours alone.
+ours alone. The other table has the wins, ties and losses of models by judges of their responses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast
-from emobench.report.render import numbers as figures
-from emobench.report.render.captions import BASE, adjustment
-from emobench.report.render.grid import ABSENT, Cell, Column, Grid
-from emobench.report.render.leaderboard_table import difference_cell
+from emobench.report import notes as captions
+from emobench.report import numbers as figures
+from emobench.report.board_table import difference_cell
+from emobench.report.numbers import ABSENT
+from emobench.report.tables import Cell, Table
 
 INTERVAL = "here, 95 %"
-SEEDS_NEEDED = (
-    "p is of the two models of one seed, on these test examples (McNemar's mid-p where answers are right or wrong); "
-    "what holds for the objectives needs 3 seeds or more."
-)
-TESTED = "* beyond noise: two-sided 5 %, over seeds and test examples."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +91,23 @@ def _plain(table: PaperComparison, row: str, metric: str) -> dict[str, Any]:
     }
 
 
-def grid(table: PaperComparison) -> Grid:
-    """Return the table, with a legend."""
-    lines = [(clean(f"{row} · {label}"), cells) for row in table.rows for label, cells in _lines(table, row)]
+def paper_table(table: PaperComparison) -> Table:
+    """Return the table, with its notes."""
+    rows = []
+    for row in table.rows:
+        for label, cells in _lines(table, row):
+            rows.append((Cell(clean(f"{row} · {label}")), *cells))
     entries = [*table.published.values(), *table.measured.values()]
-    columns = []
+    columns = ["objective"]
     for metric in table.columns:
-        summaries = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
-        columns.append(Column(*map(clean, metric.split("/", 1)), unit=figures.unit_label(summaries)))
-    return Grid(
+        unit = figures.unit_label([entry.metrics[metric] for entry in entries if metric in entry.metrics])
+        columns.append("\n".join(filter(None, [clean(metric).replace("/", "/\n", 1), unit])))
+    return Table(
         title=clean(table.title),
-        rows=tuple(Cell(label) for label, _ in lines),
         columns=tuple(columns),
-        cells=tuple(tuple(cells) for _, cells in lines),
-        legend=tuple(clean(line) for line in _legend(table)),
+        rows=tuple(rows),
+        below=tuple(map(clean, captions.paper_legend(table, INTERVAL))),
+        across="metric",
     )
 
 
@@ -122,16 +121,20 @@ def _lines(table: PaperComparison, row: str) -> Iterator[tuple[str, list[Cell]]]
         return
     yield "here", [_value(summary) for summary in ours]
     if any(summary and summary.ci95 for summary in ours):
-        yield INTERVAL, [Cell(figures.interval_of(s, figures.decimals([s])) if s else ABSENT) for s in ours]
+        yield INTERVAL, [_interval(summary) for summary in ours]
     if table.published:
         yield "here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]
     if row != table.baseline:
-        against = [_against(table.contrast(row, m), b) for m, b in zip(table.columns, ours, strict=True)]
-        yield f"here - {table.baseline} here", against
+        contrasts = [table.contrast(row, metric) for metric in table.columns]
+        yield f"here - {table.baseline} here", [_against(c, b) for c, b in zip(contrasts, ours, strict=True)]
 
 
 def _value(summary: MetricSummary | None) -> Cell:
     return Cell(figures.number(summary, figures.decimals([summary])) if summary else ABSENT)
+
+
+def _interval(summary: MetricSummary | None) -> Cell:
+    return Cell(figures.interval_of(summary, figures.decimals([summary])) if summary else ABSENT)
 
 
 def _difference(ours: MetricSummary | None, paper: MetricSummary | None) -> Cell:
@@ -144,20 +147,49 @@ def _against(contrast: Contrast | None, ours: MetricSummary | None) -> Cell:
     """Return a difference from the baseline with its p: over seeds, or within the one seed that there is."""
     if contrast is None or ours is None:
         return Cell(ABSENT)
-    cell = replace(difference_cell(contrast, [ours]), style="")
-    p = contrast.within[0].p if contrast.p_holm is None and len(contrast.within) == 1 else contrast.p_holm
-    return cell if p is None else replace(cell, text=f"{cell.text} p={figures.p_value(p)}")
+    cell = difference_cell(contrast, [ours])
+    p = contrast.p_holm
+    if p is None and len(contrast.within) == 1:
+        p = contrast.within[0].p
+    shown = "" if p is None else f" p={figures.p_value(p)}"
+    star = "*" if cell.bold else ""
+    return Cell(cell.text.removesuffix("*") + shown + star, "bold" if cell.bold else "")
 
 
-def _legend(table: PaperComparison) -> list[str]:
-    contrasts = [c for c in table.comparison.contrasts if c.metric in table.columns]
-    untested = " Differences from the paper are not tested." if table.published else ""
-    lines = [f"Percent where fractions; ± is the standard deviation over seeds.{untested}"]
-    ours = [summary for row in table.rows for metric in table.columns if (summary := table.ours(row, metric))]
-    covered = dict.fromkeys(summary.ci95_of for summary in ours if summary.ci95_of)
-    lines += [f"{INTERVAL}: of the mean, over {' or '.join(covered)}."] if covered else []
-    lines += [TESTED, *adjustment(contrasts), BASE] if any(c.p is not None for c in contrasts) else []
-    lines += [SEEDS_NEEDED] if any(c.p is None and len(c.within) == 1 for c in contrasts) else []
-    sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in table.resolution().items()]
-    lines += [f"One test example is, in points: {', '.join(sizes)}."] if sizes else []
-    return [*lines, *table.remarks]
+@dataclass(frozen=True, kw_only=True)
+class Duel:
+    """How often a judge prefers the responses of a row to those of the baseline, in both orders of each pair."""
+
+    subject: str
+    """The model that both were trained from."""
+    row: str
+    baseline: str
+    judge: str
+    model: str
+    """Who answered for the judge."""
+    seed: int
+    instructions: int
+    wins: int
+    ties: int
+    losses: int
+    win_rate: float
+    """The mean preference of both orders, a fraction. A tie is half a win; probabilities are averaged."""
+    ci95: tuple[float, float]
+    """Of the win rate, over instructions."""
+
+    @property
+    def label(self) -> str:
+        """Distinguishes the duels of one model."""
+        return f"{self.judge}, seed {self.seed}"
+
+
+def duel_table(title: str, duels: Sequence[Duel]) -> Table:
+    """Return a row for each row of the paper, judge and seed."""
+    rows = []
+    for one in duels:
+        low, high = (100 * end for end in one.ci95)
+        texts = [clean(f"{one.row} against {one.baseline} · {one.label}"), *map(str, (one.wins, one.ties, one.losses))]
+        texts += [f"{100 * one.win_rate:.1f}", f"[{low:.1f}, {high:.1f}]"]
+        rows.append(tuple(map(Cell, texts)))
+    columns = ("judge", "wins", "ties", "losses", "win rate (%)", "95 %")
+    return Table(title=clean(title), columns=columns, rows=tuple(rows), below=captions.DUELS)

@@ -18,9 +18,7 @@ from emobench.leaderboard.query.view import View
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
-from emobench.report.render import compare_table, leaderboard_table
-from emobench.report.render.latex import latex
-from emobench.report.render.markdown import markdown
+from emobench.report import board_table, compare_table
 
 MakeEntry = Callable[..., Entry]
 SHARES = {"mle": 0.5, "emo": 0.75, "tailr": 0.52}
@@ -78,7 +76,7 @@ def test_a_leaderboard(board: Callable[..., list[Entry]], make_row: MakeEntry, r
         "two tables and an incomplete row": printed(board_text([*entries, pretrained, other], reader)),
         "older code, own rows": printed(board_text(code, view=View(own=frozenset([code[1].id])))),
         "a descriptive metric": printed(board_text(described)),
-        "markdown": markdown(leaderboard_table.report(entries, reader)),
+        "markdown": board_table.report(entries, reader).markdown(),
     }
     check_golden("show.txt", joined(shown))
 
@@ -109,8 +107,8 @@ def test_a_comparison(board: Callable[..., list[Entry]], make_row: MakeEntry, ru
         "not comparable": text_of([compare(of_one[0], [unlike, papers[0]], reader, anyway=True)]),
         "published": text_of([compare(papers[0], papers[1:])]),
         "bases": text_of(compare_across_bases(bases, None)),
-        "markdown": markdown(compare_table.report([comparison])),
-        "latex": latex(compare_table.report([comparison])),
+        "markdown": compare_table.report([comparison]).markdown(),
+        "latex": compare_table.report([comparison]).latex(),
     }
     check_golden("compare.txt", joined(shown))
 

@@ -10,7 +10,7 @@ import pytest
 
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import Contrast
-from emobench.report.render import numbers as figures
+from emobench.report import numbers as figures
 
 MakeEntry = Callable[..., Entry]
 

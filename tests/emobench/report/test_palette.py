@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from emobench.report.charts.board_charts import PAGE_VERDICTS
-from emobench.report.render.palette import (
+from emobench.report.palette import (
     BETTER,
     OBJECTIVES,
     VERDICTS,

@@ -23,8 +23,8 @@ from emobench.cli.leaderboard.show import print_board
 from emobench.leaderboard.entry import Entry, read_entry
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.stats.summary import summarise
-from emobench.report.render.leaderboard_table import report, to_json
-from emobench.report.render.palette import in_terminal
+from emobench.report.board_table import report, to_json
+from emobench.report.palette import in_terminal
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]
@@ -104,16 +104,6 @@ def test_what_all_columns_share_is_above_them(make: MakeEntry) -> None:
     assert lines(entries)[2:6] == ["accuracy (%) ↑", "", "objective   mean      a      b", "─" * 30]
 
 
-def test_a_tasks_metrics_stay_in_one_table(make: MakeEntry) -> None:
-    """At 60 columns a table has room for four columns; a task has three, so that each task has a table of its own."""
-    value = {"kl": 0.5, "ppl": 2.0, "accuracy": 0.5}
-    scores = {f"{task}/{metric}": [value[metric]] for task in ("one", "two", "six") for metric in value}
-    shown = lines([make(f"objective-{i}", scores) for i in range(12)], 60)
-    heads = [line.split() for line in shown if line.split()[:1] in (["one"], ["two"], ["six"], ["mean"])]
-    assert heads == [["mean", "one", "one", "one"], ["two", "two", "two"], ["six", "six", "six"]]
-    assert " ".join(shown).count("objective-11 ") == 3
-
-
 def test_what_a_table_is_sorted_by_is_shown(make: MakeEntry) -> None:
     entries = [make(n, {"kl": [v], "ppl": [9.0], "one/kl": [w]}) for n, v, w in (("a", 2.0, 1.0), ("b", 1.0, 2.0))]
     by_one, hidden = (board_cells(entries, view=View(metrics=m, sort="kl"))[0] for m in (("toy/*",), ("toy/ppl",)))
@@ -154,12 +144,12 @@ def test_rows_that_differ_in_their_code_alone_are_named(make: MakeEntry) -> None
 
     one, other, third = of("0", 0, nats=4.0), of("1", 0, nats=4.0), of("1", 0, nats=5.0)
     older = next(e for e in (one, other) if e.id in to_json([one, other, third])["groups"][0]["older_code"])
-    (grid,) = report([one, other, third], view=View(own=frozenset([third.id]))).grids
+    (table,) = report([one, other, third], view=View(own=frozenset([third.id]))).tables
     colour = in_terminal(["mine"])["mine"]
-    assert {row.text.strip(): (row.style, row.marked) for row in grid.rows} == {
-        "› mine(nats=5.0)": (f"bold {colour}", False),
-        "mine(nats=4.0)": (colour, False),
-        f"mine(nats=4.0) [{older.id[:6]}] older code": ("dim", False),
+    assert {row[0].text.strip(): row[0].style for row in table.rows} == {
+        "› mine(nats=5.0)": f"bold {colour}",
+        "mine(nats=4.0)": colour,
+        f"mine(nats=4.0) [{older.id[:6]}] older code": "dim",
     }
     for pair in ([of("0", 0), of("0", 1)], [of("0", 0), of(None, 1)]):  # other seeds; not known
         assert "older code" not in str(board_cells(pair))
@@ -217,7 +207,7 @@ def test_hostile_text_shows_as_text(make: MakeEntry) -> None:
 
 
 def test_the_tables_module_loads_nothing_heavy() -> None:
-    modules = ("report.render.leaderboard_table", "leaderboard.store", "leaderboard.run_files")
+    modules = ("report.board_table", "leaderboard.store.board", "leaderboard.schema.examples")
     code = "import sys;" + "".join(f"import emobench.{name};" for name in modules)
     code += "print([m for m in ('scipy', 'torch', 'transformers', 'datasets', 'pandas') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from emobench.core.settings import content_hash
 from emobench.leaderboard.comparable import changed_rules, differences, digests
@@ -11,8 +12,11 @@ from emobench.leaderboard.labels import MEAN, clean, labels, parameters
 from emobench.leaderboard.query.standings import Standings
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
 from emobench.leaderboard.stats.compare import Comparison, Contrast, rows_of
-from emobench.report.render.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
+from emobench.report.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
+
+if TYPE_CHECKING:
+    from emobench.report.paper_table import PaperComparison
 
 UNCOVERED = "; other test texts and sampling runs are not covered"
 """Of a test over seeds alone: entries share the test texts, and the random numbers that texts are sampled with."""
@@ -27,6 +31,23 @@ ONE_PAIR = (
 )
 NOISE = "the noise of seeds and test examples"
 BASE = "All rows start from one pre-trained model: the effect of another one is in no spread and no mark."
+EXPLAIN = "--explain: what p, detectable and the verdicts mean, which tests were made, and where the noise comes from."
+NOISE_EXPLAINED = (
+    "Where the noise comes from: the standard deviation that one value would have if only its training seed, its "
+    "sampling run, the seed of its k-means or its texts were drawn anew. averaged over: training seeds x sampling runs "
+    "x k-means seeds. left: the standard error of a row's mean, for these texts; a difference of rows has less. Of few "
+    "seeds and runs these are rough estimates."
+)
+DUELS = (
+    "A win is a response that the judge prefers in both orders; orders that disagree are a tie.",
+    "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
+    "95 %: of the win rate, over instructions.",
+)
+SEEDS_NEEDED = (
+    "p is of the two models of one seed, on these test examples (McNemar's mid-p where answers are right or wrong); "
+    "what holds for the objectives needs 3 seeds or more."
+)
+TESTED = "* beyond noise: two-sided 5 %, over seeds and test examples."
 FEW, MANY = 3, 6
 """Metrics that are named one by one, in a sentence and in the line of verdicts."""
 VERDICTS = ("better", "worse", "tied", "undetermined")
@@ -176,6 +197,15 @@ def _hides(summary: MetricSummary) -> bool:
     return summary.std is not None and summary.left * times > summary.std
 
 
+def flag_text(flag: str, count: int | None) -> str:
+    """Return a flag of a metric that is of `count` examples as a footnote."""
+    if flag == "small_n":
+        return f"small n ({count}): shown, not ranked"
+    if flag == "fewer_prompts":
+        return f"fewer prompts ({count}) than the limit asked for: no more texts are long enough"
+    return flag.replace("_", " ")
+
+
 def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
     """Return what the p of some contrasts are adjusted for: the primary endpoint, and each family with its tests."""
     tested = [contrast for contrast in contrasts if contrast.p is not None]
@@ -318,3 +348,22 @@ def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]
             seed = "no seed" if test.seed is None else f"seed {test.seed}"
             shown = f"{contrast_effect(contrast, test.effect, places)} {contrast_interval(contrast, test.ci95, places)}"
             yield f"  {name}, {seed}: {shown}, p {p_value(test.p)} ({test.test}, {test.items} examples)"
+
+
+def paper_legend(table: PaperComparison, interval: str) -> list[str]:
+    """Return what the numbers of a paper's table mean; `interval` is the label of the rows of intervals."""
+    contrasts = [contrast for contrast in table.comparison.contrasts if contrast.metric in table.columns]
+    untested = " Differences from the paper are not tested." if table.published else ""
+    lines = [f"Percent where fractions; ± is the standard deviation over seeds.{untested}"]
+    ours = [table.ours(row, metric) for row in table.rows for metric in table.columns]
+    covered = dict.fromkeys(summary.ci95_of for summary in ours if summary and summary.ci95_of)
+    if covered:
+        lines.append(f"{interval}: of the mean, over {' or '.join(covered)}.")
+    if any(contrast.p is not None for contrast in contrasts):
+        lines += [TESTED, *adjustment(contrasts), BASE]
+    if any(contrast.p is None and len(contrast.within) == 1 for contrast in contrasts):
+        lines.append(SEEDS_NEEDED)
+    sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in table.resolution().items()]
+    if sizes:
+        lines.append(f"One test example is, in points: {', '.join(sizes)}.")
+    return [*lines, *table.remarks]

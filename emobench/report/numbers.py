@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from emobench.leaderboard.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Contrast
-from emobench.report.render.grid import ABSENT
 
+ABSENT = "–"
 MOST = 6
 """Decimals at most."""
 LOSS_PLACES = 5

@@ -9,7 +9,8 @@ import pytest
 from paper_rows import EntryOf, metric, paper_comparison
 
 from emobench.leaderboard.entry import Entry
-from emobench.report.render.paper_table import INTERVAL, SEEDS_NEEDED, TESTED, PaperComparison, cells, grid
+from emobench.report.notes import SEEDS_NEEDED, TESTED
+from emobench.report.paper_table import INTERVAL, PaperComparison, cells, paper_table
 
 ITEMS = 40
 COLUMNS = ("sst2/accuracy", "trec/accuracy")
@@ -40,11 +41,7 @@ def of_one_metric(entry_of: EntryOf, summary: dict[str, Any], paper: tuple[str, 
 
 
 def by_row(found: PaperComparison) -> dict[str, list[str]]:
-    made = grid(found)
-    return {
-        label.text: [cell.text + "*" * cell.marked for cell in row]
-        for label, row in zip(made.rows, made.cells, strict=True)
-    }
+    return {row[0].text: [cell.text for cell in row[1:]] for row in paper_table(found).rows}
 
 
 def test_each_row_of_the_paper_has_ours_and_the_differences(entry_of: EntryOf) -> None:
@@ -64,7 +61,7 @@ def test_one_seed_says_something_of_two_models_only(entry_of: EntryOf) -> None:
     found = made(entry_of, {"mle": (20,), "emo": (22,)})
     # Two answers: 2 * 2**-2 - 2**-2.
     assert by_row(found)["emo · here - mle here"] == ["+5.0 p=.250", "–"]
-    legend = grid(found).legend
+    legend = paper_table(found).below
     assert SEEDS_NEEDED in legend
     assert TESTED not in legend
 
@@ -74,8 +71,8 @@ def test_seeds_are_tested_and_what_is_beyond_noise_is_marked(entry_of: EntryOf) 
     cell = by_row(found)["emo · here - mle here"][0]
     assert cell.startswith("+78.3")
     assert cell.endswith("*")
-    assert TESTED in grid(found).legend
-    assert SEEDS_NEEDED not in grid(found).legend
+    assert TESTED in paper_table(found).below
+    assert SEEDS_NEEDED not in paper_table(found).below
     plain = {(c["row"], c["metric"]): c for c in cells(found)}
     contrast = plain["emo", "sst2/accuracy"]["against_mle"]
     assert contrast["verdict"] == "better"
@@ -89,8 +86,8 @@ def test_seeds_are_tested_and_what_is_beyond_noise_is_marked(entry_of: EntryOf) 
 def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
     found = made(entry_of, {"mle": (20,)}, remarks=("Another model.",))
     assert found.resolution() == {"sst2/accuracy": 2.5}
-    assert "One test example is, in points: sst2 2.5." in grid(found).legend
-    assert grid(found).legend[-1] == "Another model."
+    assert "One test example is, in points: sst2 2.5." in paper_table(found).below
+    assert paper_table(found).below[-1] == "Another model."
     # A MAUVE of 0.51, say, is no number of examples.
     assert made(entry_of, {"mle": (20.4,)}).resolution() == {}  # type: ignore[dict-item]
 
@@ -98,14 +95,14 @@ def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
 def test_our_interval_has_a_line_of_its_own(entry_of: EntryOf) -> None:
     found = of_one_metric(entry_of, metric(0.5, ci95=[0.412, 0.6]), ("mle", "emo"))
     assert by_row(found)[f"mle · {INTERVAL}"] == ["[41.2, 60.0]"]
-    assert f"{INTERVAL}: of the mean, over seeds and items." in grid(found).legend
+    assert f"{INTERVAL}: of the mean, over seeds and items." in paper_table(found).below
     assert cells(found)[0]["interval"] == [0.412, 0.6]
-    assert INTERVAL not in str(grid(of_one_metric(entry_of, metric(0.5), ("mle", "emo"))))
+    assert INTERVAL not in str(paper_table(of_one_metric(entry_of, metric(0.5), ("mle", "emo"))))
 
 
 def test_ours_stand_alone_where_nothing_is_published(entry_of: EntryOf) -> None:
     found = of_one_metric(entry_of, metric(0.5), ())
     assert found.rows == ("mle", "emo")
     assert list(by_row(found)) == ["mle · here", "emo · here", "emo · here - mle here"]
-    assert "paper" not in " ".join(grid(found).legend)
+    assert "paper" not in " ".join(paper_table(found).below)
     assert [cell["published"] for cell in cells(found)] == [None, None]
