@@ -207,7 +207,7 @@ def test_hostile_text_shows_as_text(make: MakeEntry) -> None:
 
 
 def test_the_tables_module_loads_nothing_heavy() -> None:
-    modules = ("report.board_table", "leaderboard.store.board", "leaderboard.schema.examples")
+    modules = ("report.board_table", "leaderboard.store", "leaderboard.run_files")
     code = "import sys;" + "".join(f"import emobench.{name};" for name in modules)
     code += "print([m for m in ('scipy', 'torch', 'transformers', 'datasets', 'pandas') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
