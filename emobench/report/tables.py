@@ -120,6 +120,7 @@ class Table:
         if self.across and sum((turned := self.turned().padded()).widths()) <= room:
             return [turned]
         labels, *widths = upright.widths()
+        parts: list[range] = []
         for several in range(1, count + 1):
             parts = [range(count * i // several, count * (i + 1) // several) for i in range(several)]
             if all(labels + sum(widths[place] for place in part) <= room for part in parts):
