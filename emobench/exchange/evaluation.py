@@ -3,7 +3,7 @@
 Each format has a reader that makes an `Evaluation` (`lm_eval.py`, `inspect_log.py`, `every_eval_ever.py`). Files are
 compared as they are (`result_files.py`), or become entries of a board (`results_import.py`); both see evaluations.
 
-The files may be a stranger's: what is read is bounded, and no field is trusted.
+The files may be a stranger's: sizes are bounded, and no field is trusted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Evaluation:
     digest of what the model was shown and of the target; `rules` all else that decides a task's numbers. `members` are
     the tasks of a group.
 
-    `without` says of a number why it has no examples, and `notes` what was left out of which.
+    `without` says of a number why it has no examples, and `notes` which parts were left out.
 
     `targets` has a digest of each target alone: models with chat templates of their own, whose digest is `template`,
     are paired by it. `variant` distinguishes models of one name, and `precision` says how the model was run, as far as

@@ -71,7 +71,7 @@ def compare_files(
 ) -> tuple[Comparison, list[str]]:
     """Compare the models of result files with the last one or `baseline`, example by example.
 
-    Returns the comparison, and which files have no per-example results. Raises DataError for what is no result file,
+    Returns the comparison, and which files have no per-example results. Raises DataError for other files,
     and ConfigError where examples do not pair, unless `anyway`: these metrics then have no verdict.
     """
     named = list(dict.fromkeys([*texts, baseline or texts[-1]]))

@@ -38,7 +38,7 @@ class ImportedModel:
 
 @dataclass(frozen=True)
 class Imported:
-    """`paired` counts the metrics with per-example results; `notes` say what was left out, in sentences.
+    """`paired` counts the metrics with per-example results; `notes` name left-out parts, in sentences.
 
     `replaced` is the entry of the same files that this one supersedes.
     """

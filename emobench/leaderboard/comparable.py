@@ -113,7 +113,7 @@ def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[s
 
     Rows of the same objective and parameters have the same code if its version and source digest are the same; a row
     without a recorded digest is left out. Where there are several codes, that of the newest row counts, or of the
-    newest among `own` (the ids of the run that is being shown: what was just run is never "older").
+    newest among `own` (the ids of the run that is being shown: a run of just now is never "older").
     Older code is shown, and neither gets nor prevents a star or a place; nor can it be a baseline.
     """
     by_label: dict[str, list[Entry]] = {}

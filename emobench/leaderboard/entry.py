@@ -53,7 +53,7 @@ class MetricSummary:
     """One metric over the seeds of one entry.
 
     `mean` and `std` (n - 1; None below two values) are over `values`, which are in the order of the entry's seeds.
-    `n` counts the examples behind one value, and `units` what was sampled with them (documents, subjects, passages);
+    `n` counts the examples behind one value, and `units` their sampling units (documents, subjects, passages);
     None where that is not known, and for a score that is not one of examples. `ci95` is a 95 % interval for the mean
     and `ci95_of` the randomness that it covers; without one, both are None and `ci95_missing` says why. `components`
     holds what "training seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart:
@@ -446,7 +446,7 @@ def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
     """
     plain = to_plain(fields)
     if "families" not in plain:
-        with suppress(AttributeError, LookupError, TypeError):  # of what is no entry, which is refused below
+        with suppress(AttributeError, LookupError, TypeError):  # plain data of another shape are refused below
             plain["families"] = families(plain["metrics"], plain["missing"])
     entry = build(Entry, {**plain, "schema": SCHEMA_VERSION, "id": "0" * 12}, where)
     return build(Entry, {**to_plain(entry), "id": entry_id(to_plain(entry))}, where)
@@ -455,8 +455,8 @@ def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
 def read_entry(plain: Any, where: str) -> Entry:
     """Build an entry from the content of a file, and verify its id.
 
-    Raises ConfigError (UnknownNameError for a key that is none) for what is no entry, is of another schema, or does not
-    match its id.
+    Raises ConfigError (UnknownNameError for an unknown key) for data that are no entry, are of another schema, or do
+    not match their id.
     """
     if not isinstance(plain, Mapping):
         raise ConfigError(f"{where}: holds no mapping, and so no entry. Restore or remove it.")

@@ -2,8 +2,8 @@
 
 Each file is `BOARD/runs/<path>.xz` (`run_files.py`); a packed file is never changed. A data set's own texts are
 not the board's to publish: of generated texts, those of the first prompts are copied without the texts around them,
-losses of prompts as they are, and other samples not at all. What is left out, also because it is large, is listed in
-`BOARD/runs/left-out.txt`.
+losses of prompts as they are, and other samples not at all. `BOARD/runs/left-out.txt` lists the files that are left
+out, also because they are large.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from emobench.leaderboard.store import Leaderboard, claims, row_of
 PROMPTS = 50
 """Prompts whose generated texts are kept."""
 GENERATED = ("prompt_id", "sample", "continuation_text")
-"""What is kept of a line with a generated text."""
+"""Fields that are kept of a line with a generated text."""
 LOSSES = "prompt_nats"
 """A key of lines that have ids and numbers alone."""
 LARGEST = 256 * 1024

@@ -62,7 +62,7 @@ class Row(NamedTuple):
     comparison_key: str
     """Trained entries with the same one are ranked together."""
     metrics: tuple[str, ...]
-    """<task>/<metric> of all that was measured, without what is missing."""
+    """<task>/<metric> of all measured numbers, without missing ones."""
     supersedes: str | None
     runs: tuple[str, ...]
     """The runs' keys."""

@@ -31,7 +31,7 @@ BRANCH = "main"
 LARGEST = 2**30
 """Bytes of the largest board that is downloaded."""
 FILES = (f"{DIGESTS}*", "*-v*/*.json", f"{PACKED}/*")
-"""What is downloaded, as patterns of names."""
+"""Patterns of the files that are downloaded."""
 _CHANGED = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT)
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
 _GIT = re.compile(r"(?:ssh|git|https?)://.+|[\w.-]+@[\w.-]+:.+|.+\.git/?")

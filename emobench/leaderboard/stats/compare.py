@@ -45,7 +45,7 @@ class Contrast:
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
     (perplexities, by their geometric means). `p_holm` is p adjusted for the `tests` of the contrast's `family`
     (`tasks.families`), of which the primary endpoint is one of its own. It gives the verdict: better or worse, at 5 %;
-    else tied, which does not prove equality: `ci95` holds what is possible. `detectable` estimates the true effect
+    else tied, which does not prove equality: `ci95` holds the possible effects. `detectable` estimates the true effect
     that this many seeds and items detect with 80 % power in a single test (`Uncertainty.detectable`).
     Where a run lacks an example, effect, interval and p are over the `common_examples` of `all_examples`; the means are
     those of what each run scored.
@@ -280,7 +280,7 @@ class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
-    and are comparable with no baseline. `replicates` says what is sampled beside the items; where that is bases, the
+    and are comparable with no baseline. `replicates` names the sample beside the items; where that is bases, the
     entries are rows of several, and `members` holds, for an id, the entry of each base (`across_bases.py`). Where only
     the items are sampled, each entry is one model (`models.py`). `remarks` are sentences about the compared files.
     """
@@ -311,7 +311,7 @@ def compare(
     """Compare candidates with a baseline on the metrics that both have.
 
     `metrics` are those to show (by default all but the secondary ones): p values are adjusted for a whole family, so
-    that no choice of what is shown changes a verdict. The primary endpoint comes first.
+    that no choice of metrics changes a verdict. The primary endpoint comes first.
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.

@@ -2,7 +2,7 @@
 
 y = intercept + slope * log10(x), by least squares through the mean at each x. The band is that of the line's mean, by
 Student's t with as many degrees of freedom as there are sizes beyond two: the spread around the line holds the noise of
-seeds and items, and what is no line. With two sizes there is a line and no band; with one, neither.
+seeds and items, and any curvature. With two sizes there is a line and no band; with one, neither.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Uncertainty:
         return self._between(lambda df: -t_quantile(df, alpha / 2), alpha)
 
     def _between(self, of: Callable[[float], float], alpha: float = ALPHA) -> float:
-        """Return what lies between the values that a function has for the degrees of freedom of each part."""
+        """Return a value between those that a function has for the degrees of freedom of each part."""
         (df, scarce, highest), *rest = sorted((df, variance, of(df)) for variance, df in self.parts)
         plenty = sum(variance for _, variance, _ in rest)
         if plenty == 0:

@@ -2,9 +2,9 @@
 
 Legend: S seeds, I items.
 
-**Items** are sampling units: the documents, subjects or passages that were drawn. What is seen of one unit, such as the
-questions on one passage, is dependent, and counts once, as its weighted mean with its weight (`scores.by_unit`). Taken
-for independent, examples in units of 10 reject up to half of true nulls (benchmark `evidence.null_comparisons`).
+**Items** are sampling units: the documents, subjects or passages that were drawn. Observations of one unit, such as the
+questions on one passage, are dependent, and count once, as their weighted mean with their weight (`scores.by_unit`).
+Taken for independent, examples in units of 10 reject up to half of true nulls (benchmark `evidence.null_comparisons`).
 
 **Weighted means and perplexities.** A weighted mean is a ratio of sums; its variance is that of the jackknife's
 pseudo-values, I m_s - (I - 1) (m_s without item i) = m_s + (I - 1) h_i / (1 - h_i) (y_si - m_s) with the share h_i of
