@@ -58,11 +58,10 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
     """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)`, `./my_loss.py:MyLoss`, or a combination.
 
     `settings` are `--set objective.*` values; a parameter given both ways is an error. A combination, such as
-    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.combination.expression`.
+    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.expression`.
     """
-    from emobench.objectives.combination.combine import combine
-    from emobench.objectives.combination.expression import parse_terms
-    from emobench.objectives.combination.schedules import Constant
+    from emobench.objectives.combination import combine
+    from emobench.objectives.expression import Constant, parse_terms
 
     terms = parse_terms(text)
     weights = [term.weight or Constant(1) for term in terms]
@@ -84,7 +83,7 @@ def require_installed(text: str) -> None:
 
     An entry may be a stranger's: no file that it names is run, and no folder in a parameter is read.
     """
-    from emobench.objectives.combination.expression import parse_terms
+    from emobench.objectives.expression import parse_terms
 
     for term in parse_terms(text):
         name, given = parse_call(term.call)
@@ -100,7 +99,7 @@ def require_installed(text: str) -> None:
 
 def objective_files(text: str) -> set[Path]:
     """Return the Python files that an objective's text names; they are not read."""
-    from emobench.objectives.combination.expression import parse_terms
+    from emobench.objectives.expression import parse_terms
 
     names = [parse_call(term.call)[0] for term in parse_terms(text)]
     return {Path(name.rpartition(":")[0]) for name in names if ".py:" in name}

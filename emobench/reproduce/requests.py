@@ -167,12 +167,16 @@ def selection_tasks(table: Table, request: Request) -> list[str]:
 
 def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -> Request:
     """Return the request of the table's rows, without settings that are for choosing, such as icl.held_out."""
-    chooses = {} if table.select is None else table.select.settings
+    chooses: Mapping[str, Any] = {}
+    if table.select is not None:
+        chooses = table.select.settings
     settings = {}
     for section, given in request.settings.items():
         kept = given
         if section in chooses:
-            kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
+            kept = dict(request.section(section))
+            for key in chooses[section]:
+                kept.pop(key, None)
         if kept and not (table.judges and section == "judge"):  # they compare rows, and none of them by itself
             settings[section] = kept
     return replace(request, objectives=objectives, settings=settings)
@@ -214,7 +218,10 @@ def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple
     parts = parts_of(request, suite)
     choosing = selection_request(table, request)
     by_name: dict[str, list[Task]] = {}
-    for _, tasks in parts + ([] if choosing is None else parts_of(choosing, suite)):
+    all_parts = list(parts)
+    if choosing is not None:
+        all_parts += parts_of(choosing, suite)
+    for _, tasks in all_parts:
         for task in tasks:
             by_name.setdefault(task.name, []).append(task)
     for recipe, tasks in parts:

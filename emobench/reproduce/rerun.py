@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -284,13 +285,13 @@ def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
     read = _corpora_read(entry)
     trained_on = [values.get("corpus") for values in _recipes(entry)]
     corpora: dict[str, str] = {}
-    for name in [name for run in suite.runs for name in run.tasks]:
+    for name in chain.from_iterable(run.tasks for run in suite.runs):
         if short_name(name) not in entry.protocols or kind_of_name(name) is not None:
             continue
         task = find_task(name)
         if load_kind(task.kind).any_corpus and task.corpus not in read:
-            candidates = [corpus for corpus in trained_on if corpus in read] + read + [task.corpus]
-            corpora[task.name] = str(candidates[0])
+            candidates = [corpus for corpus in trained_on if corpus in read]
+            corpora[task.name] = str([*candidates, *read, task.corpus][0])
     return corpora
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from emobench.core.errors import MetricError
@@ -110,9 +110,13 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     """
     chosen = scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
-    prepare = None if oracle is None else without_oracle(table)
+    outlines: list[Outline] = []
+    prepare = None
+    if oracle is not None:
+        prepare = without_oracle(table)
     scaled, subjects, remarks = scaled_request(table, chosen, request, prepare)
-    outlines = [] if oracle is None else [oracle_outline(table, oracle, scaled, exact=exact)]
+    if oracle is not None:
+        outlines.append(oracle_outline(table, oracle, scaled, exact=exact))
     judging: list[StageLine] = []
     read = Read()
     for subject in subjects:
@@ -135,7 +139,9 @@ def reproduce(
     reporter = reporter or Silent()
     chosen = scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
-    prepare = None if oracle is None else with_oracle(table, oracle, reporter)
+    prepare = None
+    if oracle is not None:
+        prepare = with_oracle(table, oracle, reporter)
     scaled, subjects, remarks = scaled_request(table, chosen, request, prepare)
     requests = [of_model(table, scaled, subject) for subject in subjects]
     cache = check_rows(table, requests)
@@ -265,7 +271,7 @@ def choose(
     more_is_better = True
     for text in candidates:
         try:
-            scores = [_score(task, select.metric) for seed in measured[text] for task in seed]
+            scores = [_score(task, select.metric) for task in chain.from_iterable(measured[text])]
         except MetricError as error:
             left_out[text] = str(error)
         else:
@@ -304,47 +310,49 @@ def _compared(
     remarks: Sequence[str],
 ) -> Reproduction:
     """Return the rows next to the paper's. `given` is the user's request, `request` that of the rows."""
-    published = {e.objective.name: e for e in published_entries(table) if e.model.name == subject.paper}
+    published: dict[str, Entry] = {}
+    for entry in published_entries(table):
+        if entry.model.name == subject.paper:
+            published[entry.objective.name] = entry
     entries = measured.entries
-    by_row = {choice.row: entry for choice, entry in zip(measured.choices, entries, strict=True)}
+    by_row = dict(zip((choice.row for choice in measured.choices), entries, strict=True))
     baseline = by_row[table.baseline]
     others = [entry for entry in entries if entry.id != baseline.id]
     examples = ExamplesReader(request.runs, [request.leaderboard])
+    all_remarks = [*measured.remarks, *remarks]
+    all_remarks += _differences(given, subject, baseline, published)
+    all_remarks += table.remarks
+    all_remarks += _absent(published, entries)
+    contrasts = compare(baseline, others, examples, anyway=True)
     comparison = PaperComparison(
         title=f"{table.name} · {baseline.model.name}",
         columns=_columns(table, published, entries),
         published=published,
         measured=by_row,
         baseline=table.baseline,
-        comparison=compare(baseline, others, examples, anyway=True),
-        remarks=(
-            *measured.remarks,
-            *remarks,
-            *_differences(given, subject, baseline, published),
-            *table.remarks,
-            *_absent(published, entries),
-            *examples.problems,
-        ),
+        comparison=contrasts,
+        remarks=(*all_remarks, *examples.problems),
     )
     return Reproduction(model=subject.model, published_model=subject.paper, found=comparison, choices=measured.choices)
 
 
 def _columns(table: Table, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
     """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""
-    measured = dict.fromkeys(metric for entry in entries for metric in entry.metrics)
+    measured = list(chain.from_iterable(entry.metrics for entry in entries))
     wanted: list[str] = []
     if published:
         wanted += next(iter(published.values())).metrics
     else:
-        for task in dict.fromkeys(metric.split("/", 1)[0] for metric in measured):
-            wanted += [f"{task}/{metric}" for metric in table.metrics]
+        tasks = [metric.split("/", 1)[0] for metric in measured]
+        for task, metric in product(dict.fromkeys(tasks), table.metrics):
+            wanted.append(f"{task}/{metric}")
     return tuple(metric for metric in wanted if metric in measured)
 
 
 def _absent(published: Mapping[str, Entry], entries: Sequence[Entry]) -> Iterator[str]:
     """Yield the first reason for each column of the paper that was not measured."""
-    columns = {metric for entry in published.values() for metric in entry.metrics}
-    measured = {metric for entry in entries for metric in entry.metrics}
+    columns = set(chain.from_iterable(entry.metrics for entry in published.values()))
+    measured = set(chain.from_iterable(entry.metrics for entry in entries))
     for metric in sorted(columns - measured):
         reasons = [entry.missing[metric] for entry in entries if metric in entry.missing]
         if reasons:

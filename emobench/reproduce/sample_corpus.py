@@ -374,7 +374,8 @@ def without_oracle(table: Table) -> Callable[[Request], Request]:
     """Return a function that prepares the dry run of a request without texts: the oracle is as large as the model."""
 
     def add(request: Request) -> Request:
-        tasks = [short_name(name) for run in find_suite(table.suite).runs for name in run.tasks]
+        names = chain.from_iterable(run.tasks for run in find_suite(table.suite).runs)
+        tasks = [short_name(name) for name in names]
         model = {**request.section("oracle"), "model": PRETRAINED}
         return replace(request, settings={**request.settings, "oracle": model, "tasks": tasks})
 
@@ -384,7 +385,11 @@ def without_oracle(table: Table) -> Callable[[Request], Request]:
 def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: bool = True) -> Outline:
     """Return the dry run of the oracle and its texts."""
     taught = make_outline(_teaching(table, oracle, request), exact=exact)
-    lines = [replace(line, what=f"the oracle: {line.what}") if line.objective else line for line in taught.lines]
+    lines = []
+    for line in taught.lines:
+        if line.objective:
+            line = replace(line, what=f"the oracle: {line.what}")
+        lines.append(line)
     assert request.model is not None
     size = size_of(find_base_model(request.model, replace(request, offline=True)))
     count, tokens = sum(oracle.texts.values()), sum(oracle.texts.values()) * oracle.tokens

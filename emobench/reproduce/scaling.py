@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -113,7 +114,7 @@ def reproduce_scaling(
         cache = rows.ingredients
         remarks += [f"{step.title}: {remark}" for remark in rows.remarks]
         measured.append((step, rows.entries))
-    tasks = _common([entry for _, entries in measured for entry in entries], table.metrics[0])
+    tasks = _common(list(chain.from_iterable(entries for _, entries in measured)), table.metrics[0])
     points: list[Point] = []
     for step, entries in measured:
         points += _points(table, step, entries, tasks)
@@ -155,7 +156,9 @@ def steps_of(
 
 def _common(entries: Sequence[Entry], metric: str) -> tuple[str, ...]:
     """Return the tasks whose metric every entry has."""
-    tasks = [task for task in entries[0].protocols if all(f"{task}/{metric}" in entry.metrics for entry in entries)]
+    tasks = list(entries[0].protocols)
+    for entry in entries:
+        tasks = [task for task in tasks if f"{task}/{metric}" in entry.metrics]
     if not tasks:
         raise DataError(f"No task has the metric {metric} for every model and number of tokens.")
     return tuple(tasks)

@@ -24,7 +24,7 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.models.head import Head, base_model, unwrapped
 from emobench.models.own_loss import refuse_auxiliary_loss
 from emobench.objectives import GREEDY, IGNORED, Objective
-from emobench.objectives.combination.schedules import Constant
+from emobench.objectives.expression import Constant
 from emobench.training.attach import LOSS
 from emobench.training.attach import attach as attach_objective
 from emobench.training.attach import detach as detach_objective

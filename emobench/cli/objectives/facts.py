@@ -10,7 +10,7 @@ from typing import Any
 
 from emobench.core.settings import describe_range, parse_call
 from emobench.objectives import STATISTICS, Objective, StatisticsObjective
-from emobench.objectives.combination.expression import parse_terms
+from emobench.objectives.expression import parse_terms
 from emobench.registry import load_objective, objective_class, objective_origin
 from emobench.testing.object_checks import SOURCE, docstrings
 from emobench.testing.subject import level

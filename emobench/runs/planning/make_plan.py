@@ -180,7 +180,7 @@ class Planner:
                 kind.runtime.check(task, data, self.model)
 
     def _check_selection(self, recipe: Recipe) -> None:
-        from emobench.objectives.combination.combination import Combination
+        from emobench.objectives.combination import Combination
 
         for objective in (loaded.objective for loaded in self.trained):
             if recipe.select == "objective" and isinstance(objective, Combination) and objective.scheduled:

@@ -23,8 +23,8 @@ from emobench.objectives import (
     TokenStatistics,
     objective_loss,
 )
-from emobench.objectives.combination.combine import combine
-from emobench.objectives.combination.schedules import Constant, Cosine, Linear, Schedule, Step
+from emobench.objectives.combination import combine
+from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step
 from emobench.registry import load_objective, objective_names
 from emobench.testing import check_objective
 from emobench_objectives.emo import Emo

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emobench.core.errors import ConfigError, UserError
-from emobench.objectives.combination.expression import parse_terms
-from emobench.objectives.combination.schedules import Constant, Cosine, Linear, Schedule, Step, make_schedule
+from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step, make_schedule, parse_terms
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from emobench.objectives import LogitsObjective, Objective
-from emobench.objectives.combination.combine import combine
-from emobench.objectives.combination.schedules import Constant, Cosine, Linear, Schedule, Step
+from emobench.objectives.combination import combine
+from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step
 from emobench.training.train import train
 from emobench_objectives.emo import Emo
 from emobench_objectives.mixce import MixCE

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -18,8 +19,8 @@ from torch import Tensor
 from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
 from emobench.objectives.base import LogitsObjective, Objective, SetupContext, StatisticsObjective
-from emobench.objectives.combination.schedules import Constant, Schedule
 from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.expression import Constant, Schedule
 from emobench.objectives.statistics import TokenStatistics, statistics_from_logits
 
 COST = "expected_cost"
@@ -40,7 +41,9 @@ class WeightedObjective:
 
     def statistics(self, s: TokenStatistics) -> TokenStatistics:
         """Return the same statistics, with the side data under the term's own names."""
-        return TokenStatistics(s.values, s.targets, self.own_side(s.side)) if self.side else s
+        if not self.side:
+            return s
+        return TokenStatistics(s.values, s.targets, self.own_side(s.side))
 
     def own_side(self, side: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return the side data under the term's own names."""
@@ -73,18 +76,27 @@ class Combination(Objective):
         own["name"] = " + ".join(map(str, self.terms))
         own["version"] = "+".join(member.version for member in members)
         own["adaptive_cost"] = any(is_adaptive(member) for member in members)
-        own["needs"] = frozenset(term.side.get(name, name) for term in self.terms for name in term.objective.needs)
+        needs: set[str] = set()
+        for term in self.terms:
+            needs |= {term.side.get(name, name) for name in term.objective.needs}
+        own["needs"] = frozenset(needs)
 
     def __repr__(self) -> str:
         return self.name
 
     @property
     def params(self) -> dict[str, Any]:
-        return {f"{term.label}.{k}": v for term in self.terms for k, v in term.objective.params.items()}
+        params: dict[str, Any] = {}
+        for term in self.terms:
+            params |= {f"{term.label}.{name}": value for name, value in term.objective.params.items()}
+        return params
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for term in self.terms for name in term.objective.reads))
+        names: dict[str, None] = {}
+        for term in self.terms:
+            names |= dict.fromkeys(term.objective.reads)
+        return tuple(names)
 
     def setup(self, context: SetupContext) -> None:
         """Set up every term; teachers and cost embeddings are shared. Raises ConfigError for two cost embeddings."""
@@ -118,7 +130,10 @@ class Combination(Objective):
 
     def state(self) -> dict[str, Tensor]:
         # Terms are numbered: one label may be the beginning of another.
-        return {f"{i}.{n}": v for i, term in enumerate(self.terms) for n, v in term.objective.state().items()}
+        tensors: dict[str, Tensor] = {}
+        for number, term in enumerate(self.terms):
+            tensors |= {f"{number}.{name}": value for name, value in term.objective.state().items()}
+        return tensors
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         for i, term in enumerate(self.terms):
@@ -157,7 +172,7 @@ class Combination(Objective):
 
     def _parts(self, losses: Sequence[Tensor], own: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Return each term's loss, its weight as `share`, and its parts. A name that two terms share gets the label."""
-        names = [name for parts in own for name in parts]
+        names = list(chain.from_iterable(own))
         logged: dict[str, Tensor] = {}
         for term, weight, loss_N, parts in zip(self.terms, self.weights, losses, own, strict=True):
             logged[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight, dtype=torch.float64)
@@ -179,7 +194,8 @@ class StatisticsCombination(Combination, StatisticsObjective):
             if slopes is None:
                 return None
             for name, slope_N in slopes.items():
-                total[name] = total[name] + weight * slope_N if name in total else weight * slope_N
+                weighted_N = weight * slope_N
+                total[name] = total[name] + weighted_N if name in total else weighted_N
         return total
 
     def parts(self, s: TokenStatistics) -> dict[str, Tensor]:
@@ -217,7 +233,7 @@ class LogitsCombination(Combination, LogitsObjective):
 
     def _statistics(self, logits_NV: Tensor, targets_N: Tensor) -> dict[str, Tensor]:
         members = [term.objective for term in self.terms if isinstance(term.objective, StatisticsObjective)]
-        names = frozenset(name for member in members for name in member.statistic_names)
+        names = frozenset[str]().union(*(member.statistic_names for member in members))
         cost_NV = None
         if COST in names and self.cost_embedding is not None:
             distinct_U, inverse_N = targets_N.unique(return_inverse=True)
@@ -239,3 +255,71 @@ class _SharedContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+
+def combine(objectives: Sequence[Objective], weights: Sequence[Schedule]) -> StatisticsCombination | LogitsCombination:
+    """Return the weighted sum of objectives. Raises ConfigError if they cannot be summed.
+
+    The terms are sorted by their text, so every way to write a combination gives the same losses, bit for bit.
+    """
+    pairs = sorted(zip(objectives, weights, strict=True), key=lambda pair: repr(pair[0]))
+    _check(objectives, weights)
+    names = [objective.name for objective in objectives]
+    terms = []
+    for objective, weight in pairs:
+        label = objective.name if names.count(objective.name) == 1 else repr(objective)
+        terms.append(WeightedObjective(objective, weight, label, _renamed_side(objective, label, objectives)))
+    fast = all(isinstance(objective, StatisticsObjective) for objective in objectives)
+    return (StatisticsCombination if fast else LogitsCombination)(terms=tuple(terms))
+
+
+def _check(objectives: Sequence[Objective], weights: Sequence[Schedule]) -> None:
+    texts = [repr(objective) for objective in objectives]
+    for objective, text in zip(objectives, texts, strict=True):
+        if not isinstance(objective, (StatisticsObjective, LogitsObjective)):
+            raise ConfigError(
+                f"{text} runs the model itself, and its units need not be tokens, so that it cannot be summed with "
+                "losses of tokens; give it alone."
+            )
+        if texts.count(text) > 1:
+            raise ConfigError(
+                f"{text} is two terms of one combination; give it once, with the sum of the weights (two classes of "
+                "one name need a `name` of their own)."
+            )
+    if all(weight == Constant(0) for weight in weights):
+        raise ConfigError(f"Every weight of {' and '.join(texts)} is 0, which trains nothing; give one above 0.")
+    if len({type(objective).total_weight for objective in objectives}) > 1:
+        raise ConfigError(
+            f"{' and '.join(texts)} divide their sums by different weights (`total_weight`), so that the sums cannot "
+            "be added; give each alone."
+        )
+    _check_costs([objective for objective in objectives if COST in objective.needs], texts, objectives)
+
+
+def _check_costs(costly: Sequence[Objective], texts: Sequence[str], objectives: Sequence[Objective]) -> None:
+    """Check before `setup` that the terms use one cost embedding: `expected_cost` is computed once for all terms."""
+    adaptive = [objective for objective in costly if is_adaptive(objective)]
+    if 0 < len(adaptive) < len(costly):
+        raise ConfigError(
+            f"{' and '.join(map(repr, costly))}: the costs of {adaptive[0]!r} follow the head as it is trained, and "
+            "others are frozen, but a combination computes `expected_cost` once; take all of one kind."
+        )
+    if len({str(objective.params["cost"]) for objective in costly if "cost" in objective.params}) > 1:
+        raise two_costs(" and ".join(map(repr, costly)))
+    if adaptive and any(isinstance(objective, LogitsObjective) for objective in objectives):
+        raise ConfigError(
+            f"{' and '.join(texts)}: the costs of the one follow the head as it is trained, and the other sees logits "
+            "only; combine it with objectives of token statistics, or take a frozen cost."
+        )
+
+
+def _renamed_side(objective: Objective, label: str, objectives: Sequence[Objective]) -> dict[str, str]:
+    """Return new names for the side data of a term, where another term uses the same name.
+
+    Only terms that compute their side data need this. The default `side_data` returns columns of the batch, which are
+    the same for all terms.
+    """
+    if type(objective).side_data is Objective.side_data:
+        return {}
+    others = {name for other in objectives if other is not objective for name in other.side_names}
+    return {name: f"{label}.{name}" for name in sorted(objective.side_names & others)}
