@@ -110,7 +110,8 @@ def figure(tmp_path: Path) -> tuple[Table, Request]:
 def test_fewer_tokens_are_the_first_ones_of_more(figure: tuple[Table, Request]) -> None:
     steps, _ = steps_of(*figure)
     corpora = PackedCorpora(Stages(figure[1].runs), Silent(), keep=False)
-    read = [corpora.rows(make_plan(step.request).trainings()[0], "train") for step in steps if DATA in step.panels]
+    plans = [make_plan(step.request) for step in steps if DATA in step.panels]
+    read = [corpora.rows(plan.trainings()[0].corpora["train"]) for plan in plans]
     rows = [[np.asarray(packed[i]["input_ids"]).tolist() for i in range(len(packed))] for packed in read]
     assert [len(found) * 64 for found in rows] == [512, 1024, 2048]
     assert rows[0] == rows[2][: len(rows[0])]
