@@ -34,7 +34,7 @@ def pad(
     rows: Sequence[Sequence[int]], value: int, device: torch.device, *, left: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return ids_BT, padded with `value`, and its attention mask (1 at real positions), both int64."""
-    width = max(1, *(len(row) for row in rows))
+    width = max(1, *map(len, rows))
     ids_BT = torch.full((len(rows), width), value, dtype=torch.long)
     mask_BT = torch.zeros_like(ids_BT)
     for i, row in enumerate(rows):

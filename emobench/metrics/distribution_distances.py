@@ -81,7 +81,7 @@ def compare(
     means_XS = np.empty((len(rows), len(COLUMNS)))
     chunk = max(1, chunk_bytes // (8 * vocabulary))
     done = 0
-    for batch in by_length([len(row) for row in rows], token_budget):
+    for batch in by_length(list(map(len, rows)), token_budget):
         counts_B = torch.tensor([counts[i] for i in batch], device=device)
         ids_BT, _ = pad([rows[i] for i in batch], 0, torch.device(device))
         inside_BT = torch.arange(ids_BT.shape[1], device=device) < counts_B[:, None]
@@ -117,13 +117,13 @@ def surrogate_distances(
     behind the text. A row holds a text's tokens, at least two. Both models have the tokenizer's vocabulary and stand on
     one device. Only the cross-entropies, which Figure 2 plots, are primary.
     """
-    heads = [probe_head(one, tokenizer) for one in (surrogate, model)]
+    target, own = probe_head(surrogate, tokenizer), probe_head(model, tokenizer)
     with reading(model) as device, reading(surrogate):
         for one in (surrogate, model):
             check_context(one, max(map(len, rows)), "The longest text does not fit")
         means_XS = compare(
-            of_model(surrogate, heads[0]),
-            of_model(model, heads[1]),
+            of_model(surrogate, target),
+            of_model(model, own),
             rows,
             [len(row) - 1 for row in rows],
             vocabulary=token_count(tokenizer),

@@ -57,7 +57,7 @@ def embed(
     with reading(model) as device:
         if pooling == "auto":
             pooling = "mean" if _reads_ahead(model, device) else "last"
-        for batch in by_length([len(row) for row in ids], token_budget):
+        for batch in by_length(list(map(len, ids)), token_budget):
             ids_BT, mask_BT = pad([ids[i] for i in batch], pad_id, device)
             hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
             pooled = _pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy()

@@ -184,8 +184,8 @@ class Buckets:
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of human and of generated texts in each bucket."""
-        human, generated = (np.bincount(side, minlength=self.count) for side in (self.human_N, self.generated_M))
-        return human, generated
+        human_K = np.bincount(self.human_N, minlength=self.count)
+        return human_K, np.bincount(self.generated_M, minlength=self.count)
 
 
 def bucket_texts(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int]) -> Iterator[Buckets]:
@@ -278,7 +278,7 @@ def _area(divergences_2WN: np.ndarray) -> np.ndarray:
     axes is this one.
     """
     curve_2WN = np.exp(-SCALING * divergences_2WN)
-    ends = [np.full((1, curve_2WN.shape[-1]), end) for end in (0.0, 1.0)]
-    y = np.concatenate([ends[0], curve_2WN[0], ends[1]])
-    x = np.concatenate([ends[1], curve_2WN[1], ends[0]])
+    zeros, ones = np.zeros_like(curve_2WN[0, :1]), np.ones_like(curve_2WN[0, :1])
+    y = np.concatenate([zeros, curve_2WN[0], ones])
+    x = np.concatenate([ones, curve_2WN[1], zeros])
     return ((x[:-1] - x[1:]) * (y[:-1] + y[1:]) / 2).sum(0)

@@ -85,16 +85,16 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
     for run in runs:
         words.append([text.split() if has_spaces([text]) else [] for text in run])
     longest = REPEATED[-1]
-    if not all(max(map(len, run)) >= longest for run in words):
+    if not all(max(map(len, run), default=0) >= longest for run in words):
         raise MetricError(f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat.")
     scores = {f"rep_{n}": _repeated(words, ids, n) for n in REPEATED}
-    of_runs, value, without_N = [1.0] * len(runs), 1.0, np.ones(len(ids))
+    runs_R, value, without_N = np.ones(len(runs)), 1.0, np.ones(len(ids))
     for score in scores.values():
-        of_runs = [product * (1 - repeated) for product, (repeated,) in zip(of_runs, score.repeats, strict=True)]
+        runs_R = runs_R * (1 - np.array(score.repeats)[:, 0])
         value *= 1 - score.value
         without_N = without_N * (1 - _without_each(score, ids))
     n, measure = min(score.n for score in scores.values()), REPETITION["diversity"]
-    scores["diversity"] = corpus_by_run(of_runs, n, measure, value=value, ids=ids, without_N=without_N)
+    scores["diversity"] = corpus_by_run(runs_R.tolist(), n, measure, value=value, ids=ids, without_N=without_N)
     return scores
 
 
@@ -110,10 +110,10 @@ def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
 def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score:
     counts, values = [], []
     for run in words:
-        of_run = [len(text) - n + 1 for text in run]
-        counts.append([max(count, 0) for count in of_run])
-        different = [len(set(ngrams(text, n))) for text in run]
-        values.append([1 - unique / max(count, 1) for unique, count in zip(different, of_run, strict=True)])
+        counts_N = np.maximum(np.array(list(map(len, run))) - n + 1, 0)
+        different_N = np.array([len(set(ngrams(text, n))) for text in run])
+        counts.append(counts_N)
+        values.append(1 - different_N / np.maximum(counts_N, 1))
     return mean_by_prompt(values, ids, REPETITION[f"rep_{n}"], weights_RN=counts)
 
 
@@ -143,7 +143,7 @@ def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[float, np.ndarray
         holders.update(of_text)
     once = {ngram for ngram, count in holders.items() if count == 1}
     alone_N = np.array([len(of_text & once) for of_text in of_texts])
-    words_N = np.array([len(text) for text in texts])
+    words_N = np.array(list(map(len, texts)))
     others_N = words_N.sum() - words_N
     without_N = np.full(len(texts), np.nan)
     np.divide(len(holders) - alone_N, others_N, out=without_N, where=others_N > 0)
@@ -167,7 +167,7 @@ def _mean_bleu(texts: list[list[str]]) -> tuple[float, np.ndarray]:
     count = len(texts)
     of_orders = [_matches(texts, n) for n in ORDERS]
     match_NO = np.array([matches for matches, _ in of_orders]).T
-    length_N = np.array([len(text) for text in texts])
+    length_N = np.array(list(map(len, texts)))
     penalty_N, nearest = _penalties(length_N)
     bleu_N = _bleu(length_N, match_NO, penalty_N)
     if count < 3:

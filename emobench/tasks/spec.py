@@ -1,4 +1,4 @@
-"""What a task, its protocols and a suite are: the typed form of the YAML in a tasks plugin.
+"""Tasks, their protocols and suites: the typed form of the YAML in a tasks plugin.
 
 A protocol holds every rule that decides a score. Its id is its name and a digest of its resolved rules, so that any
 override makes another protocol, and results of different rules are never ranked together.

@@ -27,7 +27,7 @@ class Oracle:
     """The texts of a corpus that stand for an oracle's: sampled from a model that was trained on other texts."""
 
     corpus: str
-    """What the samples are called."""
+    """The name of the samples."""
     taught: str
     """The corpus that the model, as it is before the table's trainings, is first trained on by the suite's recipe."""
     texts: dict[str, int]
@@ -78,7 +78,7 @@ class Table:
     judges: tuple[str, ...] = ()
     """Who compares the responses of each row with those of the baseline, for a figure of wins, ties and losses."""
     remarks: tuple[str, ...] = ()
-    """What is to be known of its numbers, in sentences."""
+    """Remarks on its numbers, in sentences."""
     models: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()

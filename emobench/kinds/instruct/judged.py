@@ -174,7 +174,7 @@ def kept_replies(
         with work() as progress:
             asked = ask_about(judge, pairs, answering, Replies(folder / REPLIES), progress)
         problems = {**asked.failed, **asked.refused}
-        # What a model on this machine refuses, it always refuses: the metric is then missing, with the reason.
+        # A model on this machine refuses a request always: the metric is then missing, with the reason.
         lost = asked.failed if asked.final else problems
         missing = sum(digest in lost for digest in digests)
         if missing > MOST_MISSING * len(digests):
@@ -311,7 +311,7 @@ def check_verdicts(judged: Sequence[Judgement] | Sequence[Graded], counts: Mappi
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a judge says of one pair."""
+    """The verdicts of a judge on one pair."""
 
     id: str
     shown_first: float | None
@@ -499,7 +499,7 @@ def win_rate(preferences: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Leanings:
-    """What a judge prefers besides quality, by the ids of pairs with both verdicts; none of equal responses."""
+    """A judge's preferences besides quality, by the ids of pairs with both verdicts; none of equal responses."""
 
     first: Mapping[str, float]
     """How much the response that is shown first is preferred: 0.5 on average without a bias of position."""

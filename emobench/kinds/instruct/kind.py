@@ -43,7 +43,7 @@ class InstructKind(Kind):
             self.components.judge(rules.judge.name)
 
     def check_template(self, task: Task, template: str) -> None:
-        """Check that the model reads the prompts that it was trained on, unless others are asked for."""
+        """Check that the prompts are those of the training, unless `other_template` allows others."""
         rules = task.protocol_as(InstructProtocol)
         if template in (NO_TEMPLATE, rules.template) or rules.other_template:
             return

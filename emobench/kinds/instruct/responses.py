@@ -40,7 +40,7 @@ TOKENS = Measure(
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """What a model answered to one instruction."""
+    """The answer of a model to one instruction."""
 
     id: str
     instruction: str
@@ -60,7 +60,7 @@ def asked_instructions(data: Instructions, rules: InstructProtocol) -> Sequence[
 
 
 def prompt_ids(asked: Sequence[Instruction], tokenizer: Any, template: str) -> list[list[int]]:
-    """Return what a model reads of each instruction: the ids that a response follows in training, too."""
+    """Return the tokens of each prompt: those that a response follows in training, too."""
     layout = FORMATS[template](tokenizer)
     return [layout.prompt(one.asked) for one in asked]
 

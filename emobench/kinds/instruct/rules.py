@@ -42,28 +42,28 @@ def check_address(url: str, setting: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRule(RuleGroup):
-    """Who compares the responses with the references, and who answers for it."""
+    """The judge that compares the responses with the references, and the model that it asks."""
 
     EXAMPLE: ClassVar = "name=alpaca-eval"
     NOT_IDENTIFYING: ClassVar = ("url", "concurrency", "per_minute", "retries", "seconds")
 
     name: str = NOBODY
-    """A judge of `emobench judges list`, with its parameters: "alpaca-eval(config=alpaca_eval_gpt4)". none: nobody."""
+    """A judge of `emobench judges list`, with parameters: "alpaca-eval(config=alpaca_eval_gpt4)". none: no judge."""
     model: str | None = model_rule(None)
-    """Who answers: a model's name at the endpoint, or a local model. null: the one that the judge's authors ask."""
+    """The judge's model: a name at the endpoint, or a local model. null: the model that the judge's authors use."""
     backend: Literal["endpoint", "local"] = "endpoint"
     """endpoint: an address with OpenAI's protocol, whose key is OPENAI_API_KEY. local: a model on this machine."""
     url: str | None = None
     """The address of the endpoint, which ends in /v1 as a rule, without a user or a query. null: OPENAI_BASE_URL, or
     OpenAI's own."""
     concurrency: int = setting(8, low=1, high=10_000)
-    """Requests that are under way at once."""
+    """Maximum concurrent requests."""
     per_minute: float | None = setting(None, above=0, high=10**9)
-    """Requests that are begun in a minute at most. null: no limit."""
+    """Maximum requests per minute. null: no limit."""
     retries: int = setting(6, low=0, high=1000)
-    """How often a request is sent again after a fault of the connection or of the server."""
+    """Retries after an error of the connection or of the server."""
     seconds: float = setting(120.0, above=0, high=10**6)
-    """Time for one attempt."""
+    """Seconds for one attempt."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -77,7 +77,7 @@ class JudgeRule(RuleGroup):
 
     @property
     def used(self) -> bool:
-        """Whether anybody judges."""
+        """Whether a judge is named."""
         return self.name != NOBODY
 
     def endpoint(self, judge: Judge) -> Endpoint:
@@ -100,24 +100,24 @@ class InstructProtocol(Rules):
     NOT_IDENTIFYING: ClassVar = ("other_template",)
 
     template: Literal["alpaca", "chat"] = "alpaca"
-    """What the model reads, which must be what it was trained on: recipe.template. alpaca: the prompt of Stanford
+    """The template of prompts, which must be that of the training, recipe.template. alpaca: the prompt of Stanford
     Alpaca. chat: the chat template of the model's tokenizer."""
     other_template: bool = False
-    """Whether the template may be another one than that of the training."""
+    """Whether the template may differ from that of the training."""
     max_new_tokens: int = setting(512, low=1, high=2**20)
-    """Tokens of a response at most. It ends before them at EOS, or where the template ends a turn."""
+    """Maximum tokens of a response. It ends earlier at EOS, or where the template ends a turn."""
     temperature: float = setting(0.0, low=0, high=1000)
     """0: the likeliest token at each step. Otherwise tokens are drawn, after the logits are divided by it."""
     top_p: float = setting(1.0, above=0, high=1)
     """Draw from the likeliest tokens that together have this probability. 1 keeps all."""
     seed: int = 0
-    """Of the draws; all objectives have the same random numbers."""
+    """Sampling seed, shared by all objectives."""
     backend: Literal["transformers", "vllm"] = "transformers"
-    """Who decodes, as of generation.sampling.backend. vllm has random numbers of its own: another protocol."""
+    """Decoding backend, as generation.sampling.backend. vllm has its own random numbers, so it is another protocol."""
     judge: JudgeRule = JudgeRule()
-    """Who compares the responses with the references."""
+    """The judge that compares the responses with the references."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Instructions at most, the first ones."""
+    """Maximum number of instructions, the first ones."""
 
     def __post_init__(self) -> None:
         check_settings(self)

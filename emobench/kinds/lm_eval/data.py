@@ -51,7 +51,7 @@ class LmEvalData:
 
     built: list[Any]
     generation: Mapping[str, Mapping[str, Any] | None]
-    """How the answers to each task are generated; None where likelihoods are asked for."""
+    """The generation settings of each task; None for a task of likelihoods."""
     examples: int
     fingerprint: str
     provenance: Mapping[str, str]
@@ -265,7 +265,7 @@ def _unbuilt(rules: LmEvalProtocol, error: Exception) -> DataError:
     return DataError(
         f"lm-evaluation-harness could not read the task '{rules.task}' and its data ({type(error).__name__}: "
         f"{reason}). Give the data by --set lm_eval.data=DIR, a folder laid out like its repository on the hub, or "
-        "mend what is named."
+        "fix the error above."
     )
 
 

@@ -33,21 +33,21 @@ class LmEvalProtocol(Rules):
     data: str = ""
     """A folder or repository that takes the place of the task's `dataset_path`, laid out alike."""
     num_fewshot: int | None = setting(None, low=0, high=10_000)
-    """Shots; None is the task's own number."""
+    """Number of shots. None: the task's own."""
     chat_template: bool = False
     """Whether prompts are turns of the tokenizer's chat template, each shot two of them, as lm-eval writes them."""
     max_length: int | None = setting(None, low=2, high=2**20)
-    """Tokens of a prompt at most, cut on the left as lm-eval does; None is the model's context."""
+    """Maximum tokens of a prompt, cut on the left as lm-eval does. None: the model's context."""
     batch: int = setting(8, low=1, high=100_000)
-    """Prompts that lm-eval reads together."""
+    """Batch size of lm-eval."""
     engine: Literal["auto", "lm-eval"] = "auto"
     """How log-likelihoods are computed. `auto` reads what requests begin with once; the answers are lm-eval's, up to
     rounding. `lm-eval` leaves them to lm-eval, for the same bits."""
     backend: Literal["transformers", "vllm"] = "transformers"
-    """Who generates answers, for tasks that ask for nothing else. vllm: vLLM, greedily and without the generation
+    """Backend of generation, for tasks that only generate. vllm: vLLM, greedily and without the generation
     settings of the model's folder, so that it makes another protocol; its version is part of the key."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Examples of each task at most."""
+    """Maximum examples of each task."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -228,7 +228,7 @@ class MemoryModel(_Base):
 
 
 class _Counter:
-    """Stands where lm-eval's cache would be told of each answer, and counts them."""
+    """Takes the place of lm-eval's cache, and counts the answers that it gets."""
 
     def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
         self.done, self.total, self.progress = 0, total, progress

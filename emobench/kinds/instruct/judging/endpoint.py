@@ -1,7 +1,7 @@
 """Asks an OpenAI-compatible endpoint many requests: at once, within a rate, with retries, each reply kept as it comes.
 
 The package openai speaks the protocol. It retries cut connections, time-outs, 408, 409, 429 and 5xx with growing
-pauses, or with the one that Retry-After names. It does not retry what is no reply: broken JSON, no choice in it.
+pauses, or with the one that Retry-After names. It does not retry broken replies, such as broken JSON.
 
 The key is read from OPENAI_API_KEY by the package, and the address from OPENAI_BASE_URL unless it is given. Neither the
 key nor a header is written or shown anywhere: all that a server says passes a `Scrubber`. A redirect is not followed,
@@ -59,11 +59,11 @@ class Endpoint:
     url: str | None = None
     """None: OPENAI_BASE_URL, or OpenAI's own."""
     concurrency: int = 8
-    """Requests that are under way at once."""
+    """Maximum concurrent requests."""
     per_minute: float | None = None
-    """Requests that are begun in a minute at most."""
+    """Maximum requests per minute."""
     retries: int = 6
-    """How often a request is sent again after a fault of the connection or of the server."""
+    """Retries after an error of the connection or of the server."""
     seconds: float = 120.0
     """Time for one attempt, from its first byte to its last."""
 
@@ -78,7 +78,7 @@ class Endpoint:
 
     @property
     def scrubber(self) -> Scrubber:
-        """What removes the key, and the secrets of the address, from what a server says."""
+        """Removes the key, and the secrets of the address, from a server's texts."""
         return Scrubber([os.environ.get(name, "") for name in SECRETS], self._url)
 
     @property
@@ -113,7 +113,7 @@ class Endpoint:
 
 
 def _run(asking: Coroutine[Any, Any, Asked]) -> Asked:
-    """Return what a coroutine returns; where a loop runs in this thread, as in a notebook, it gets another thread."""
+    """Run a coroutine, in another thread if a loop runs in this one, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -330,13 +330,10 @@ def _read(completion: Any, scrubber: Scrubber) -> JudgeReply:
     if text and len(text) > LONGEST:
         raise ValueError("the text of a reply is too long")
     usage, model = getattr(completion, "usage", None), getattr(completion, "model", None)
-    return JudgeReply(
-        scrubber.reply(text or ""),
-        tuple(_by_text(top, scrubber) for top in tops),
-        scrubber.reason(model) if isinstance(model, str) else "",
-        token_count(getattr(usage, "prompt_tokens", None)),
-        token_count(getattr(usage, "completion_tokens", None)),
-    )
+    name = scrubber.reason(model) if isinstance(model, str) else ""
+    likeliest = tuple(_by_text(top, scrubber) for top in tops)
+    read, written = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    return JudgeReply(scrubber.reply(text or ""), likeliest, name, token_count(read), token_count(written))
 
 
 def _by_text(top: Iterable[tuple[str, Any]], scrubber: Scrubber) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The interface of judges: their requests about responses, and how replies are read.
 
-A judge is a prompt and a parser. Who answers, an endpoint or a local model, is chosen apart from it.
+A judge is a prompt and a parser. The model that answers, at an endpoint or on this machine, is a separate setting.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JudgeRequest:
 
 @dataclass(frozen=True)
 class JudgeReply:
-    """What the model of a judge answered."""
+    """The answer of a judge's model."""
 
     text: str
     top_logprobs: tuple[Mapping[str, float], ...] = ()
@@ -85,7 +85,7 @@ class Answering(Protocol):
 
     @property
     def identity(self) -> str:
-        """Who answers, by content where it is known: another identity is asked anew."""
+        """The model that answers, by content if known: another identity gets all requests again."""
         ...
 
     def ask(
@@ -127,7 +127,7 @@ class PairJudge(Judge):
 
     @abstractmethod
     def request(self, pair: Pair) -> JudgeRequest:
-        """Return what the model is asked. The same pair gives the same request."""
+        """Return the request about a pair. The same pair gives the same request."""
 
     @abstractmethod
     def preference(self, reply: JudgeReply) -> float | None:
@@ -144,7 +144,7 @@ class GradeJudge(Judge):
 
     @abstractmethod
     def request(self, instruction: str, response: str) -> JudgeRequest:
-        """Return what the model is asked. The same texts give the same request."""
+        """Return the request about a response. The same texts give the same request."""
 
     @abstractmethod
     def grade(self, reply: JudgeReply) -> float | None:

@@ -88,7 +88,7 @@ class LocalModel:
         return asked
 
     def prompt_ids(self, request: JudgeRequest) -> list[int]:
-        """Return what the model reads. Raises ModelError as `ask` does."""
+        """Return the tokens of the prompt. Raises ModelError as `ask` does."""
         options = request.options
         # A reply of one token whose log probabilities, at temperature 1, are the verdict draws nothing.
         verdict = (options.get("max_tokens"), options.get("temperature")) == (1, 1) and options.get("top_logprobs")
