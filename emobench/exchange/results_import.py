@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,10 +127,14 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     missing = dict(first.absent)
     if len(read) > 1:
         metrics, missing = _of_seeds(read)
-    objective = given.objective
-    if objective == PRETRAINED and first.objective:
-        objective = first.objective
-    name, params = published(list(parse_call(objective)), published_value)
+    objective: tuple[str, Mapping[str, Any]]
+    if given.objective != PRETRAINED or not first.objective:
+        objective = parse_call(given.objective)
+    else:
+        objective = first.objective, {}
+        with suppress(ConfigError):  # a label such as "demd + 0.5*mle(demd.cost=pretrained)" stays as it is
+            objective = parse_call(first.objective)
+    name, params = published(list(objective), published_value)
     model = first.row
     if given.model is not None:
         source = published_value(given.model)

@@ -345,6 +345,13 @@ def test_the_objective_of_a_record_is_its_entrys_unless_another_is_given(tmp_pat
         assert (entry.objective.name, entry.model.name, entry.model.source) == (expected, "base", "org/base")
 
 
+@pytest.mark.parametrize("label", ["demd + 0.5*mle(demd.cost=pretrained)", "emo(cost=./centred-base-en-7m)"])
+def test_an_objective_that_is_no_call_keeps_its_label(label: str, tmp_path: Path) -> None:
+    info = {"id": "org/m", "name": "base", "additional_details": {"objective": label, "base_model": "org/base"}}
+    entry = imported(tmp_path, written(tmp_path / "x.json", model_info=info))
+    assert (entry.objective.label, dict(entry.objective.params)) == (label, {})
+
+
 def test_records_without_a_model_may_be_of_different_ones(tmp_path: Path) -> None:
     paths = [written(tmp_path / f"{i}.json", model_info={}, retrieved_timestamp=str(1.8e9 + i)) for i in range(2)]
     entries = [imported(tmp_path / str(i), path) for i, path in enumerate(paths)]
