@@ -111,7 +111,7 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         if name not in examples:
             without[name] = why
     file.require_numbers()
-    of_tasks: dict[str, dict[str, Any]] = {name: {} for name in ("windows", "rules", "members", "protocols", "data")}
+    of_tasks: dict[str, Any] = {name: {} for name in ("windows", "rules", "members", "protocols", "data")}
     for given in file.results:
         task, task_hash = task_name(given), file.text("task_hashes", given)
         of_tasks["windows"][task] = file.window(given)
