@@ -1,8 +1,8 @@
 """A worker process: `python -m emobench.runs.worker RUNS` makes the planned stages whose keys it reads.
 
-It reads one key a line and answers with lines of JSON: what it works at, and "made" or "failed" at the end of a stage.
-When its input ends, so does it, within a stage, too: the process that started it is gone. With the variables of a group
-(`execution.group`) it takes part in trainings that the group makes together, whose stages are locked for it.
+It reads one key a line and answers with lines of JSON: its progress, and "made" or "failed" at the end of a stage. When
+its input ends, so does it, also within a stage: the process that started it is gone. With the variables of a group
+(`execution.launch`) it takes part in trainings that the group makes together, whose stages are locked for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERVAL = 0.2
 
 
 class Events:
-    """A reporter that writes what it is told as lines of JSON."""
+    """A reporter that writes lines of JSON."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""How long work tells what it does; the command line shows it, a script may ignore it."""
+"""Reports of long work: the command line shows them, a script may ignore them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Progress = Callable[[int, int], None]
 
 
 class Reporter(Protocol):
-    """What the pipeline calls while it works."""
+    """Receives the progress of the pipeline."""
 
     def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Begin a piece of work of countable units; the context gives its progress callback."""
@@ -24,7 +24,7 @@ class Reporter(Protocol):
         """Say one sentence."""
 
     def worker(self, name: str) -> Reporter:
-        """Return a reporter of what a worker process does at the same time; its lines begin with the name."""
+        """Return a reporter for a worker process; its lines begin with the name."""
         ...
 
 
