@@ -93,7 +93,9 @@ class Guarded:
         except Exception as error:
             self._callback = None
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            self._warn(f"--track {self._name}: it failed and is told no more ({reason}). Results are kept without it.")
+            self._warn(
+                f"--track {self._name}: it failed and is not called again ({reason}). Results are kept without it."
+            )
             return None
 
 

@@ -79,7 +79,7 @@ def test_a_tracker_that_fails_costs_no_training(
     monkeypatch.setattr(recorder, event, fail)
     train(kit.job(tmp_path / "tracked", tracking=follower))
     assert kit.difference(kit.saved(tmp_path / "tracked"), kit.saved(tmp_path / "alone")) == 0
-    expected = "--track recorder: it failed and is told no more (ConnectionError: no route to host)."
+    expected = "--track recorder: it failed and is not called again (ConnectionError: no route to host)."
     assert [text[: len(expected)] for text in said] == [expected]
 
 
