@@ -1,45 +1,13 @@
 """emobench: does a training objective make a language model better, by how much, and are we sure?
 
-The public API for plugins and tasks. Names load at first use, so importing emobench does not import torch.
+The public API for plugins and tasks. Names load at first use, so that importing emobench does not import
+torch; `__init__.pyi` has their types.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-from emobench.core.hooks import hookimpl
-
-if TYPE_CHECKING:
-    from emobench.data.texts import load_texts
-    from emobench.kinds.auxiliary import AuxiliaryModel, Packages
-    from emobench.kinds.cost import Cost
-    from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
-    from emobench.kinds.generation.samples import GeneratedTexts
-    from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
-    from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, JudgeReply, JudgeRequest, Pair, PairJudge
-    from emobench.kinds.interface import Kind, Runtime, Scored, Subject
-    from emobench.library import Attached, ObjectiveLoss, attach, compute_loss_func, objective
-    from emobench.objectives import (
-        CostEmbedding,
-        DenseTargetObjective,
-        KnownLanguage,
-        LogitsObjective,
-        ModelObjective,
-        Objective,
-        SetupContext,
-        StatisticsObjective,
-        Teacher,
-        TokenStatistics,
-        UnitLosses,
-        WeightedLikelihood,
-        objective_loss,
-        param,
-    )
-    from emobench.results import Compared, Results, compare, evaluate, load_board, run
-    from emobench.tasks.rules import Rules
-    from emobench.tasks.scores import Measure, Score
-    from emobench.tasks.spec import Task
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -50,6 +18,7 @@ __all__ = [
     "Cost",
     "CostEmbedding",
     "DenseTargetObjective",
+    "Family",
     "GeneratedTexts",
     "GradeJudge",
     "Judge",
@@ -95,7 +64,7 @@ __all__ = [
     "param",
     "run",
 ]
-_HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
+_HOME = dict.fromkeys(__all__, "emobench.objectives")
 _HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
 _HOME |= dict.fromkeys(("Metric", "MetricContext", "MetricGroup"), "emobench.kinds.generation.metric")
 _HOME |= dict.fromkeys(
@@ -107,6 +76,8 @@ _HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")
 _HOME |= dict.fromkeys(("Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
 _HOME |= dict.fromkeys(("AuxiliaryModel", "Packages"), "emobench.kinds.auxiliary")
 _HOME |= {
+    "Family": "emobench.core.family",
+    "hookimpl": "emobench.core.hooks",
     "Cost": "emobench.kinds.cost",
     "GeneratedTexts": "emobench.kinds.generation.samples",
     "Rules": "emobench.tasks.rules",

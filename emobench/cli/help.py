@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from typer.core import TyperCommand
 
-from emobench.cli.strays import refuse_strays
+from emobench.core.errors import ConfigError
 
 WHAT = "What"
 """The group of the options that no other group names: those that are the command's own."""
@@ -21,7 +22,7 @@ GROUPS = {
 }
 FEW = 6
 """Options at most that need no groups."""
-EXAMPLES = {
+EXAMPLES = {  # those of families are their epilogs
     "run": "emobench run --objective emo --objective mle --model gpt2 --dry-run",
     "train": "emobench train --objective emo --model gpt2 --set recipe.epochs=1",
     "evaluate": "emobench evaluate --model gpt2 --suite nlu --limit 100",
@@ -47,20 +48,8 @@ EXAMPLES = {
     "leaderboard push": "emobench leaderboard push ../shared-board",
     "leaderboard pull": "emobench leaderboard pull ../shared-board",
     "leaderboard import": "emobench leaderboard import results.json",
-    "objectives list": "emobench objectives list",
-    "objectives show": 'emobench objectives show "tailr(gamma=0.2)"',
-    "objectives check": "emobench objectives check ./my_loss.py:MyLoss",
     "objectives bench": "emobench objectives bench mle emo",
-    "objectives new": "emobench objectives new my-loss",
-    "judges list": "emobench judges list",
-    "judges show": "emobench judges show mt-bench-pair",
-    "judges check": "emobench judges check my-judge",
     "judges score": "emobench judges score annotations.json --data-dir DIR",
-    "judges new": "emobench judges new my-judge",
-    "metrics list": "emobench metrics list",
-    "metrics show": "emobench metrics show mauve",
-    "metrics check": "emobench metrics check my-metric",
-    "metrics new": "emobench metrics new my-metric",
     "tasks list": "emobench tasks list",
     "tasks show": "emobench tasks show sst2 --protocol paper",
     "tasks new": "emobench tasks new stanfordnlp/imdb:text:label",
@@ -105,8 +94,7 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        super().format_epilog(ctx, formatter)
-        example = EXAMPLES.get(ctx.command_path.partition(" ")[2])
+        example = self.epilog or EXAMPLES.get(ctx.command_path.partition(" ")[2])
         if example:
             with formatter.section("Example"):
                 formatter.write(f"  {example}\n")  # one line, which is not wrapped: to be copied
@@ -117,3 +105,27 @@ def group_of(names: list[str]) -> str:
     if "--help" in names:
         return "Output"
     return next((title for title, members in GROUPS.items() if set(names) & set(members)), WHAT)
+
+
+def refuse_strays(context: Any, given: Sequence[str]) -> None:
+    """Raise ConfigError where words are left over from `given`, all that stands behind the context's command."""
+    if context.args:
+        called = f"`{_called(context)}`"
+        meant = _meant(context, given) or f"{called[:-1]} --help` shows what it takes."
+        raise ConfigError(f"{called} has no place for {' '.join(context.args)}; {meant}")
+
+
+def _called(context: Any) -> str:
+    """Return a command's names; the outermost context is the program, which may have been started as a module."""
+    return "emobench" if context.parent is None else f"{_called(context.parent)} {context.info_name}"
+
+
+def _meant(context: Any, given: Sequence[str]) -> str | None:
+    from emobench.registry import objective_names  # reads what is installed, which takes a moment
+
+    stray = context.args[0]
+    for option, key, word in zip(given, given[1:], given[2:], strict=False):
+        if (option, word) == ("--set", stray) and "=" not in key:
+            return f"write --set KEY=VALUE: --set {key}={stray}."
+    takes_objectives = any("--objective" in parameter.opts for parameter in context.command.params)
+    return f"write --objective {stray}." if takes_objectives and stray in objective_names() else None

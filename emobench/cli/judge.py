@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +13,7 @@ from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter, visible
 from emobench.core.settings import parse_overrides
 from emobench.models.device import resolve_device
-from emobench.runs.inspect.judged_entries import ExpectedJudging, JudgedEntries, RoundRobin, judge_rule
+from emobench.runs.inspect.judged import RoundRobin, annotations_of, has_judgements, judged_pairs
 from emobench.runs.inspect.recorded_runs import newest_of
 from emobench.runs.inspect.samples import Writer, has_texts
 
@@ -42,7 +45,7 @@ def judge(
     ties, losses and win rates, and ratings by Bradley and Terry. Replies are kept in --runs: a command that is given
     again asks for missing ones alone. --dry-run asks nobody, and tells how many requests and tokens it would be.
     """
-    rule = judge_rule(parse_overrides(set_ or ()))
+    rule = judged_pairs().rule_of(parse_overrides(set_ or ()))
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
     judging = RoundRobin(
         entries=[one.entry for one in named],
@@ -56,28 +59,25 @@ def judge(
     if dry_run:
         _show_expected(judging.expected(), json=json)
         return
-    found = judging.judge(reporter(quiet), resolve_device(device))
+    outcomes = judging.judge(reporter(quiet), resolve_device(device))
     if json:
-        print_json({"judged": found})
+        print_json({"judged": outcomes})
         return
     for one in named:
         if one.note():
             print_lines(f"{visible(one.entry.objective.label)}: {one.note()}")
-    for table in found:
-        _print(table)
+    for outcome in outcomes:
+        _print(outcome)
 
 
-def _show_expected(expected: list[ExpectedJudging], *, json: bool) -> None:
+def _show_expected(expected: Sequence[Any], *, json: bool) -> None:
     if json:
         print_json({"judging": expected})
         return
-    rows = [
-        (
-            one.task,
-            *(f"{count:,}" for count in (one.pairs, one.kept, one.requests, one.tokens_read, one.tokens_written)),
-        )
-        for one in expected
-    ]
+    rows = []
+    for one in expected:
+        counts = (one.pairs, one.kept, one.requests, one.tokens_read, one.tokens_written)
+        rows.append([one.task, *(f"{count:,}" for count in counts)])
     header = ("task", "pairs", "kept replies", "requests", "tokens read", "tokens written")
     print_table(f"{expected[0].judge}, answered by {expected[0].model}: nobody was asked", header, rows)
     print_out(
@@ -85,38 +85,38 @@ def _show_expected(expected: list[ExpectedJudging], *, json: bool) -> None:
     )
 
 
-def _print(found: JudgedEntries) -> None:
-    names = [_name(writer, found.writers) for writer in found.writers]
-    rows = [
-        (
-            names[duel.first],
-            names[duel.second],
-            *map(str, (duel.wins, duel.ties, duel.losses)),
-            f"{duel.win_rate:.1%}",
-            f"{duel.ci95[0]:.1%} to {duel.ci95[1]:.1%}",
+def _print(outcome: Any) -> None:
+    names = [_name(writer, outcome.writers) for writer in outcome.writers]
+    rows = []
+    for duel in outcome.duels:
+        low, high = duel.ci95
+        counts = (str(duel.wins), str(duel.ties), str(duel.losses))
+        rows.append(
+            [names[duel.first], names[duel.second], *counts, f"{duel.win_rate:.1%}", f"{low:.1%} to {high:.1%}"]
         )
-        for duel in found.duels
-    ]
     header = ("entry", "against", "wins", "ties", "losses", "win rate", "95 % interval")
-    print_table(f"{found.task}: {found.judge}, answered by {found.model}", header, rows)
-    rated = [
-        (
-            name,
-            "-" if one.rating is None else f"{one.rating:.0f}",
-            "-" if one.ci95 is None else f"{one.ci95[0]:.0f} to {one.ci95[1]:.0f}",
-        )
-        for name, one in zip(names, found.ratings, strict=True)
-    ]
+    print_table(f"{outcome.task}: {outcome.judge}, answered by {outcome.model}", header, rows)
     print_out("")
+    rated = []
+    unbounded = False
+    for name, one in zip(names, outcome.ratings, strict=True):
+        rating = interval = "-"
+        if one.rating is not None:
+            rating = f"{one.rating:.0f}"
+        if one.ci95 is not None:
+            interval = f"{one.ci95[0]:.0f} to {one.ci95[1]:.0f}"
+        unbounded = unbounded or "-" in (rating, interval)
+        rated.append([name, rating, interval])
     print_table("Ratings: 1000 is the mean, 400 more are odds of 10 to 1", ("entry", "rating", "95 % interval"), rated)
+    read, written = outcome.tokens_read, outcome.tokens_written
     notes = [
-        f"{found.instructions} instructions. A win is preferred in both orders; orders that disagree are a tie.",
+        f"{outcome.instructions} instructions. A win is preferred in both orders; orders that disagree are a tie.",
         "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
-        f"{found.replies:,} replies, with {found.tokens_read:,} tokens read and {found.tokens_written:,} written.",
+        f"{outcome.replies:,} replies, with {read:,} tokens read and {written:,} written.",
     ]
-    if found.without_verdict:
-        notes.append(f"{found.without_verdict} more were left out, since a verdict on them is missing.")
-    if any(one.rating is None or one.ci95 is None for one in found.ratings):
+    if outcome.without_verdict:
+        notes.append(f"{outcome.without_verdict} more were left out, since a verdict on them is missing.")
+    if unbounded:
         notes.append("-: a model won, or lost, every time, also in resamples, so that ratings have no bound.")
     print_out("", *notes)
 
@@ -124,3 +124,56 @@ def _print(found: JudgedEntries) -> None:
 def _name(writer: Writer, writers: tuple[Writer, ...]) -> str:
     model = f"{writer.model} " if len({one.model for one in writers}) > 1 else ""
     return visible(f"{model}{writer.objective} [{writer.entry[:6]}]")
+
+
+def score(
+    judged: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JUDGED ...",
+            help="Files of AlpacaEval's annotations, .json or .jsonl, or entries of runs with a judge of pairs.",
+        ),
+    ],
+    task: options.Tasks = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")
+    ] = None,
+    data_dir: Annotated[
+        list[Path] | None, typer.Option("--data-dir", help="A folder that may hold df_gamed.csv. Repeatable.")
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    offline: options.Offline = False,
+    json: options.Json = False,
+) -> None:
+    """Compute AlpacaEval's metrics of judged pairs: win rate, standard error, length-controlled win rate.
+
+    The pairs are annotations in a file, or the kept judgements of an entry; there, both orders count. The last metric
+    needs the file df_gamed.csv, from a data folder or the hub. Without it, there is the win rate at equal lengths by
+    the lengths alone, which is another number.
+    """
+    view = judged_pairs()
+    annotated: list[tuple[dict[str, str], list[dict[str, Any]]]] = []
+    for word in judged:
+        if Path(word).suffix in (".json", ".jsonl"):
+            annotated.append(({"file": word}, view.read_annotations(Path(word))))
+            continue
+        ((entry, *_),) = newest_of([word], leaderboard, lambda one: has_judgements(one, runs))
+        for name, pairs in annotations_of(entry, runs, task, seed).items():
+            annotated.append(({"entry": entry.id, "task": name}, pairs))
+    documents, rows, missing = [], [], []
+    for origin, pairs in annotated:
+        rates = view.rates(pairs, data_dir or (), offline=offline)
+        documents.append({**origin, **asdict(rates)})
+        numbers = (rates.win_rate, rates.standard_error, rates.length_controlled, rates.length_controlled_minimal)
+        shown = ["-" if number is None else f"{number:.2%}" for number in numbers]
+        model = rates.model or Path(origin["file"]).name
+        rows.append([model, origin.get("task", "-"), str(rates.count), *shown])
+        if rates.missing and rates.missing not in missing:
+            missing.append(rates.missing)
+    if json:
+        print_json(documents)
+        return
+    header = ("model", "task", "n", "win rate", "standard error", "length-controlled", "on lengths alone")
+    print_table("AlpacaEval's metrics", header, rows)
+    print_out("", *missing)

@@ -1,7 +1,8 @@
-"""`emobench tasks`, `emobench suites` and `emobench models`: what there is."""
+"""`emobench tasks`, `suites`, `models` and `settings`: what there is, and what `--set` takes."""
 
 from __future__ import annotations
 
+import json as json_text
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +27,8 @@ from emobench.models.packaged import PACKAGED, installed_pieces
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
 from emobench.report.numbers import large
 from emobench.runs.inspect.export_task import export_task
-from emobench.runs.inspect.settings import meanings_of_settings
+from emobench.runs.inspect.settings import Setting, meanings_of_settings
+from emobench.runs.inspect.settings import settings as settings_of
 from emobench.tasks.new_file import task_file
 from emobench.tasks.rules import rule_groups
 
@@ -40,19 +42,19 @@ T = TypeVar("T")
 @tasks.command("list")
 def list_tasks(json: options.Json = False) -> None:
     """List the tasks with their default protocol."""
-    found = _usable(lambda name: (name, find_task(name)), task_names())
+    tasks = _usable(lambda name: (name, find_task(name)), task_names())
     if json:
-        print_json([{**_task(task), "name": name, "rules": None, "dataset": None} for name, task in found])
+        print_json([{**_task(task), "name": name, "rules": None, "dataset": None} for name, task in tasks])
         return
-    rows = [(name, task.kind, task.protocol_id, task.description) for name, task in found]
+    rows = [(name, task.kind, task.protocol_id, task.description) for name, task in tasks]
     print_table("Tasks", ("name", "kind", "protocol", "what"), rows, unbroken=("name", "kind", "protocol"))
 
 
 @tasks.command("show")
 def show_task(name: Name, protocol: options.Protocol = None, json: options.Json = False) -> None:
     """Show a task: all rules of one of its protocols."""
-    found = find_task(name, protocol=protocol)
-    facts = _task(found)
+    task = find_task(name, protocol=protocol)
+    facts = _task(task)
     if json:
         print_json(facts)
         return
@@ -60,9 +62,11 @@ def show_task(name: Name, protocol: options.Protocol = None, json: options.Json 
         f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}",
         f"protocol {facts['protocol']}",
     )
-    groups = rule_groups(type(found.protocol))
-    named = {name if name in groups else f"{found.kind}.{name}": value for name, value in facts["rules"].items()}
-    _print_values(named, meanings=meanings_of_settings())
+    groups = rule_groups(type(task.protocol))
+    settings = {}
+    for rule, value in facts["rules"].items():
+        settings[rule if rule in groups else f"{task.kind}.{rule}"] = value
+    _print_values(settings, meanings=meanings_of_settings())
     if facts["dataset"]:
         print_out("data set")
         # `golden` is for the check of a download, and says nothing to a reader.
@@ -89,16 +93,17 @@ def new(
     """
     from emobench.data.hub_labelled import hub_labelled
 
-    found = hub_labelled(source, offline=offline)
-    # A file may not have the name of a task that is installed.
-    name = found["repo"].replace("/", "-").lower() if found["name"] in task_names() else found["name"]
+    facts = hub_labelled(source, offline=offline)
+    name = facts["name"]
+    if name in task_names():  # a file may not have the name of a task that is installed
+        name = facts["repo"].replace("/", "-").lower()
     path = out or Path(f"{name}.yaml")
     if path.exists():
         raise ConfigError(f"{path} exists; give another place with --out FILE.")
-    write_whole(path, task_file(path.stem, found), "The task", "Choose another place with --out.")
-    sizes = f"{found['pool']['rows']:,} examples for shots, {found['test']['rows']:,} to answer"
+    write_whole(path, task_file(path.stem, facts), "The task", "Choose another place with --out.")
+    sizes = f"{facts['pool']['rows']:,} examples for shots, {facts['test']['rows']:,} to answer"
     print_out(
-        f"Wrote {path}: {len(found['classes'])} classes, {sizes}. Make its template yours.",
+        f"Wrote {path}: {len(facts['classes'])} classes, {sizes}. Make its template yours.",
         "",
         f"emobench evaluate --suite {path if out else f'./{path}'} --model gpt2 --limit 100",
     )
@@ -136,14 +141,14 @@ def export(
 @suites.command("list")
 def list_suites(json: options.Json = False) -> None:
     """List the suites."""
-    found = _usable(find_suite, suite_names())
+    suites = _usable(find_suite, suite_names())
     if json:
-        print_json(found)
+        print_json(suites)
         return
-    rows = [
-        [s.name, str(s.version), ", ".join(t for r in s.runs for t in r.tasks), s.model or "", s.description]
-        for s in found
-    ]
+    rows = []
+    for suite in suites:
+        tasks = [task for run in suite.runs for task in run.tasks]
+        rows.append([suite.name, str(suite.version), ", ".join(tasks), suite.model or "", suite.description])
     print_table("Suites", ("name", "version", "tasks", "model", "what"), rows, unbroken=("name", "model"))
 
 
@@ -182,15 +187,19 @@ def list_models(json: options.Json = False) -> None:
 
 
 def _model_groups() -> dict[str, list[Alias]]:
-    """Return the aliases by where their weights come from and by what was tried."""
-    packaged = {name: installed_pieces(found) is not None for name, found in PACKAGED.items()}
-    hub = [alias for alias in CATALOG.values() if alias.kind == "hub" and not packaged.get(alias.name)]
-    return {
-        "Installed here, in packages": [a for a in CATALOG.values() if packaged.get(a.name)],
-        "Made here at first use": [a for a in CATALOG.values() if a.kind == "made"],
-        "On the Hugging Face hub; download tried": [a for a in hub if a.tried],
-        "On the Hugging Face hub; download not tried yet": [a for a in hub if not a.tried],
-    }
+    """Return the aliases by the origin of their weights, those of the hub by whether their download was tried."""
+    installed, made = "Installed here, in packages", "Made here at first use"
+    tried, untried = "On the Hugging Face hub; download tried", "On the Hugging Face hub; download not tried yet"
+    groups: dict[str, list[Alias]] = {installed: [], made: [], tried: [], untried: []}
+    for alias in CATALOG.values():
+        pieces = PACKAGED.get(alias.name)
+        if pieces is not None and installed_pieces(pieces) is not None:
+            groups[installed].append(alias)
+        elif alias.kind == "made":
+            groups[made].append(alias)
+        else:
+            groups[tried if alias.tried else untried].append(alias)
+    return groups
 
 
 def _note(alias: Alias) -> str:
@@ -223,18 +232,46 @@ def convert(
     print_out(f"Wrote {out}; use it as --model {out}.")
 
 
+def settings(
+    section: Annotated[
+        str | None, typer.Argument(help="The first word of the settings, such as recipe. Default: all.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Show the settings of --set: type, default, and meaning with its unit.
+
+    A recipe's or a task's file may have another value than the default: `emobench suites show` and `emobench tasks
+    show` print the values in force.
+    """
+    chosen = settings_of(section)
+    if json:
+        print_json([setting._asdict() for setting in chosen])
+        return
+    for setting in chosen:
+        print_out(f"{setting.name} ({setting.type}{_default(setting)})", f"    {setting.meaning}")
+
+
+def _default(setting: Setting) -> str:
+    """Return the default as `--set` takes it; nothing where the meaning or a file has it."""
+    if setting.required:
+        return ", from the file"
+    if setting.default is None and "null" not in setting.type:
+        return ""
+    return f"; default {json_text.dumps(setting.default, ensure_ascii=False)}"
+
+
 def _usable(find: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """Return what `find` reads by each name, and name on stderr the files and plugins that cannot be used."""
-    found: list[T] = []
+    """Return the result of `find` for each name, and name on stderr the files and plugins that cannot be used."""
+    usable: list[T] = []
     problems: list[EmobenchError] = [problem for problem in tasks_plugins().values() if problem is not None]
     for name in names:
         try:
-            found.append(find(name))
+            usable.append(find(name))
         except EmobenchError as error:
             problems.append(error)
     for problem in problems:
         remark(f"skipped: {problem}")
-    return found
+    return usable
 
 
 def _task(task: Any) -> dict[str, Any]:

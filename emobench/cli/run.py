@@ -14,8 +14,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.leaderboard.show import print_board
-from emobench.cli.options.budget import BudgetOptions
-from emobench.cli.options.request import LaunchOptions, ParallelOptions, takes_groups
+from emobench.cli.options.request import BudgetOptions, LaunchOptions, ParallelOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError

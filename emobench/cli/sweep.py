@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.options.budget import BudgetOptions
-from emobench.cli.options.request import SweepOptions, takes_groups
+from emobench.cli.options.request import BudgetOptions, SweepOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError, RunError

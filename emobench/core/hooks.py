@@ -1,4 +1,4 @@
-"""The markers of hooks and of their implementations; `hookspecs` has the hooks."""
+"""The markers of hooks and of their implementations; `emobench.core.family` names the hooks."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
-from emobench.core.errors import ConfigError, MetricError
+from emobench.core.errors import MetricError
+from emobench.core.family import Family, imported
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules, rule_groups
@@ -23,11 +24,10 @@ from emobench.tasks.spec import Task
 if TYPE_CHECKING:
     from emobench.data.labelled import LabelledSource
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources
-    from emobench.kinds.generation.metric import MetricGroup
-    from emobench.kinds.icl.retrieval.retriever import Retriever
-    from emobench.kinds.instruct.judging.judge import Judge
-    from emobench.kinds.views import ShownPrompt, WrittenText
     from emobench.models.encoder import SentenceEncoder
+
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -50,35 +50,6 @@ class TaskData(Protocol):
     def provenance(self) -> Mapping[str, str]: ...
 
     def __len__(self) -> int: ...
-
-
-C_co = TypeVar("C_co", covariant=True)
-
-
-@dataclass(frozen=True)
-class LoadedComponent(Generic[C_co]):
-    """A retriever, a metric or a judge with its parameters, and what identifies its code."""
-
-    component: C_co
-    source_sha256: str
-    versions: Mapping[str, str]
-    """Of the packages that it computes with; of a stranger's, its own and what it requires."""
-
-
-class Components(Protocol):
-    """The plugins that a kind's rules may name, as the registry finds them."""
-
-    def retriever(self, text: str) -> LoadedComponent[Retriever]:
-        """Return a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
-        ...
-
-    def metric(self, text: str) -> LoadedComponent[MetricGroup]:
-        """Return a metric of generated texts by name, such as "fluency(judge=gpt2-large)"."""
-        ...
-
-    def judge(self, text: str) -> LoadedComponent[Judge]:
-        """Return a judge of responses by name, such as "alpaca-eval(config=alpaca_eval_gpt4)"."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -113,8 +84,6 @@ class Subject:
     """Begins a piece of work, (title, unit), and gives its progress callback."""
     sentence_encoder: Callable[[str], SentenceEncoder]
     """Returns a sentence encoder by name; its weights are read when it is used."""
-    components: Components
-    """Loads retrievers, metrics and judges by name."""
     keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
     """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use.
 
@@ -170,52 +139,6 @@ class Runtime(Protocol):
         ...
 
 
-class LabelPrompts(Protocol):
-    """Prompts that are answered by a label: what `emobench prompts` shows and `emobench tasks export` writes."""
-
-    def check_shown(self, task: Task) -> None:
-        """Raise ConfigError for rules by which prompts cannot be scored one by one."""
-        ...
-
-    def unit(self, task: Task) -> str:
-        """Return the unit of a label's loss."""
-        ...
-
-    def show(self, subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str], /) -> list[ShownPrompt]:
-        """Return the first prompts, or those of the examples whose ids begin so."""
-        ...
-
-    def check_export(self, task: Task, data: Any) -> None:
-        """Raise a UserError for a task whose prompts cannot be made; no model is read."""
-        ...
-
-    def export(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> list[Path]:
-        """Write a task for lm-evaluation-harness into a folder; `subject` has no model. Return the files."""
-        ...
-
-
-class LabelAnswers(Protocol):
-    """Answers by labels, which `emobench answers` shows: a table next to the scores."""
-
-    @property
-    def METRICS(self) -> tuple[str, ...]:
-        """The metrics by which a task with answers is known in an entry."""
-        ...
-
-    @property
-    def TABLE(self) -> str:
-        """The file of the table, in the folder of the scores."""
-        ...
-
-    def table_of(self, rules: Any, path: Path) -> dict[str, Any]:
-        """Return the table of the answers in a file of samples, without groups. Raises a UserError for another file."""
-        ...
-
-    def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return one table of the answers of several runs to one task: its counts are sums over the runs."""
-        ...
-
-
 class Kind(ABC):
     """A kind of task. Subclasses name themselves and their rules, and override what differs from these defaults."""
 
@@ -229,8 +152,13 @@ class Kind(ABC):
     any_corpus: ClassVar[bool] = False
     """Whether `--set corpus=NAME` takes the place of the task's corpus."""
 
-    def __init__(self, components: Components, identity: Mapping[str, Any] | None = None) -> None:
-        self.components = components
+    families: ClassVar[tuple[Family[Any], ...]] = ()
+    """Plugins that its rules name, such as judges: they get commands, checks and a template like all families."""
+
+    views: ClassVar[Mapping[type, str]] = {}
+    """A protocol of `kinds.views` -> the "module" or "module:attribute" that has its functions."""
+
+    def __init__(self, identity: Mapping[str, Any] | None = None) -> None:
         self.identity = identity or {}
         """The source and the versions of a stranger's package, part of every key; empty for a built-in kind."""
 
@@ -252,10 +180,6 @@ class Kind(ABC):
 
     def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None:  # noqa: B027
         """Raise ConfigError, which begins with `where`, for rules that do not fit the data set of a task's file."""
-
-    def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
-        """Return the task that "<kind>:<name>" means, which has no file."""
-        raise ConfigError(f"{self.name}:{name}: tasks of kind {self.name} have files; see `emobench tasks list`.")
 
     def check_consent(self, changes: Mapping[str, Any], trusted: bool) -> None:  # noqa: B027
         """Raise ConfigError for changed rules that run foreign code without `--trust-remote-code`."""
@@ -318,25 +242,9 @@ class Kind(ABC):
         """Return how much a metric is computed from, at most; `data` is None where it is not on this machine."""
         return TestSize(None if data is None else len(data))
 
-    # What a reader may look at.
+    # Features of some kinds alone.
 
-    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText] | None:
-        """Return the texts in a file of samples; None for a kind that writes none.
-
-        `facts` determined the generation, and `data` has the provenance of the entry's data by its name.
-        """
-        return None
-
-    def preferences(self, folder: Path) -> Mapping[str, float]:
-        """Return how much a judge prefers what was written to the human text, by prompt, from a folder of scores."""
-        return {}
-
-    @property
-    def prompts(self) -> LabelPrompts | None:
-        """What shows and exports prompts with labels; None for a kind that has none."""
-        return None
-
-    @property
-    def answers(self) -> LabelAnswers | None:
-        """What shows answers by labels; None for a kind that has none."""
-        return None
+    def view(self, protocol: type[V]) -> V | None:
+        """Return a feature that the kind declares in `views`, imported here; None if it has none."""
+        reference = self.views.get(protocol)
+        return None if reference is None else imported(reference)

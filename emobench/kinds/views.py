@@ -1,8 +1,17 @@
-"""What a reader may look at of a kind's tasks: texts that were written, and prompts with labels."""
+"""Views: features that some kinds of task have. A kind declares them in `Kind.views`, with the code that has them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from emobench.kinds.cost import Requests
+    from emobench.kinds.interface import Subject
+    from emobench.tasks.spec import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +28,33 @@ class WrittenText:
     """By the model, before the full length; None where that is not known."""
     preferred: float | None = None
     """How much a judge prefers it to the human text, from 0 to 1; None where no judge gave a verdict."""
+
+
+class WrittenTexts(Protocol):
+    """Texts that a model wrote: what `emobench samples` shows."""
+
+    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
+        """Return the texts in a file of samples.
+
+        `facts` determined the generation, and `data` has the provenance of the entry's data by its name.
+        """
+        ...
+
+
+class Preferences(Protocol):
+    """A judge's preferences between texts that a model wrote and human texts."""
+
+    def preferences(self, folder: Path) -> Mapping[str, float]:
+        """Return how much the text of each prompt is preferred to the human text, from a folder of scores."""
+        ...
+
+
+class NamedTasks(Protocol):
+    """Tasks without a file, such as "lm-eval:hellaswag"."""
+
+    def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
+        """Return the task that "<kind>:<name>" means, with overridden rules."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +97,100 @@ class ShownPrompt:
     cut: int
     labels: tuple[ShownLabel, ...]
     pieces: tuple[Piece, ...]
+
+
+class LabelPrompts(Protocol):
+    """Prompts that are answered by a label: what `emobench prompts` shows and `emobench tasks export` writes."""
+
+    def check_shown(self, task: Task) -> None:
+        """Raise ConfigError for rules by which prompts cannot be scored one by one."""
+        ...
+
+    def unit(self, task: Task) -> str:
+        """Return the unit of a label's loss."""
+        ...
+
+    def show(self, subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str], /) -> list[ShownPrompt]:
+        """Return the first prompts, or those of the examples whose ids begin so."""
+        ...
+
+    def check_export(self, task: Task, data: Any) -> None:
+        """Raise a UserError for a task whose prompts cannot be made; no model is read."""
+        ...
+
+    def export(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> list[Path]:
+        """Write a task for lm-evaluation-harness into a folder; `subject` has no model. Return the files."""
+        ...
+
+
+class LabelAnswers(Protocol):
+    """Answers by labels, which `emobench answers` shows: a table next to the scores."""
+
+    @property
+    def METRICS(self) -> tuple[str, ...]:
+        """The metrics by which a task with answers is known in an entry."""
+        ...
+
+    @property
+    def TABLE(self) -> str:
+        """The file of the table, in the folder of the scores."""
+        ...
+
+    def table_of(self, rules: Any, path: Path) -> dict[str, Any]:
+        """Return the table of the answers in a file of samples, without groups. Raises a UserError for another file."""
+        ...
+
+    def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return one table of the answers of several runs to one task: its counts are sums over the runs."""
+        ...
+
+
+class Compared(Protocol):
+    """Texts that several models wrote for one task, row by row; see `runs.inspect.samples.SideBySide`."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def writers(self) -> tuple[Any, ...]: ...
+
+    @property
+    def rows(self) -> tuple[Mapping[str, Any], ...]: ...
+
+
+FolderOf = Callable[[str, Mapping[str, Any]], Path]
+"""The folder of a stage, by its kind and facts."""
+Keep = Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
+"""Returns the folder of a stage after making it at first use; an interrupted attempt is continued."""
+Work = Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
+"""Begins a piece of work, (title, unit), and gives its progress callback."""
+
+
+class JudgedPairs(Protocol):
+    """Judges' verdicts between responses: `emobench judge`, `judges score`, and figures of wins and losses."""
+
+    def rule_of(self, settings: Mapping[str, Any]) -> Any:
+        """Return the rule of `--set judge.*`. Raises ConfigError for other settings, or if no judge is named."""
+        ...
+
+    def judged(
+        self, rule: Any, tables: Sequence[Compared], keep: Keep, work: Work, *, device: str, offline: bool
+    ) -> Sequence[Any]:
+        """Return the outcome of each table: duels and ratings of its writers."""
+        ...
+
+    def expected(self, rule: Any, tables: Sequence[Compared], folder_of: FolderOf, offline: bool) -> Sequence[Any]:
+        """Return the requests and tokens of `judged` for each table, without asking."""
+        ...
+
+    def unanswered(self, rule: Any, task: Task, data: Any) -> Requests:
+        """Return the requests of comparing two models' responses to a task, before there are responses."""
+        ...
+
+    def read_annotations(self, path: Path) -> list[dict[str, Any]]:
+        """Read AlpacaEval's annotations of one model from a file."""
+        ...
+
+    def rates(self, rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, offline: bool) -> Any:
+        """Return AlpacaEval's metrics of annotations."""
+        ...

@@ -1,31 +1,23 @@
-"""Names to plugins: objectives, kinds of task, components, tasks, suites, recipes and tables."""
+"""Names to plugins: objectives, kinds of task, their families, and tasks, suites, recipes and tables."""
 
 from __future__ import annotations
 
-from emobench.registry.components import (
-    COMPONENTS,
-    judge_class,
-    judge_names,
-    judge_origin,
-    load_judge,
-    load_metric,
-    load_retriever,
-    metric_class,
-    metric_names,
-    metric_origin,
-    retriever_class,
-    retriever_names,
-)
-from emobench.registry.kinds import kind_names, kind_of_name, load_kind, usable_kinds
-from emobench.registry.objectives import (
+from emobench.registry.families import (
+    KINDS,
+    OBJECTIVES,
     LoadedObjective,
+    families,
+    family_of,
+    kind_names,
+    kind_of_file,
+    kind_of_name,
+    kinds_with,
+    load_kind,
     load_objective,
-    objective_class,
     objective_files,
     objective_names,
-    objective_origin,
     require_installed,
-    source_digest,
+    usable_kinds,
 )
 from emobench.registry.task_files import (
     DEFAULT_RECIPE,
@@ -42,36 +34,27 @@ from emobench.registry.task_files import (
 )
 
 __all__ = [
-    "COMPONENTS",
     "DEFAULT_RECIPE",
+    "KINDS",
+    "OBJECTIVES",
     "LoadedObjective",
+    "families",
+    "family_of",
     "find_recipe",
     "find_suite",
     "find_table",
     "find_task",
-    "judge_class",
-    "judge_names",
-    "judge_origin",
     "kind_names",
+    "kind_of_file",
     "kind_of_name",
-    "load_judge",
+    "kinds_with",
     "load_kind",
-    "load_metric",
     "load_objective",
-    "load_retriever",
-    "metric_class",
-    "metric_names",
-    "metric_origin",
-    "objective_class",
     "objective_files",
     "objective_names",
-    "objective_origin",
     "protocol_names",
     "recipe_names",
     "require_installed",
-    "retriever_class",
-    "retriever_names",
-    "source_digest",
     "suite_names",
     "table_names",
     "task_names",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
+from typing import Any
 
-from emobench.registry.kinds import usable_kinds
+from emobench.registry.families import usable_kinds
 from emobench.tasks.scores import Measure
 
 VERSUS = "_vs_"
@@ -30,3 +31,13 @@ def describe(name: str) -> Measure:
     if known is None:
         return Measure(None, "", title=name.replace("_", " ").strip() or name)
     return replace(known, title=f"{known.title} vs {rival}") if rival else known
+
+
+def definitions(name: str = "") -> dict[str, dict[str, Any]]:
+    """Return the definitions of the metrics of entries by name, or of one metric if it has a definition."""
+    facts = {}
+    for metric, measure in ({name: describe(name)} if name else known_measures()).items():
+        if measure.definition:
+            better = {True: "higher", False: "lower", None: "neither"}[measure.higher_is_better]
+            facts[metric] = {"name": metric, **asdict(measure), "better": better, "range": measure.range}
+    return facts

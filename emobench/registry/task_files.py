@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emobench.core.errors import ConfigError, PluginError, UnknownNameError
+from emobench.core.family import call_hook, load_module, plugin_names
 from emobench.core.reading import expand_home
 from emobench.core.settings import Located, build, convert
-from emobench.registry.kinds import kind_names, kind_of_file
-from emobench.registry.plugins import TASKS, call_hook, load_plugin, plugin_names
+from emobench.registry.families import kind_names, kind_of_file
 from emobench.tasks.rules import override
 from emobench.tasks.spec import BY_KIND, Suite, SuiteRun, Task, short_name, task_from
 from emobench.tasks.table import Table
@@ -21,6 +21,11 @@ from emobench.tasks.yaml import ENDINGS, read_yaml, yaml_files
 if TYPE_CHECKING:
     from emobench.training.recipe import Recipe
 
+TASKS = "emobench.tasks"
+"""The group of the entry points of tasks plugins, whose hook `emobench_tasks` returns a folder.
+
+The folder has YAML in `tasks`, `suites`, `recipes` and `tables`; a file is read when its name is requested.
+"""
 DEFAULT_RECIPE = "lm-finetune"
 """How to train where neither a suite nor an option names a recipe."""
 T = TypeVar("T")
@@ -150,7 +155,7 @@ def _tasks_plugins() -> dict[str, list[Path] | PluginError]:
     found: dict[str, list[Path] | PluginError] = {}
     for name in plugin_names(TASKS):
         try:
-            found[name] = _folders(load_plugin(TASKS, name, "tasks plugin"), name)
+            found[name] = _folders(load_module(TASKS, name, "tasks plugin"), name)
         except PluginError as error:
             found[name] = error
     return found

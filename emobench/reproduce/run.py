@@ -15,16 +15,11 @@ from typing import Any
 from emobench.core.errors import MetricError
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
-from emobench.kinds.instruct.instructions import Instructions
-from emobench.kinds.instruct.judged import expected_requests, unread_pairs
-from emobench.kinds.instruct.judging.judge import Pair
-from emobench.kinds.instruct.responses import asked_instructions
-from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
-from emobench.registry import find_suite, load_judge, load_kind
+from emobench.registry import find_suite, load_kind
 from emobench.report.numbers import plain
 from emobench.report.paper_table import Duel, PaperComparison
 from emobench.reproduce.requests import (
@@ -43,7 +38,7 @@ from emobench.reproduce.sample_corpus import oracle_outline, with_oracle, withou
 from emobench.runs.dry_run.make_outline import Read, make_outline
 from emobench.runs.dry_run.outline import Outline, StageLine, requests_words
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.inspect.judged_entries import RoundRobin, judge_rule
+from emobench.runs.inspect.judged import RoundRobin, judged_pairs
 from emobench.runs.planning.ingredients import Ingredients, shown_name
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
@@ -397,11 +392,11 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
 # Judges of a figure of wins, ties and losses.
 
 
-def judges_of(table: Table, request: Request) -> list[JudgeRule]:
+def judges_of(table: Table, request: Request) -> list[Any]:
     """Return the judges of a figure: the one that `--set judge.name` gives, or else the figure's own."""
     given = request.section("judge")
     names = [given["name"]] if "name" in given else table.judges
-    return [judge_rule({"judge": {**given, "name": name}}) for name in names]
+    return [judged_pairs().rule_of({"judge": {**given, "name": name}}) for name in names]
 
 
 def _judged(table: Table, request: Request, result: Reproduction, reporter: Reporter) -> Reproduction:
@@ -457,15 +452,8 @@ def judging_lines(table: Table, request: Request, model: str) -> Iterator[StageL
     comparisons = len(others) * len(request.seeds or suite.seeds)
     parts = parts_of(replace(request, settings=settings), suite)
     for rule, (_, tasks) in product(judges_of(table, request), parts):
-        judge = load_judge(rule.name).component
         for task in tasks:
-            rules = task.protocol_as(InstructProtocol)
-            data: Instructions | None = load_kind(task.kind).runtime.find(task, at)
-            if data is None:
-                pairs = unread_pairs(task.corpus, rules.limit)
-            else:
-                pairs = [Pair(one.text, "?", "!", one.asked.input) for one in asked_instructions(data, rules)]
-            cost = expected_requests(rule, judge, pairs, unknown=2 * rules.max_new_tokens)
+            cost = judged_pairs().unanswered(rule, task, load_kind(task.kind).runtime.find(task, at))
             count, tokens = cost.count * comparisons, (cost.read + cost.written) * comparisons
             yield StageLine(
                 stage="evaluate",

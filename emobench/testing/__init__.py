@@ -1,82 +1,69 @@
-"""The conformance kit: checks of the contract of an objective, for its tests and for `emobench objectives check`.
+"""The conformance kit: checks of the contract of a plugin, for its tests and for `emobench objectives check`.
 
-In a test, run all checks at once, or one test case per check:
+A plugin is an objective, a kind of task, a retriever, a metric, a judge, or of a family that a kind declares. In a
+test, run all checks at once, or one test case for each check:
 
-    from emobench.testing import check_objective, objective_checks
+    from emobench.testing import check_plugin, plugin_checks
 
     def test_my_loss():
-        check_objective(MyLoss())
+        check_plugin(MyLoss())
 
-    @pytest.mark.parametrize("check", objective_checks(MyLoss()), ids=str)
+    @pytest.mark.parametrize("check", plugin_checks(MyLoss()), ids=str)
     def test_contract(check):
         check()
 
-The kit copies the objective, sets it up with a random head, teacher and language (`ExampleContext`), and runs it on a
-random batch of 2 sequences. Its `side_data(batch)` gives the side data. If an objective reads columns of the corpus,
-define a method `example_side(batch)` that returns example columns: tensors (B, T, ...) aligned with `batch["labels"]`.
-Or pass the side data of each token, (tokens, ...), as `side`. Missing side data is replaced by random numbers in
-[0, 1), (tokens,), and the check "side data" reports it.
+An objective is copied, set up with a random head, teacher and language, and run on a random batch of 2 sequences. Its
+`side_data(batch)` gives the side data. If it reads columns of the corpus, define a method `example_side(batch)` that
+returns example columns: tensors (B, T, ...) aligned with `batch["labels"]`. Or pass the side data of each token,
+(tokens, ...), as `side`. Missing side data is replaced by random numbers in [0, 1), (tokens,), and the check "side
+data" reports it. Other options of an objective's checks are `tokens`, `width`, `vocabulary` and `seed`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import unittest
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
+from emobench.core.conformance import BoundCheck, Broken, Check, Outcome, Skipped, check, outcomes
+from emobench.core.family import imported
+from emobench.registry import family_of
 
-from emobench.objectives import ModelObjective, Objective
-from emobench.testing.context import ExampleContext
-from emobench.testing.kit import BoundCheck, Check, Outcome, outcomes
-from emobench.testing.model_checks import MODEL_CHECKS
-from emobench.testing.object_checks import documentation, parameters, setup, state
-from emobench.testing.subject import CheckedObjective
-from emobench.testing.token_checks import TOKEN_CHECKS, side_data
+__all__ = [
+    "BoundCheck",
+    "Broken",
+    "Check",
+    "Outcome",
+    "Skipped",
+    "check",
+    "check_plugin",
+    "plugin_checks",
+    "run_checks",
+]
 
-__all__ = ["BoundCheck", "Check", "ExampleContext", "Outcome", "check_objective", "objective_checks", "run_checks"]
 
+def check_plugin(plugin: object, **options: Any) -> None:
+    """Raise PluginError unless a plugin keeps the contract. The error names the problem and its usual cause.
 
-def check_objective(
-    objective: Objective,
-    *,
-    tokens: int = 37,
-    width: int = 16,
-    vocabulary: int = 61,
-    seed: int = 0,
-    side: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Raise PluginError unless an objective keeps the contract. The error names the problem and its usual cause.
-
-    This does not check the docstring. `objective_checks` and `emobench objectives check` do.
+    This does not check the docstring. `plugin_checks` and `emobench objectives check` do.
     """
-    for check in objective_checks(objective, tokens=tokens, width=width, vocabulary=vocabulary, seed=seed, side=side):
-        if check.check is not documentation:
+    for bound in plugin_checks(plugin, **options):
+        if bound.check.name != "documentation":
             with contextlib.suppress(unittest.SkipTest):
-                check()
+                bound()
 
 
-def objective_checks(objective: Objective, **sizes: Any) -> list[BoundCheck]:
-    """Return the checks of an objective. Calling one raises PluginError, or unittest.SkipTest.
-
-    `sizes` are the keyword arguments of `check_objective`.
-    """
-    subject = _subject(objective, **sizes)
-    return [BoundCheck(check, subject) for check in _checks(objective)]
+def plugin_checks(plugin: object, **options: Any) -> list[BoundCheck]:
+    """Return the checks of a plugin, in order. Calling one raises PluginError, or unittest.SkipTest."""
+    checks, subject = _checks(plugin, **options)
+    return [BoundCheck(check, subject) for check in checks]
 
 
-def run_checks(objective: Objective, **sizes: Any) -> list[Outcome]:
-    """Run all checks and return their outcomes. An exception in the objective's code is a failed check."""
-    return list(outcomes(_checks(objective), _subject(objective, **sizes)))
+def run_checks(plugin: object, **options: Any) -> list[Outcome]:
+    """Run all checks and return their outcomes. An exception in the plugin's code is a failed check."""
+    return list(outcomes(*_checks(plugin, **options)))
 
 
-def _subject(objective: Objective, *, side: Mapping[str, Tensor] | None = None, **sizes: Any) -> CheckedObjective:
-    return CheckedObjective(objective, given_side=dict(side or {}), **sizes)
-
-
-def _checks(objective: Objective) -> list[Check]:
-    """Return the checks in the order in which they run. Later checks depend on earlier ones."""
-    own = MODEL_CHECKS if isinstance(objective, ModelObjective) else TOKEN_CHECKS
-    checks = [setup, *own, parameters, state, documentation]
-    return [check for check in checks if check is not side_data or objective.side_names]
+def _checks(plugin: object, **options: Any) -> tuple[Sequence[Check], Any]:
+    return imported(family_of(plugin).checks)(plugin, **options)

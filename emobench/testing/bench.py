@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from emobench.core.conformance import Broken
 from emobench.core.errors import ConfigError, PluginError, RunError
 from emobench.objectives import (
     LogitsObjective,
@@ -33,7 +34,6 @@ from emobench.objectives import (
     prepare_for,
 )
 from emobench.runs.execution.record import hardware
-from emobench.testing.kit import Broken
 from emobench.testing.subject import CheckedObjective, level
 
 CROSS_ENTROPY, LIKELIHOOD = "cross-entropy (torch)", "mle (engine)"

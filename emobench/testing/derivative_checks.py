@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from emobench.core.conformance import Broken, Explained, Skipped, check
 from emobench.objectives import IGNORED, CostEmbedding, LogitsObjective, Objective, StatisticsObjective, TokenStatistics
 from emobench.objectives.statistics import statistics_from_logits
-from emobench.testing.kit import CUT_OFF, Broken, Explained, Skipped, check
-from emobench.testing.subject import CheckedObjective
+from emobench.testing.subject import CUT_OFF, CheckedObjective
 
 LOGITS = "the logits"
 EXACT = 1e-9

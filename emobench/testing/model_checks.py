@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from emobench.core.conformance import Broken, Explained, check
 from emobench.objectives import IGNORED, ModelObjective, Objective, UnitLosses
 from emobench.testing.derivative_checks import HeldConstants
-from emobench.testing.kit import CUT_OFF, Broken, Explained, check
-from emobench.testing.subject import CheckedObjective, distance
+from emobench.testing.subject import CUT_OFF, CheckedObjective, distance
 
 EXACT = 1e-6
 """Relative error. Weights are float64, but Llama normalises in float32, and padding changes attention sums."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from emobench.core.conformance import Broken, Skipped, check
 from emobench.objectives import IGNORED, StatisticsObjective
 from emobench.testing.derivative_checks import gradients, loss_call, slopes, tolerance
-from emobench.testing.kit import Broken, Skipped, check
 from emobench.testing.subject import CheckedObjective, EngineResult, distance
 
 PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.float16: (1e-3, 5e-3)}

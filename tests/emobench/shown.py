@@ -77,3 +77,9 @@ def _lines(table: Table) -> list[Any]:
         SimpleNamespace(**{**absent, **dict(zip(names, (cell.text for cell in row), strict=True))})
         for row in table.rows
     ]
+
+
+def inner_commands(command: Any) -> dict[str, Any]:
+    """Return the commands of a group by name, imported; a command that is no group has none."""
+    commands = getattr(command, "commands", {})
+    return {name: command.load(name) if hasattr(command, "load") else commands[name] for name in commands}

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import emobench
 from emobench.models.head import final_hidden, probe_head
-from emobench.registry.objectives import load_objective
+from emobench.registry import load_objective
 from emobench.training.attach import attach
 from emobench.training.context import TrainingContext
 

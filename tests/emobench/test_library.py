@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Tr
 import emobench
 from emobench.core.errors import ConfigError, ModelError, PluginError
 from emobench.models.head import final_hidden, probe_head
-from emobench.registry.objectives import load_objective
+from emobench.registry import load_objective
 from emobench.training.context import TrainingContext
 
 VOCABULARY = 61

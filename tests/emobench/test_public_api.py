@@ -47,6 +47,7 @@ OFFERED = (
     | {
         "CostEmbedding",
         "DenseTargetObjective",
+        "Family",
         "KnownLanguage",
         "LogitsObjective",
         "ModelObjective",
@@ -70,7 +71,7 @@ def test_all_is_what_is_offered() -> None:
     assert set(emobench.__all__) == OFFERED
     assert list(emobench.__all__) == sorted(emobench.__all__, key=lambda name: (name.islower(), name))
     assert set(dir(emobench)) == OFFERED | {"__version__"}
-    for name in OFFERED - OF_JUDGES - OF_KINDS - OF_LIBRARY - OF_RESULTS - {"hookimpl"}:
+    for name in OFFERED - OF_JUDGES - OF_KINDS - OF_LIBRARY - OF_RESULTS - {"Family", "hookimpl"}:
         assert getattr(emobench, name) is getattr(retriever if "Retriev" in name else objectives, name)
 
 
@@ -110,7 +111,7 @@ def modules_after(code: str) -> list[str]:
         "emobench",
         "emobench.core.settings",
         "emobench.core.errors",
-        "emobench.registry.hookspecs",
+        "emobench.core.family",
         "emobench.registry",
         "emobench.tasks.spec",
         "emobench.leaderboard.store",

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import emobench
+from emobench.core.conformance import outcomes
 from emobench.core.errors import PluginError
 from emobench.registry import load_objective, objective_names
-from emobench.testing import Outcome, check_objective, objective_checks, run_checks
-from emobench.testing.kit import outcomes
+from emobench.testing import Outcome, check_plugin, plugin_checks, run_checks
 
 
 @pytest.mark.parametrize("name", objective_names())
@@ -35,7 +35,7 @@ def test_installed_objectives_pass(name: str) -> None:
     ],
 )
 def test_they_pass_with_other_parameters_and_sizes(text: str, sizes: dict[str, int]) -> None:
-    check_objective(load_objective(text).objective, **sizes)
+    check_plugin(load_objective(text).objective, **sizes)
 
 
 class Good(emobench.StatisticsObjective):
@@ -94,7 +94,7 @@ def test_every_level_passes(objective: emobench.Objective) -> None:
     assert {o.name for o in found if o.status == "skipped"} <= {"slopes", "parts", "parameters", "side data"}
 
 
-@pytest.mark.parametrize("check", objective_checks(Good()), ids=str)
+@pytest.mark.parametrize("check", plugin_checks(Good()), ids=str)
 def test_one_case_for_each_promise(check: Any) -> None:
     if str(check) in ("slopes", "parts"):  # it has neither
         with pytest.raises(unittest.SkipTest):
@@ -117,7 +117,7 @@ def written(text: str | None) -> emobench.Objective:
 
 
 def outcome(objective: emobench.Objective, name: str, **sizes: Any) -> Outcome:
-    bound = next(b for b in objective_checks(objective, **sizes) if str(b) == name)
+    bound = next(b for b in plugin_checks(objective, **sizes) if str(b) == name)
     return next(outcomes([bound.check], bound.subject))
 
 
@@ -248,7 +248,7 @@ BROKEN: list[tuple[str, Any, str]] = [
 
 def test_each_check_can_fail() -> None:
     for objective, broken in ((Aware(), BROKEN), (GoodModel(), BROKEN_MODELS)):
-        names = {str(check) for check in objective_checks(objective)}
+        names = {str(check) for check in plugin_checks(objective)}
         shared = {"documentation", "setup", "parameters", "state"}
         assert names == {name for name, *_ in broken} | shared
 
@@ -335,9 +335,9 @@ def test_a_broken_promise_is_found_by_its_check(name: str, make: Callable[[], An
 
 def test_a_failure_is_raised_with_what_it_usually_means() -> None:
     with pytest.raises(PluginError, match=r"mine does not keep the contract: .* differ .*\. .*`loss` sees a chunk"):
-        next(c for c in objective_checks(losing(lambda s: -s.log_prob / len(s))) if str(c) == "chunks")()
+        next(c for c in plugin_checks(losing(lambda s: -s.log_prob / len(s))) if str(c) == "chunks")()
     with pytest.raises(PluginError, match="mine does not keep the contract: its total_weight counts padding"):
-        check_objective(derived(total_weight=all_columns))
+        check_plugin(derived(total_weight=all_columns))
 
 
 def test_the_checks_behind_a_gate_are_skipped() -> None:
@@ -358,7 +358,7 @@ def test_causes_come_before_what_they_cause() -> None:
     assert names[-1] == "documentation"
     hint = outcome(losing(lambda s: -s.log_prob * s.log_prob.mean()), "gradients").usually
     assert hint.endswith("or a token's loss reads other tokens.")
-    assert [str(check) for check in objective_checks(GoodModel())][-1] == "documentation"
+    assert [str(check) for check in plugin_checks(GoodModel())][-1] == "documentation"
 
 
 @pytest.mark.parametrize("text", ["power(min_prob=1)", "power(max_prob=0.01)"])
@@ -373,7 +373,7 @@ def test_missing_side_data_is_reported() -> None:
     found = outcome(derived(needs={"weigth"}, loss=loss), "side data")
     assert (found.status, found.usually) == ("skipped", "")
     assert "'weigth': not a statistic, and not from `side_data`" in found.found
-    check_objective(derived(needs={"weigth"}, loss=loss))
+    check_plugin(derived(needs={"weigth"}, loss=loss))
     for made in ("side_data", "example_side"):
         names: dict[str, Any] = {made: lambda self, batch: {"weigth": batch["labels"] + 0.5}}
         shown = derived(needs={"weigth"}, loss=loss, **names)
@@ -405,11 +405,11 @@ def test_side_data_is_given_or_made_from_an_example_of_the_batch() -> None:
         seen.append(s.side["teacher"])
         return -s.log_prob * s.side["teacher"]
 
-    check_objective(derived(needs={"teacher"}, loss=loss), side={"teacher": torch.full((37,), 0.25).double()})
+    check_plugin(derived(needs={"teacher"}, loss=loss), side={"teacher": torch.full((37,), 0.25).double()})
     assert {float(v) for side in seen for v in side} == {0.25}
     seen.clear()
     example = lambda self, batch: {"teacher": 10.0 * batch["labels"].clamp(min=0)}  # noqa: E731
-    check_objective(derived(needs={"teacher"}, loss=loss, example_side=example))
+    check_plugin(derived(needs={"teacher"}, loss=loss, example_side=example))
     assert len({float(v) for side in seen for v in side}) > 10
     assert all(float(v) % 10 == 0 for side in seen for v in side)
 
@@ -421,7 +421,7 @@ def test_constants_are_made_by_detach_or_by_no_grad() -> None:
             weight /= 1 + s.log_prob.exp()
         return -weight * s.log_prob
 
-    check_objective(losing(under_no_grad))
+    check_plugin(losing(under_no_grad))
 
     def teaching(self: Any, model: Any, batch: Mapping[str, Tensor]) -> emobench.UnitLosses:
         with torch.no_grad():
@@ -429,7 +429,7 @@ def test_constants_are_made_by_detach_or_by_no_grad() -> None:
         mle_BT, kept_BT = self.mle(model, batch)
         return emobench.UnitLosses(*mean(weight_BT * mle_BT * kept_BT, kept_BT))
 
-    check_objective(derived(GoodModel, loss=teaching))
+    check_plugin(derived(GoodModel, loss=teaching))
 
 
 def test_a_schedule_that_is_kept_passes() -> None:
@@ -437,4 +437,4 @@ def test_a_schedule_that_is_kept_passes() -> None:
         self.scale = float(state["scale"])
 
     kept = {"state": lambda self: {"scale": torch.tensor(self.scale, dtype=torch.float64)}, "load_state": load}
-    check_objective(derived(begin_step=fade, loss=faded, **kept))
+    check_plugin(derived(begin_step=fade, loss=faded, **kept))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from emobench.objectives import STATISTICS, StatisticsObjective, TokenStatistics
-from emobench.registry import objective_class, objective_names
+from emobench.registry import OBJECTIVES, objective_names
 
 FAMILY = {
     "brier",
@@ -39,7 +39,7 @@ FAMILY = {
 
 def with_slopes() -> dict[str, type[StatisticsObjective]]:
     """Return the installed objectives that give slopes; one that reads side data is its own test's business."""
-    found = {name: objective_class(name) for name in objective_names()}
+    found = {name: OBJECTIVES.class_of(name) for name in objective_names()}
     return {
         name: cls
         for name, cls in found.items()

@@ -10,17 +10,9 @@ from emobench.core.settings import to_plain
 from emobench.data.instruction_sets import CONVERSATIONS, source_of
 from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA
+from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
 from emobench.models.catalog import CATALOG
-from emobench.registry import (
-    find_recipe,
-    find_suite,
-    find_task,
-    load_kind,
-    objective_names,
-    retriever_names,
-    suite_names,
-    task_names,
-)
+from emobench.registry import find_recipe, find_suite, find_task, load_kind, objective_names, suite_names, task_names
 from emobench.tasks.spec import BY_KIND
 
 
@@ -93,7 +85,7 @@ def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
     assert callable(kind.runtime.generate)
     if task.dataset is not None:
         assert task.dataset.repo or task.dataset.name in GENERATED
-        assert task.protocol.retriever in retriever_names()
+        assert task.protocol.retriever in RETRIEVERS.names()
     elif task.kind not in ("lm_eval", "instruct"):  # these have sources of their own
         assert task.corpus in CORPORA
         for auxiliary in kind.auxiliary_models(task).values():

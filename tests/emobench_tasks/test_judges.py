@@ -12,7 +12,7 @@ import pytest
 
 import emobench
 from emobench.core.errors import ConfigError
-from emobench.registry import judge_class, judge_names, load_judge
+from emobench.kinds.instruct.judging.judge import JUDGES
 
 PAIR = emobench.Pair("Add {output_1} and 2 <|im_end|>.", 'I say """3""".', "Four: {instruction}")
 VERDICTS = {
@@ -100,11 +100,11 @@ STRANGE = ["", " ", "I cannot help with that.", "[[", "Rating: [[", "{" * 5000, 
 def made(name: str) -> emobench.Judge:
     if name == "alpaca-eval":
         pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
-    return load_judge(name).component
+    return JUDGES.load(name).plugin
 
 
 def test_every_judge_is_tested_here() -> None:
-    assert set(judge_names()) == VERDICTS.keys() | GRADES.keys()
+    assert set(JUDGES.names()) == VERDICTS.keys() | GRADES.keys()
 
 
 @pytest.mark.parametrize(("name", "text", "verdict"), [(n, *one) for n, rows in VERDICTS.items() for one in rows])
@@ -178,7 +178,7 @@ def test_an_input_follows_the_instruction() -> None:
 
 
 def test_pandalm_has_an_input_and_drops_special_tokens() -> None:
-    prompt = load_judge("pandalm").component.request(emobench.Pair("Add.", "</s> 3 ", "4", input="1 and 2")).prompt
+    prompt = JUDGES.load("pandalm").plugin.request(emobench.Pair("Add.", "</s> 3 ", "4", input="1 and 2")).prompt
     assert "defined by the Instruction with an Input that provides further context." in prompt
     assert "### Input:\n1 and 2\n\n### Response 1:\n3\n\n### Response 2:\n4\n\n### Evaluation:\n" in prompt
 
@@ -186,9 +186,9 @@ def test_pandalm_has_an_input_and_drops_special_tokens() -> None:
 def test_an_unknown_configuration_names_those_that_are_there() -> None:
     made("alpaca-eval")
     with pytest.raises(ConfigError, match=r"`config` is 'alpaca'; expected one of .*alpaca_eval_gpt4.*"):
-        load_judge("alpaca-eval(config=alpaca)")
+        JUDGES.load("alpaca-eval(config=alpaca)")
     with pytest.raises(ConfigError, match="does not ask a chat model"):
-        load_judge("alpaca-eval(config=claude)")
+        JUDGES.load("alpaca-eval(config=claude)")
 
 
 @pytest.mark.parametrize("config", ["alpaca_eval_gpt4", "weighted_alpaca_eval_gpt4_turbo"])
@@ -201,7 +201,7 @@ def test_alpaca_evals_own_annotator_asks_and_reads_the_same(config: str) -> None
     from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
     from alpaca_eval.utils import prompt_to_chatml
 
-    judge = load_judge(f"alpaca-eval(config={config})").component
+    judge = JUDGES.load(f"alpaca-eval(config={config})").plugin
     pairs = [emobench.Pair(f"Count to {n}.", "1, " * n, f"{n}") for n in range(1, 9)]
     asked: list[list[dict[str, str]]] = []
     options: dict[str, object] = {}
@@ -291,8 +291,8 @@ def test_auto_j_reads_ties_and_contrary_words(decision: str, verdict: float | No
 
 
 def test_every_judge_keeps_the_contract() -> None:
-    for name in judge_names():
-        assert judge_class(name).name == name
+    for name in JUDGES.names():
+        assert JUDGES.class_of(name).name == name
 
 
 @pytest.mark.parametrize("model", ["alpaca-7b", "vicuna-13b", "llama-2-7b-chat-hf"])
@@ -329,7 +329,7 @@ def test_other_configurations_of_alpaca_eval_are_read_by_their_parsers(
     config: str, text: str, verdict: float | None
 ) -> None:
     made("alpaca-eval")
-    judge = load_judge(f"alpaca-eval(config={config})").component
+    judge = JUDGES.load(f"alpaca-eval(config={config})").plugin
     assert isinstance(judge, emobench.PairJudge)
     assert judge.preference(emobench.JudgeReply(text)) == verdict
     assert not judge.graded
@@ -340,7 +340,7 @@ def test_other_configurations_of_alpaca_eval_are_read_by_their_parsers(
 )
 def test_only_judges_that_give_probabilities_are_graded(config: str, graded: bool) -> None:
     made("alpaca-eval")
-    judge = load_judge(f"alpaca-eval(config={config})").component
+    judge = JUDGES.load(f"alpaca-eval(config={config})").plugin
     assert isinstance(judge, emobench.PairJudge)
     assert judge.graded == graded
     likelier = emobench.JudgeReply("m", ({"m": -0.2, "M": -1.8},))
@@ -367,9 +367,9 @@ def test_every_configuration_of_a_chat_model_about_one_pair_is_taken() -> None:
         completes = theirs["completions_kwargs"]["model_name"] in ("gpt-3.5-turbo-instruct", "text-davinci-003")
         if more or completes or theirs.get("batch_size", 1) != 1:
             with pytest.raises(ValueError, match=name):
-                judge_class("alpaca-eval")(config=name)
+                JUDGES.class_of("alpaca-eval")(config=name)
             continue
-        judge = judge_class("alpaca-eval")(config=name)
+        judge = JUDGES.class_of("alpaca-eval")(config=name)
         assert isinstance(judge, emobench.PairJudge)
         given = theirs.get("completion_parser_kwargs", {})
         of_probabilities = theirs.get("fn_completion_parser") == "logprob_parser"
@@ -383,4 +383,4 @@ def test_every_configuration_of_a_chat_model_about_one_pair_is_taken() -> None:
 def test_a_configuration_of_several_annotators_is_refused() -> None:
     made("alpaca-eval")
     with pytest.raises(ConfigError, match="alpaca_farm"):
-        load_judge("alpaca-eval(config=alpaca_farm)")
+        JUDGES.load("alpaca-eval(config=alpaca_farm)")

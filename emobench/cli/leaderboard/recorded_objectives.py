@@ -18,12 +18,12 @@ def recorded_objective(entry: Entry) -> Sequence[dict[str, Any]]:
 
     The code is there only if its digest is the one that the entry recorded.
     """
-    from emobench.cli.objectives.facts import term_facts  # with the objectives comes torch
-    from emobench.registry import load_objective, require_installed
+    from emobench.cli.families import facts_of_terms  # with the objectives comes torch
+    from emobench.registry import OBJECTIVES, load_objective, require_installed
 
     try:
         require_installed(entry.objective.name)
-        terms = term_facts(entry.objective.name)
+        terms = facts_of_terms(OBJECTIVES, entry.objective.name)
         same = load_objective(entry.objective.name).source_sha256 == entry.objective.source_sha256
     except UserError:
         return ()

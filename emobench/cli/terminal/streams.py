@@ -17,6 +17,8 @@ from typing import Any, TextIO
 
 from emobench.core.errors import EmobenchError, RunError
 
+EXIT_CODE = 130
+"""The exit code after Ctrl-C, as shells have it."""
 UNREAD = 141
 """The exit code after the reader of a pipe has gone, as shells have it: 128 and the number of SIGPIPE."""
 _COLUMNS = re.compile(r"[2-9]\d|[1-9]\d{2,3}")
@@ -165,3 +167,10 @@ def fail(error: EmobenchError) -> int:
     if not isinstance(error, UnreadError):
         remark(f"error: {_ENDLESS.sub(lambda line: f'{line[0][:600]} ... {line[0][-300:]}', str(error))}")
     return error.exit_code
+
+
+def explain_interrupt() -> int:
+    """Print how to continue after Ctrl-C or a signal like it, and return the exit code."""
+    with suppress(OSError):  # the terminal may be what was lost
+        remark("", "Stopped. Run the same command again to go on from the last finished stage or checkpoint.")
+    return EXIT_CODE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import PRETRAINED
@@ -144,7 +145,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     return score_samples(subject, task.protocol_as(GenerationProtocol), texts, folder)
 
 
-def written_texts(path: Path) -> list[WrittenText]:
+def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
     """Return the continuations in a file of samples."""
     return [
         WrittenText(

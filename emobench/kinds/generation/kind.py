@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from emobench.core.family import Family
 from emobench.core.hooks import hookimpl
 from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
@@ -14,13 +15,26 @@ from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
 from emobench.kinds.interface import Kind, OtherProgram, TestSize
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import WrittenTexts
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
     from emobench.data.texts import Texts
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+    from emobench.kinds.generation.metric import MetricGroup
+
+METRICS: Family[MetricGroup] = Family(
+    name="metric",
+    title="Metrics of generated texts",
+    bases=("emobench.kinds.generation.metric:MetricGroup",),
+    checks="emobench.kinds.generation.checks:checks",
+    facts="emobench.kinds.generation.checks:facts",
+    columns=("measures",),
+    glossary="emobench.registry.measures:definitions",
+    templates=Path(__file__).parent / "templates",
+    usage=('emobench evaluate --suite lm-quick --model gpt2 --limit 64 --set generation.metrics="[$name]"',),
+)
 
 
 class GenerationKind(Kind):
@@ -30,6 +44,8 @@ class GenerationKind(Kind):
     rules = GenerationProtocol
     example = "prefix=20"
     any_corpus = True
+    families = (METRICS,)
+    views: ClassVar = {WrittenTexts: "emobench.kinds.generation.evaluate"}
 
     @property
     def runtime(self):
@@ -40,7 +56,7 @@ class GenerationKind(Kind):
     def check_rules(self, rules: GenerationProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that the metrics that a protocol names are installed, and that no two metrics have one name."""
         if rules.metrics:
-            self.runtime.check_metrics([self.components.metric(text).component for text in rules.metrics], where)
+            self.runtime.check_metrics([METRICS.load(text).plugin for text in rules.metrics], where)
 
     def fitting(self, rules: GenerationProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """The blocks of PPL_test are evaluation examples, so that `--limit` is for them, too."""
@@ -62,7 +78,7 @@ class GenerationKind(Kind):
 
     def metrics(self, task: Task) -> Mapping[str, Measure]:
         rules = task.protocol_as(GenerationProtocol)
-        named = [self.components.metric(text).component for text in rules.metrics]
+        named = [METRICS.load(text).plugin for text in rules.metrics]
         return self.runtime.measures(rules, named)
 
     def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
@@ -75,7 +91,7 @@ class GenerationKind(Kind):
             **rules.auxiliary_models,
             **{
                 f"{metric.name}.{part}": replace(model, setting=model.setting or "generation.metrics")
-                for metric in (self.components.metric(text).component for text in rules.metrics)
+                for metric in (METRICS.load(text).plugin for text in rules.metrics)
                 for part, model in metric.models.items()
             },
         }
@@ -96,7 +112,7 @@ class GenerationKind(Kind):
 
     def score_facts(self, task: Task) -> dict[str, Any]:
         """Return what identifies the code of the named metrics; empty for a task that names none."""
-        named = [(text, self.components.metric(text)) for text in task.protocol_as(GenerationProtocol).metrics]
+        named = [(text, METRICS.load(text)) for text in task.protocol_as(GenerationProtocol).metrics]
         facts = [{"name": text, "source": m.source_sha256, "packages": dict(m.versions)} for text, m in named]
         return {"metrics": facts} if facts else {}
 
@@ -108,9 +124,6 @@ class GenerationKind(Kind):
             return found
         tokens = dict.fromkeys(sorted(named), found.auxiliary_tokens["featurizer"])
         return replace(found, auxiliary_tokens={**found.auxiliary_tokens, **tokens})
-
-    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
-        return self.runtime.written_texts(path)
 
 
 @hookimpl

@@ -19,6 +19,7 @@ from emobench.data.texts import Texts
 from emobench.kinds.generation.blocks import with_blocks
 from emobench.kinds.generation.built_in import built_in
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES
+from emobench.kinds.generation.kind import METRICS
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.prompts import text_of
 from emobench.kinds.generation.rules import GenerationProtocol
@@ -46,7 +47,7 @@ def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, fol
     for metric in built_in(rules):
         context = MetricContext(subject, rules, rules.auxiliary_models, found.files)
         found.add(tuple(metric.measures), partial(_scores, metric, runs, context))
-    for metric in (subject.components.metric(text).component for text in rules.metrics):
+    for metric in (METRICS.load(text).plugin for text in rules.metrics):
         context = MetricContext(subject, rules, metric.models, found.files)
         found.add(tuple(metric.measures), partial(_block_scores, metric, runs, context, units))
     for name in found.scores.keys() - set(TEST_TEXT):

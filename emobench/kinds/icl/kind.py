@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.hooks import hookimpl
@@ -12,8 +12,10 @@ from emobench.core.versions import minor_versions
 from emobench.data.labelled import LabelledData, LabelledSource, sampling_units
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.cost import least
+from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Kind, TestSize
+from emobench.kinds.views import LabelAnswers, LabelPrompts
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -28,24 +30,14 @@ class IclKind(Kind):
     rules = IclProtocol
     example = "shots=8"
     reads = "dataset"
+    families = (RETRIEVERS,)
+    views: ClassVar = {LabelPrompts: "emobench.kinds.icl.show_prompts", LabelAnswers: "emobench.kinds.icl.answers"}
 
     @property
     def runtime(self):
         from emobench.kinds.icl import evaluate
 
         return evaluate
-
-    @property
-    def prompts(self):
-        from emobench.kinds.icl import show_prompts
-
-        return show_prompts
-
-    @property
-    def answers(self):
-        from emobench.kinds.icl import answers
-
-        return answers
 
     def check_rules(self, rules: IclProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that a prompt asks for fields that the data set has, and has a text for each of its classes."""
@@ -62,13 +54,13 @@ class IclKind(Kind):
 
     def fitting(self, rules: IclProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """An encoder is a rule of those tasks alone whose retriever has a use for it."""
-        unused = "encoder" in changes and not self.components.retriever(rules.retriever).component.encodes
+        unused = "encoder" in changes and not RETRIEVERS.load(rules.retriever).plugin.encodes
         return {name: change for name, change in changes.items() if name != "encoder" or not unused}
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return the sentence encoder of a retriever that uses one."""
         rules = task.protocol_as(IclProtocol)
-        if rules.shots == 0 or not self.components.retriever(rules.retriever).component.encodes:
+        if rules.shots == 0 or not RETRIEVERS.load(rules.retriever).plugin.encodes:
             return {}
         instead = "another retriever with --set icl.retriever=bm25"
         return {
@@ -113,7 +105,7 @@ class IclKind(Kind):
         rules = task.protocol_as(IclProtocol)
         if rules.shots == 0:
             return {}
-        loaded = self.components.retriever(rules.retriever)
+        loaded = RETRIEVERS.load(rules.retriever)
         facts: dict[str, Any] = {
             "name": rules.retriever,
             "source": loaded.source_sha256,

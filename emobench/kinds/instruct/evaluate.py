@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.data.sampling_units import joined_units, text_digest
@@ -24,7 +25,7 @@ from emobench.kinds.instruct.judged import (
     read_preferences,
     unread_pairs,
 )
-from emobench.kinds.instruct.judging.judge import GradeJudge, Pair
+from emobench.kinds.instruct.judging.judge import JUDGES, GradeJudge, Pair
 from emobench.kinds.instruct.responses import (
     RESPONSES,
     asked_instructions,
@@ -34,7 +35,7 @@ from emobench.kinds.instruct.responses import (
     reference_scores,
 )
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Components, Scored, Subject, TestSize
+from emobench.kinds.interface import Scored, Subject, TestSize
 from emobench.kinds.journal import require_count
 from emobench.kinds.views import WrittenText
 from emobench.metrics.rouge import ROUGE
@@ -46,17 +47,14 @@ BATCH = 16_384
 NO_JUDGE = "No judge was chosen: add --set judge.name=NAME, such as alpaca-eval (see `emobench judges list`)."
 
 
-@dataclass(frozen=True)
 class InstructRuntime:
     """What reads data and models; see `kinds.interface.Runtime`."""
-
-    components: Components
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
         rule = task.protocol_as(InstructProtocol).judge
         if rule.used and rule.backend == "endpoint":
             # Here and not in `check`, which a dry run calls, too: what judging costs is asked before there is a key.
-            rule.endpoint(self.components.judge(rule.name).component).check_key()
+            rule.endpoint(JUDGES.load(rule.name).plugin).check_key()
         return load_instructions(task.corpus, data_dirs=data_dirs, offline=offline)
 
     def find(self, task: Task, resources: Resources) -> Instructions | None:
@@ -84,7 +82,7 @@ class InstructRuntime:
         responses = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
         if not rules.judge.used:
             return responses
-        judge = self.components.judge(rules.judge.name).component
+        judge = JUDGES.load(rules.judge.name).plugin
         if asked is None:
             pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
         else:
@@ -100,7 +98,7 @@ class InstructRuntime:
         rule = task.protocol_as(InstructProtocol).judge
         measures: dict[str, Measure | str] = {WIN_RATE: NO_JUDGE}
         if rule.used:
-            grades = isinstance(self.components.judge(rule.name).component, GradeJudge)
+            grades = isinstance(JUDGES.load(rule.name).plugin, GradeJudge)
             judged = GRADE if grades else WIN_RATE
             measures = {judged: MEASURES[judged]}
         return {**measures, "rougeL": ROUGE["rougeL"]}
@@ -128,7 +126,7 @@ class InstructRuntime:
                 f"longer than the {model.context} that {model.name} reads; {way}."
             )
         if rules.judge.used:
-            check_judge(rules.judge, self.components.judge(rules.judge.name).component, model)
+            check_judge(rules.judge, JUDGES.load(rules.judge.name).plugin, model)
 
     def generate(self, subject: Subject, task: Task, data: Instructions, folder: Path) -> None:
         generate_responses(subject, task.name, task.protocol_as(InstructProtocol), data, folder)
@@ -149,18 +147,18 @@ class InstructRuntime:
         scored.scores = {name: replace(score, units=units) for name, score in scored.scores.items()}
         return scored
 
-    def preferences(self, folder: Path) -> Mapping[str, float]:
-        """Return how much the judge prefers each response to the reference, where it has a verdict."""
-        return read_preferences(folder / JUDGEMENTS) if (folder / JUDGEMENTS).is_file() else {}
 
-    def written_texts(self, path: Path) -> list[WrittenText]:
-        """Return the responses in a file, each after its instruction."""
-        texts = []
-        for one in read_responses(path):
-            asked = Pair(one.instruction, one.text, one.reference, one.input).asked()
-            texts.append(
-                WrittenText(
-                    prompt=one.id, sample=0, prefix=asked, human=one.reference, generated=one.text, ended=one.ended
-                )
-            )
-        return texts
+def preferences(folder: Path) -> Mapping[str, float]:
+    """Return how much the judge prefers each response to the reference, where it has a verdict."""
+    return read_preferences(folder / JUDGEMENTS) if (folder / JUDGEMENTS).is_file() else {}
+
+
+def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
+    """Return the responses in a file, each after its instruction."""
+    texts = []
+    for one in read_responses(path):
+        asked = Pair(one.instruction, one.text, one.reference, one.input).asked()
+        texts.append(
+            WrittenText(prompt=one.id, sample=0, prefix=asked, human=one.reference, generated=one.text, ended=one.ended)
+        )
+    return texts

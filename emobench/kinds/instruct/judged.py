@@ -26,6 +26,7 @@ from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Requests, least
 from emobench.kinds.instruct.instructions import SOURCES
 from emobench.kinds.instruct.judging.judge import (
+    JUDGES,
     Answering,
     Asked,
     GradeJudge,
@@ -122,7 +123,7 @@ def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses
 
     Raises RunError if too many requests have no reply, and the errors of `ask_about`; replies until then are kept.
     """
-    judge = subject.components.judge(rules.judge.name).component
+    judge = JUDGES.load(rules.judge.name).plugin
     answering = _answering(subject, rules.judge, judge)
     pairs = {one.id: Pair(one.instruction, one.text, one.reference, one.input) for one in responses}
     title = f"judge {task} with {judge.name}"

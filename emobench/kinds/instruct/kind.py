@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from emobench.core.errors import ConfigError
 from emobench.core.hooks import hookimpl
@@ -13,10 +12,11 @@ from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
+from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Kind, OtherProgram, TestSize
 from emobench.kinds.shared_rules import rouge_packages
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import JudgedPairs, Preferences, WrittenTexts
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -30,17 +30,23 @@ class InstructKind(Kind):
     name = "instruct"
     rules = InstructProtocol
     example = "max_new_tokens=256"
+    families = (JUDGES,)
+    views: ClassVar = {
+        WrittenTexts: "emobench.kinds.instruct.evaluate",
+        Preferences: "emobench.kinds.instruct.evaluate",
+        JudgedPairs: "emobench.kinds.instruct.judging.entries",
+    }
 
     @property
     def runtime(self):
         from emobench.kinds.instruct.evaluate import InstructRuntime
 
-        return InstructRuntime(self.components)
+        return InstructRuntime()
 
     def check_rules(self, rules: InstructProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that the judge that a protocol names is installed, and takes its parameters."""
         if rules.judge.used:
-            self.components.judge(rules.judge.name)
+            JUDGES.load(rules.judge.name)
 
     def check_template(self, task: Task, template: str) -> None:
         """Check that the prompts are those of the training, unless `other_template` allows others."""
@@ -58,7 +64,7 @@ class InstructKind(Kind):
         rule = task.protocol_as(InstructProtocol).judge
         if not rule.used:
             return {}
-        model = rule.local_model(self.components.judge(rule.name).component)
+        model = rule.local_model(JUDGES.load(rule.name).plugin)
         is_here = rule.backend == "local" or is_folder(expand_home(model.name))
         return {"judge": model} if is_here else {}
 
@@ -94,18 +100,12 @@ class InstructKind(Kind):
         rule = task.protocol_as(InstructProtocol).judge
         if not rule.used:
             return {}
-        judge = self.components.judge(rule.name)
+        judge = JUDGES.load(rule.name)
         return {"judge": {"source": judge.source_sha256, "packages": dict(judge.versions)}}
 
     def packages(self, task: Task) -> Packages:
         own = packages_of(task.protocol_as(InstructProtocol).backend)
         return Packages(generation=own, scores=rouge_packages(stemming=False))
-
-    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
-        return self.runtime.written_texts(path)
-
-    def preferences(self, folder: Path) -> Mapping[str, float]:
-        return self.runtime.preferences(folder)
 
 
 @hookimpl

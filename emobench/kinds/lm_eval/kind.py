@@ -12,6 +12,7 @@ from emobench.core.settings import check_settings, setting
 from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.auxiliary import Packages
 from emobench.kinds.interface import Kind, OtherProgram
+from emobench.kinds.views import NamedTasks
 from emobench.tasks.lm_eval_numbers import MEASURES
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override
 from emobench.tasks.scores import Measure
@@ -62,6 +63,7 @@ class LmEvalKind(Kind):
     name = "lm_eval"
     rules = LmEvalProtocol
     example = "num_fewshot=5"
+    views: ClassVar = {NamedTasks: "emobench.kinds.lm_eval.kind"}
 
     @property
     def runtime(self):
@@ -72,9 +74,6 @@ class LmEvalKind(Kind):
     @property
     def measures(self) -> Mapping[str, Measure]:
         return MEASURES
-
-    def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
-        return lm_eval_task(name, overrides)
 
     def packages(self, task: Task) -> Packages:
         return Packages(generation=packages_of(task.protocol_as(LmEvalProtocol).backend))
@@ -91,7 +90,7 @@ class LmEvalKind(Kind):
             )
 
 
-def lm_eval_task(name: str, overrides: Mapping[str, Any] | None = None) -> Task:
+def named_task(name: str, overrides: Mapping[str, Any] | None = None) -> Task:
     """Return a task or group of lm-evaluation-harness, by its name there."""
     own = LmEvalProtocol(task=name)
     rules = override(own, overrides or {}, "--set lm_eval")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from emobench.core.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
@@ -12,7 +11,7 @@ from emobench.kinds.cost import least
 from emobench.kinds.interface import Kind, TestSize
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import WrittenTexts
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -22,7 +21,8 @@ class OracleKind(Kind):
 
     name = "oracle"
     rules = OracleProtocol
-    example = "model=gpt2-large"
+    example = "texts=100"
+    views: ClassVar = {WrittenTexts: "emobench.kinds.oracle.evaluate"}
 
     @property
     def runtime(self):
@@ -59,9 +59,6 @@ class OracleKind(Kind):
         rules = task.protocol_as(OracleProtocol)
         decided = ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")
         return {name: getattr(rules, name) for name in decided}
-
-    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
-        return self.runtime.written_texts(path, facts, data)
 
 
 @hookimpl

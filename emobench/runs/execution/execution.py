@@ -15,7 +15,6 @@ from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import ModelFiles, Subject
 from emobench.models.device import free_memory
 from emobench.models.folder import model_folder
-from emobench.registry import COMPONENTS
 from emobench.runs.execution.launch import Launch, rank
 from emobench.runs.execution.reporter import Progress, Reporter, Silent
 from emobench.runs.planning.base_model import BaseModel
@@ -113,7 +112,6 @@ class Execution:
             other=self._other,
             work=self._work,
             sentence_encoder=self.model.sentence_encoder,
-            components=COMPONENTS,
             keep=self._keep,
             facts=facts,
             files=files,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.interface import LabelAnswers
+from emobench.kinds.views import LabelAnswers
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.run_files import Recorded, is_here, read_examples, recorded_file
-from emobench.registry import usable_kinds
+from emobench.registry import kinds_with
 from emobench.runs.inspect.recorded_runs import Named, newest, read_json, score_stages
 from emobench.runs.inspect.recorded_tasks import recorded_task, task_of_samples
 from emobench.runs.stages.stage import FACTS
@@ -75,7 +75,7 @@ def worst(found: Sequence[FoundAnswers], count: int) -> list[tuple[FoundAnswers,
 
 def _kinds() -> dict[str, LabelAnswers]:
     """Return the kinds of task that are answered by labels, by their names."""
-    return {kind.name: kind.answers for kind in usable_kinds() if kind.answers is not None}
+    return kinds_with(LabelAnswers)
 
 
 def answered_tasks(entry: Entry) -> set[str]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Subject
+from emobench.kinds.views import LabelPrompts
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.models.quiet import quiet_libraries
-from emobench.registry import COMPONENTS, load_kind
+from emobench.registry import load_kind
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import labelled_task_of
@@ -22,14 +23,15 @@ def export_task(request: Request, name: str, folder: Path, reporter: Reporter) -
     """Write a task's YAML and rows into a folder; return the files. Raises a UserError for what a run would refuse."""
     task = labelled_task_of(request, name)
     kind = load_kind(task.kind)
-    assert kind.prompts is not None
+    prompts = kind.view(LabelPrompts)
+    assert prompts is not None
     data = kind.runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
-    kind.prompts.check_export(task, data)
+    prompts.check_export(task, data)
     require_writable(request.runs, "--runs")
     subject = _subject(request, kind.auxiliary_models(task), reporter)
     with quiet_libraries(), storage_errors(folder, "DIR"):
         folder.mkdir(parents=True, exist_ok=True)
-        return kind.prompts.export(subject, task, data, folder)
+        return prompts.export(subject, task, data, folder)
 
 
 def _subject(request: Request, auxiliary: Mapping[str, AuxiliaryModel], reporter: Reporter) -> Subject:
@@ -51,7 +53,6 @@ def _subject(request: Request, auxiliary: Mapping[str, AuxiliaryModel], reporter
         other=other,
         work=reporter.work,
         sentence_encoder=encoder,
-        components=COMPONENTS,
         keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
         facts={},
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emobench.core.errors import ConfigError
-from emobench.kinds.views import ShownPrompt
+from emobench.kinds.views import LabelPrompts, ShownPrompt
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite, load_kind, suite_names
 from emobench.runs.execution.execution import Execution
@@ -37,8 +37,9 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     check_machine(request)
     task = labelled_task_of(request, name)
     kind = load_kind(task.kind)
-    assert kind.prompts is not None
-    kind.prompts.check_shown(task)
+    prompts = kind.view(LabelPrompts)
+    assert prompts is not None
+    prompts.check_shown(task)
     model = find_base_model(_model(request, task.name), request)
     data = kind.runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
     kind.runtime.check(task, data, model)
@@ -46,12 +47,12 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     execution = Execution(request, model, reporter)
     with quiet_libraries():
         subject = execution.subject_of(execution.load(model), {})
-        shown = kind.prompts.show(subject, task, data, count, ids)
+        shown = prompts.show(subject, task, data, count, ids)
     return ShownTask(
         task=task.name,
         protocol=task.protocol_id,
         model=model.name,
-        unit=kind.prompts.unit(task),
+        unit=prompts.unit(task),
         prompts=tuple(shown),
     )
 

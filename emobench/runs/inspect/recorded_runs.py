@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.core.seals import find_damage
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.query.references import select
@@ -108,9 +108,9 @@ def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) ->
             continue
         if facts["task"]["kind"] not in kind_names():
             continue  # of a plugin that is not installed
-        texts = load_kind(facts["task"]["kind"]).written_texts(path, facts, entry.provenance.data)
-        if texts is not None:
-            written[facts["task"]["name"]] = texts
+        view = load_kind(facts["task"]["kind"]).view(WrittenTexts)
+        if view is not None:
+            written[facts["task"]["name"]] = view.written_texts(path, facts, entry.provenance.data)
     if unknown and not written:
         raise DataError(
             f"No task here has the protocol {entry.protocols[unknown[0]]} of {unknown[0]}, by which its packed samples "
@@ -161,7 +161,8 @@ def _preferences(entry: Entry, run: Run, runs: Path) -> dict[str, Mapping[str, f
     found = {}
     for folder in (runs / "score" / key for key in keys):
         task = read_json(folder / FACTS, entry)["task"] if folder.is_dir() else {"kind": None}
-        preferences = load_kind(task["kind"]).preferences(folder) if task["kind"] in kind_names() else {}
+        view = load_kind(task["kind"]).view(Preferences) if task["kind"] in kind_names() else None
+        preferences = {} if view is None else view.preferences(folder)
         if preferences:
             if damage := find_damage(folder, full=True):
                 raise _gone(damage, entry)

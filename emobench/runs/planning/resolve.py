@@ -13,12 +13,14 @@ from typing import Any
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import PRETRAINED, build, to_plain
 from emobench.kinds.interface import Kind
+from emobench.kinds.views import LabelPrompts
 from emobench.registry import (
     LoadedObjective,
     find_recipe,
     find_suite,
     find_task,
     kind_of_name,
+    kinds_with,
     load_kind,
     load_objective,
     protocol_names,
@@ -180,8 +182,8 @@ def task_of(request: Request, name: str) -> Task:
 def labelled_task_of(request: Request, name: str) -> Task:
     """Return a task whose prompts end in labels, for what shows them and trains nothing; else raise ConfigError."""
     task = task_of(request, name)
-    if load_kind(task.kind).prompts is None:
-        able = " or ".join(kind.name for kind in usable_kinds() if kind.prompts is not None)
+    if load_kind(task.kind).view(LabelPrompts) is None:
+        able = " or ".join(kinds_with(LabelPrompts))
         raise ConfigError(
             f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind {able}, see "
             "`emobench tasks list`."

@@ -5,12 +5,12 @@ import math
 import emobench
 import pytest
 import torch
-from emobench.testing import objective_checks
+from emobench.testing import plugin_checks
 
 from emobench_poly import Poly
 
 
-@pytest.mark.parametrize("check", objective_checks(Poly(epsilon=1.0)), ids=str)
+@pytest.mark.parametrize("check", plugin_checks(Poly(epsilon=1.0)), ids=str)
 def test_contract(check):
     check()
 

@@ -156,10 +156,10 @@ def options(bases: dict[str, list[str]]) -> Iterator[list[str]]:
     import typer
 
     from emobench import cli
-    from emobench.cli.lazy import load_commands
 
     def walk(command: Any, words: tuple[str, ...]) -> Iterator[list[str]]:
-        for name, inner in load_commands(command).items():
+        for name, inner in getattr(command, "commands", {}).items():
+            inner = command.load(name) if hasattr(command, "load") else inner
             yield from walk(inner, (*words, name))
         base = bases.get(" ".join(words))
         for parameter in command.params if base is not None else ():

@@ -37,7 +37,7 @@ from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
-from emobench.registry import COMPONENTS, find_task
+from emobench.registry import find_task
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.stages.stage import Stage, Stages
 from emobench_tasks.retrievers.dense import PRODUCTS, nearest
@@ -182,7 +182,6 @@ def found(task: Any, data: LabelledData, encoder: SentenceEncoder, folder: Path)
         other=lambda beside: None,
         work=Silent().work,
         sentence_encoder=lambda name: encoder,
-        components=COMPONENTS,
         keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
         facts={},
     )

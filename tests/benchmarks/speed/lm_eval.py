@@ -35,7 +35,6 @@ from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, quiet_lm_eval
 from emobench.models.inference import optimize_for_inference
-from emobench.registry import COMPONENTS
 
 BATCH = 8
 SUBJECTS, QUESTIONS = 2, 24
@@ -100,7 +99,6 @@ def subject_of(model: Any, tokenizer: Any) -> Subject:
         other=absent,
         work=work,
         sentence_encoder=absent,
-        components=COMPONENTS,
         keep=absent,
         facts={},
     )

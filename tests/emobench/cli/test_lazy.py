@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from shown import inner_commands
 
 from emobench.cli import COMMANDS, app
-from emobench.cli.lazy import load_commands
 
 
 def test_the_summaries_are_those_of_the_commands() -> None:
-    commands = load_commands(typer.main.get_command(app))
+    commands = inner_commands(typer.main.get_command(app))
     assert {name: " ".join((command.help or "").split("\n\n")[0].split()) for name, command in commands.items()} == {
         name: summary for name, (_, summary) in COMMANDS.items()
     }
@@ -35,8 +35,8 @@ def test_help_imports_no_command() -> None:
 
 
 def test_no_command_imports_torch_before_it_works() -> None:
-    code = "import sys, typer\nfrom emobench.cli import app\nfrom emobench.cli.lazy import load_commands\n"
-    code += "load_commands(typer.main.get_command(app))\n"
+    code = "import sys, typer\nfrom emobench.cli import app\ngroup = typer.main.get_command(app)\n"
+    code += "loaded = [group.load(name) for name in group.commands]\n"
     code += "print({'torch', 'transformers', 'scipy'} & sys.modules.keys())"
     assert last_line(code) == "set()"
 

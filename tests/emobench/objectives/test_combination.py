@@ -26,7 +26,7 @@ from emobench.objectives import (
 from emobench.objectives.combination import combine
 from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step
 from emobench.registry import load_objective, objective_names
-from emobench.testing import check_objective
+from emobench.testing import check_plugin
 from emobench_objectives.emo import Emo
 from emobench_objectives.mixce import MixCE
 from emobench_objectives.mle import Mle
@@ -168,7 +168,7 @@ def test_every_installed_objective_can_be_combined(name: str) -> None:
 
 @pytest.mark.parametrize("mix", [mix for _, mix in MIXES[:3]], ids=[name for name, _ in MIXES[:3]])
 def test_a_combination_keeps_the_contract(mix: list[tuple[float, Any]]) -> None:
-    check_objective(combine([cls() for _, cls in mix], [Constant(w) for w, _ in mix]))
+    check_plugin(combine([cls() for _, cls in mix], [Constant(w) for w, _ in mix]))
 
 
 @pytest.mark.parametrize("text_order", [1, -1])

@@ -15,7 +15,7 @@ from torch import Tensor
 import emobench
 from emobench.models.head import Head
 from emobench.objectives import CostEmbedding, ModelObjective, objective_loss, token_statistics
-from emobench.registry.objectives import load_objective, objective_names
+from emobench.registry import load_objective, objective_names
 from emobench.testing.subject import CheckedObjective
 
 V, D = 4099, 8

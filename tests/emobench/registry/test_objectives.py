@@ -61,7 +61,7 @@ def test_a_combination_has_one_name_however_it_is_written() -> None:
 @pytest.mark.parametrize("text", ["mle", " mle", "1*mle", "constant(1) * mle", "linear(1, 1)*mle"])
 def test_a_single_objective_of_weight_one_is_no_combination(text: str) -> None:
     assert registry.load_objective(text).name == "mle"
-    assert type(registry.load_objective(text).objective) is registry.objective_class("mle")
+    assert type(registry.load_objective(text).objective) is registry.OBJECTIVES.class_of("mle")
     assert registry.load_objective(text).source_sha256 == registry.load_objective("mle").source_sha256
     assert registry.load_objective(f"0.5*{registry.load_objective(text).name}").name == "0.5*mle"
 
@@ -147,12 +147,12 @@ def test_methods_that_do_not_take_what_their_level_passes_are_refused(tmp_path: 
     for level, method, arguments, gets, takes in cases:
         path.write_text(f"{head.format(level)}    def {method}({arguments}):\n        return {{}}\n")
         with pytest.raises(PluginError) as error:
-            registry.objective_class(f"{path}:Mine")
+            registry.OBJECTIVES.class_of(f"{path}:Mine")
         said = f"{path}:Mine: {level}.{method} {gets}; write `def {method}(self, {takes}):`."
         assert str(error.value) == said
     for written in ("def loss(self, model, batch, scale=1.0)", "@staticmethod\n    def loss(a, b)"):
         path.write_text(f"{head.format('ModelObjective')}    {written}:\n        return {{}}\n")
-        assert registry.objective_class(f"{path}:Mine").__name__ == "Mine"
+        assert registry.OBJECTIVES.class_of(f"{path}:Mine").__name__ == "Mine"
 
 
 def test_an_error_in_a_users_file_is_named_with_its_last_line_there(
@@ -161,10 +161,10 @@ def test_an_error_in_a_users_file_is_named_with_its_last_line_there(
     monkeypatch.chdir(tmp_path)
     Path("bad2.py").write_text("import json\n\ndef read():\n    return json.loads('{')\n\nread()\n")
     with pytest.raises(PluginError) as error:
-        registry.objective_class("bad2.py:Mine")
+        registry.OBJECTIVES.class_of("bad2.py:Mine")
     said = str(error.value)
     assert said.startswith("The file bad2.py does not import: JSONDecodeError: ")
-    assert said.endswith(f"({tmp_path / 'bad2.py'}:4). Mend it.")
+    assert said.endswith(f"({tmp_path / 'bad2.py'}:4). Fix it.")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_files_that_are_refused(tmp_path: Path, name: str, text: str, refusal: s
     (tmp_path / "x.py").write_text(text.format(name="MyLoss"))
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(UserError, match=refusal):
-        registry.objective_class(f"{tmp_path}/{name}")
+        registry.OBJECTIVES.class_of(f"{tmp_path}/{name}")
 
 
 @pytest.mark.parametrize(

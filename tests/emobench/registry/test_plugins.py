@@ -17,7 +17,7 @@ import pytest
 
 from emobench import registry
 from emobench.core.errors import UnknownNameError
-from emobench.registry.kinds import kind_of_name
+from emobench.registry import kind_of_name
 
 OBJECTIVE = (Path(__file__).parent / "objective.py.tmpl").read_text()
 """A file with one objective, whose class gets its name by `format`."""
@@ -45,13 +45,13 @@ def emobench_retrievers():
 """
 
 LOAD_LAST = """
-from emobench import registry
 from emobench.core import errors
-loaded = registry.load_retriever("last(step=2)")
-found = loaded.component.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
-print(found, len(loaded.source_sha256), [n for n in registry.retriever_names() if n in "bm25 dense fixed random"])
+from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
+loaded = RETRIEVERS.load("last(step=2)")
+found = loaded.plugin.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
+print(found, len(loaded.source_sha256), [n for n in RETRIEVERS.names() if n in "bm25 dense fixed random"])
 try:
-    registry.load_retriever("last(step=0)")
+    RETRIEVERS.load("last(step=0)")
 except errors.ConfigError as error:
     print(error)
 """
@@ -102,7 +102,7 @@ def test_built_ins_come_in_by_the_door(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("find", "given", "text"),
     [
-        (registry.objective_class, "emoo", "There is no objective 'emoo'; did you mean 'emo'? Known: "),
+        (registry.OBJECTIVES.class_of, "emoo", "There is no objective 'emoo'; did you mean 'emo'? Known: "),
         (registry.find_task, "lm-quik", "There is no task 'lm-quik'; did you mean 'lm-quick'?"),
         (registry.find_suite, "oracle-langage", "There is no suite 'oracle-langage'; did you mean 'oracle-language'?"),
         (registry.find_recipe, "lm-finetun", "There is no recipe 'lm-finetun'; did you mean 'lm-finetune'?"),

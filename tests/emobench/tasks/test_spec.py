@@ -13,7 +13,7 @@ from emobench.core.errors import ConfigError, UnknownNameError, UserError
 from emobench.core.settings import build
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.registry.kinds import kind_of_file
+from emobench.registry import kind_of_file
 from emobench.tasks.rules import override
 from emobench.tasks.spec import Suite, SuiteRun, Task, task_from
 from emobench.tasks.yaml import read_yaml

@@ -16,7 +16,7 @@ import emobench
 from emobench.core.errors import ConfigError, NonFiniteLossError
 from emobench.data.packing import WEIGHTS, RowCollator
 from emobench.objectives import ModelObjective
-from emobench.registry.objectives import load_objective, objective_names
+from emobench.registry import load_objective, objective_names
 from emobench.training.recipe import Lora
 from emobench.training.train import train
 from emobench_objectives.mle import Mle

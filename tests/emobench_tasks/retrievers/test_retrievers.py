@@ -13,7 +13,7 @@ import pytest
 
 import emobench
 from emobench.core.errors import ConfigError, UnknownNameError
-from emobench.registry import load_retriever, retriever_names
+from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
 
 WORDS = ["who", "what", "is", "a", "the", "in", "Rome", "Köln", "1969", "x"]
 
@@ -34,15 +34,15 @@ def retrieve(
 ) -> np.ndarray:
     known = vectors or {}
     context = emobench.RetrievalContext(seed, lambda given: np.stack([known[text] for text in given]))
-    found = load_retriever(name).component.retrieve(pool, queries, count, context)
+    found = RETRIEVERS.load(name).plugin.retrieve(pool, queries, count, context)
     assert found.shape == (len(queries), count)
     assert found.dtype == np.int64
     return found
 
 
 def test_all_are_there() -> None:
-    assert {"bm25", "dense", "fixed", "random"} <= set(retriever_names())
-    assert [name for name in retriever_names() if load_retriever(name).component.encodes] == ["dense"]
+    assert {"bm25", "dense", "fixed", "random"} <= set(RETRIEVERS.names())
+    assert [name for name in RETRIEVERS.names() if RETRIEVERS.load(name).plugin.encodes] == ["dense"]
 
 
 def bm25_scores(pool: Sequence[str], query: str, k1: float, b: float) -> np.ndarray:
@@ -75,17 +75,17 @@ def test_bm25_without_words_to_compare_takes_the_first() -> None:
 
 
 def test_parameters_are_checked() -> None:
-    assert repr(load_retriever("bm25(k1=2)").component) == "BM25(k1=2.0, b=0.75)"
+    assert repr(RETRIEVERS.load("bm25(k1=2)").plugin) == "BM25(k1=2.0, b=0.75)"
     with pytest.raises(ConfigError, match=r"^retriever bm25: `b` is 1.5; expected a number from 0 to 1\.$"):
-        load_retriever("bm25(b=1.5)")
+        RETRIEVERS.load("bm25(b=1.5)")
     with pytest.raises(ConfigError, match=r"^retriever bm25: `k1` is -1.0; expected a number of at least 0\.$"):
-        load_retriever("bm25(k1=-1)")
+        RETRIEVERS.load("bm25(k1=-1)")
     with pytest.raises(UnknownNameError, match="There is no setting 'k'; did you mean 'k1'"):
-        load_retriever("bm25(k=1)")
+        RETRIEVERS.load("bm25(k=1)")
     with pytest.raises(ConfigError, match=r"The retriever 'dense' has no parameters; expected dense alone\."):
-        load_retriever("dense(k=1)")
+        RETRIEVERS.load("dense(k=1)")
     with pytest.raises(UnknownNameError, match="There is no retriever 'dens'; did you mean 'dense'"):
-        load_retriever("dens")
+        RETRIEVERS.load("dens")
 
 
 def test_dense_searches_as_one_query_at_a_time_does() -> None:

@@ -11,9 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
+from emobench.core.family import Family
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -43,3 +47,16 @@ class Retriever(ABC):
 
         The same pool, queries, count and context give the same indices.
         """
+
+
+RETRIEVERS: Family[Retriever] = Family(
+    name="retriever",
+    title="Retrievers of shots",
+    bases=("emobench.kinds.icl.retrieval.retriever:Retriever",),
+    group="emobench.components",
+    checks="emobench.kinds.icl.retrieval.checks:checks",
+    facts="emobench.kinds.icl.retrieval.checks:facts",
+    columns=("reads",),
+    templates=Path(__file__).parent / "templates",
+    usage=("emobench evaluate --suite nlu --model gpt2 --limit 64 --set icl.retriever=$name",),
+)

@@ -21,7 +21,7 @@ from emobench.core.versions import minor_versions
 from emobench.data.labelled import Example, LabelledData
 from emobench.data.rows import digest
 from emobench.kinds.icl.examples import pool_of, query_texts, questions_of, search_keys
-from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
+from emobench.kinds.icl.retrieval.retriever import RETRIEVERS, RetrievalContext, Retriever
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder
@@ -35,14 +35,14 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
     rules = task.protocol_as(IclProtocol)
     if rules.shots == 0:
         return [()] * len(questions_of(rules, data))
-    loaded = subject.components.retriever(rules.retriever)
-    encoder = subject.sentence_encoder(rules.encoder) if loaded.component.encodes else None
+    loaded = RETRIEVERS.load(rules.retriever)
+    encoder = subject.sentence_encoder(rules.encoder) if loaded.plugin.encodes else None
     facts = {
         "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
         "encoder": None if encoder is None else encoder_facts(encoder),
         "packages": {**minor_versions("emobench"), **loaded.versions},
     }
-    return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.component).shots())
+    return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.plugin).shots())
 
 
 def kept_shots(
@@ -99,7 +99,7 @@ class _Search:
         left_out = max(copies[query] for query in queries) if self._rules.exclude_duplicates else 0
         count = min(len(pool), self._rules.shots + left_out)
         indices_QK = self._retriever.retrieve(pool, queries, count, context)
-        _check(indices_QK, self._rules.retriever, (len(queries), count), len(pool))
+        check_indices(indices_QK, self._rules.retriever, (len(queries), count), len(pool))
         kept = []
         for query, row in zip(queries, indices_QK.tolist(), strict=True):
             others = [i for i in row if not self._rules.exclude_duplicates or pool[i] != query]
@@ -128,7 +128,7 @@ class _Search:
         return embeddings(self._subject, encoder, texts, f"{what} of {self._task.name}")
 
 
-def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:
+def check_indices(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:
     """Raise PluginError unless a retriever kept its contract."""
     problem = None
     if not isinstance(indices_QK, np.ndarray) or not np.issubdtype(indices_QK.dtype, np.integer):

@@ -8,8 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from emobench.core.family import Family
 from emobench.data.chat_templates import RULES
 
 MOST_TOKENS = 10**9
@@ -113,7 +115,7 @@ class Judge(ABC):
     name: ClassVar[str]
     model: ClassVar[str]
     """The model that its authors ask."""
-    examples: ClassVar[Mapping[str, float]]
+    examples: ClassVar[Mapping[str, float]] = {}
     """Replies in the form that the prompt asks for, with what they mean: `emobench judges check` reads each."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Whose prompts and parsers it uses: another version may judge otherwise."""
@@ -153,3 +155,16 @@ class GradeJudge(Judge):
     def on_scale(self, value: float) -> float | None:
         """Return a grade that is on the scale, and None for another number."""
         return value if self.scale[0] <= value <= self.scale[1] else None
+
+
+JUDGES: Family[Judge] = Family(
+    name="judge",
+    title="Judges of responses",
+    bases=("emobench.kinds.instruct.judging.judge:PairJudge", "emobench.kinds.instruct.judging.judge:GradeJudge"),
+    checks="emobench.kinds.instruct.judging.checks:checks",
+    facts="emobench.kinds.instruct.judging.checks:facts",
+    columns=("reads", "model"),
+    example="emobench.kinds.instruct.judging.checks:example",
+    templates=Path(__file__).parent / "templates",
+    usage=("emobench judges show $name", "emobench judge emo mle --set judge.name=$name"),
+)

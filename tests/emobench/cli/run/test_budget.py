@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emobench.cli.options.budget import BudgetOptions
+from emobench.cli.options.request import BudgetOptions
 from emobench.core.errors import ConfigError
 from emobench.runs.planning.request import Request
 from emobench.training.memory import limit_memory

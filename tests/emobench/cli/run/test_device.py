@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import typer
+from shown import inner_commands
 
 from emobench.cli import app
-from emobench.cli.lazy import load_commands
 from emobench.models.device import VISIBLE
 from emobench.runs.planning import estimate
 
@@ -33,7 +33,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def _commands(parent: Any, prefix: str = "") -> list[tuple[str, Any]]:
     found = []
-    for name, one in load_commands(parent).items():
+    for name, one in inner_commands(parent).items():
         found += _commands(one, f"{prefix}{name} ") or [(f"{prefix}{name}", one)]
     return found
 

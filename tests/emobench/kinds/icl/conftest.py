@@ -14,7 +14,6 @@ import pytest
 from emobench.data.labelled import Example, LabelledData
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
-from emobench.registry import COMPONENTS
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.stages.stage import Stage, Stages
 
@@ -79,7 +78,6 @@ def subject(tmp_path: Path) -> Callable[..., Subject]:
             other=lambda beside: None,
             work=Silent().work,
             sentence_encoder=lambda name: counting,
-            components=COMPONENTS,
             keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
             facts={},
         )

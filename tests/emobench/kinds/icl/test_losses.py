@@ -21,7 +21,6 @@ from emobench.kinds.icl.losses import ExampleLosses, read_samples, write_samples
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
-from emobench.registry import COMPONENTS
 from emobench.tasks.spec import Task
 
 SAMPLE = ExampleLosses(
@@ -98,7 +97,7 @@ def subject(model: Any, tokenizer: Any, tmp_path: Path) -> Callable[..., Subject
             return folder
 
         nothing: Any = None
-        return Subject(model, tokenizer, nothing, work, nothing, COMPONENTS, keep, {})
+        return Subject(model, tokenizer, nothing, work, nothing, keep, {})
 
     return make
 

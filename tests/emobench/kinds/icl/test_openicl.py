@@ -20,8 +20,7 @@ from emobench.kinds.icl.openicl import check_openicl, openicl_reader, topk_retri
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
-from emobench.registry import find_task
-from emobench.registry.kinds import kind_of_file
+from emobench.registry import find_task, kind_of_file
 from emobench.tasks.spec import Task
 
 for module in openicl_shims.IMPORTED:

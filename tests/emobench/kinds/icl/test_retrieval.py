@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emobench.core.errors import ConfigError, PluginError
+from emobench.core.family import Family, Loaded
 from emobench.data.labelled import LabelledData
 from emobench.kinds.icl.examples import DETOKENIZED, check_pool, duplicate_flags, query_texts
 from emobench.kinds.icl.retrieval.retriever import Retriever
 from emobench.kinds.icl.retrieval.shots import embeddings, find_shots
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.interface import LoadedComponent, Subject
+from emobench.kinds.interface import Subject
 from emobench.tasks.spec import Task
 
 Make = Callable[..., Subject]
@@ -196,11 +196,15 @@ class Faulty(Retriever):
     ],
 )
 def test_a_retriever_that_breaks_the_contract_gets_a_sentence(
-    subject: Make, encoder_folder: Path, data_of: Callable[..., LabelledData], given: Any, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    subject: Make,
+    encoder_folder: Path,
+    data_of: Callable[..., LabelledData],
+    given: Any,
+    said: str,
 ) -> None:
     maker, data = subject(encoder_folder), data_of(["w1", "w2", "w3"], ["w4", "w5"])
-    components = SimpleNamespace(retriever=lambda text: LoadedComponent(Faulty(given), "0", {}))
-    object.__setattr__(maker, "components", components)
+    monkeypatch.setattr(Family, "load", lambda family, text: Loaded(Faulty(given), "0", {}))
     with pytest.raises(PluginError, match=re.escape(f"The retriever 'faulty' {said}")) as error:
         find_shots(maker, task(shots=2, retriever="faulty"), data)
     if given is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from emobench.core.errors import UserError
 from emobench.kinds.icl.rules import IclProtocol, fill
-from emobench.registry.kinds import kind_of_file
+from emobench.registry import kind_of_file
 from emobench.tasks.spec import Task, task_from
 from emobench.tasks.yaml import read_yaml
 

@@ -30,9 +30,8 @@ from emobench.kinds.instruct.judged import (
     unread_pairs,
 )
 from emobench.kinds.instruct.judging.endpoint import Endpoint
-from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.instruct.judging.judge import JUDGES, JudgeReply, JudgeRequest, Pair, PairJudge
 from emobench.kinds.instruct.rules import JudgeRule
-from emobench.registry import load_judge
 from emobench.tasks.scores import SECONDARY
 
 NO_VERDICT = "the reply has no verdict"
@@ -136,7 +135,7 @@ def test_the_tokens_of_requests_are_a_third_of_their_bytes() -> None:
 def test_instructions_that_are_not_here_count_as_120_tokens() -> None:
     assert [len(unread_pairs("alpaca_eval", limit)) for limit in (None, 7, 900)] == [805, 7, 805]
     assert unread_pairs("own", 7) == unread_pairs("own", None) == []
-    judge = load_judge("pandalm").component
+    judge = JUDGES.load("pandalm").plugin
     assert isinstance(judge, PairJudge)
     (pair,) = unread_pairs("alpaca_eval", 1)
     bare = len(judge.request(Pair("", "?", "!")).prompt)

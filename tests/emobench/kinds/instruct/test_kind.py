@@ -97,7 +97,7 @@ def test_generation_stops_at_what_the_template_writes_after_a_response(
             model.lm_head.weight[after, before] = 1
     subject = Subject(
         model, tokenizer, other=None, work=lambda title, unit: nullcontext(lambda done, total: None),
-        sentence_encoder=None, components=None, keep=None, facts={},
+        sentence_encoder=None, keep=None, facts={},
     )  # type: ignore[arg-type]  # fmt: skip
     rules = InstructProtocol(template="chat", max_new_tokens=20, limit=1)
     data = load_instructions(TASK, data_dirs=[asked], offline=True)

@@ -195,7 +195,7 @@ def test_an_interrupted_attempt_answers_the_others_alone(byte_model: Path, asked
     told: list[tuple[int, int]] = []
     subject = Subject(
         AutoModelForCausalLM.from_pretrained(byte_model), AutoTokenizer.from_pretrained(byte_model), other=None,
-        work=lambda title, unit: nullcontext(lambda *done: told.append(done)), sentence_encoder=None, components=None,
+        work=lambda title, unit: nullcontext(lambda *done: told.append(done)), sentence_encoder=None,
         keep=None, facts={},
     )  # type: ignore[arg-type]  # fmt: skip
     data, rules = load_instructions(TASK, data_dirs=[asked], offline=True), InstructProtocol(max_new_tokens=3)

@@ -18,8 +18,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from emobench.kinds.instruct.judging.judge import Pair
-from emobench.registry.components import judge_class
+from emobench.kinds.instruct.judging.judge import JUDGES, Pair
 
 TASK = "instructions"
 COUNT = 6
@@ -40,7 +39,7 @@ def judge_folder(byte_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """A model of bytes that was taught to answer PandaLM's prompt with "1": it prefers the first place."""
     folder = tmp_path_factory.mktemp("judge") / "bytes"
     tokenizer, model = AutoTokenizer.from_pretrained(byte_model), AutoModelForCausalLM.from_pretrained(byte_model)
-    judge: Any = judge_class("pandalm")()
+    judge: Any = JUDGES.class_of("pandalm")()
     prompt = judge.request(Pair("Say it.", "a", "b")).prompt
     ids_1T = torch.tensor([[*tokenizer(f"{prompt}1").input_ids, tokenizer.eos_token_id]])
     labels_1T = ids_1T.where(torch.arange(ids_1T.shape[1]) >= ids_1T.shape[1] - 2, -100)

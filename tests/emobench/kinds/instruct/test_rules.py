@@ -9,9 +9,9 @@ import pytest
 
 from emobench.core.errors import ConfigError
 from emobench.kinds.instruct.judging.endpoint import Endpoint
+from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.shared_rules import Sampling
-from emobench.registry import load_judge
 
 URL = "http://127.0.0.1:1/v1"
 
@@ -61,7 +61,7 @@ def test_rules_of_decoding_become_those_of_the_sampler() -> None:
 
 
 def test_a_judge_is_asked_as_the_rules_say() -> None:
-    judge = load_judge("pandalm").component
+    judge = JUDGES.load("pandalm").plugin
     own = {"url": URL, "concurrency": 3, "per_minute": 7.0, "retries": 2, "seconds": 5.0}
     assert JudgeRule(name="pandalm", **own).endpoint(judge) == Endpoint(model=judge.model, **own)
     named = JudgeRule(name="pandalm", model="other", backend="local")

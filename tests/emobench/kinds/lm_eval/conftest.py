@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from emobench.kinds.interface import Subject
-from emobench.kinds.lm_eval.kind import lm_eval_task
-from emobench.registry import COMPONENTS
+from emobench.kinds.lm_eval.kind import named_task
 from emobench.tasks.spec import Task
 
 SUBJECTS = ("anatomy", "astronomy", "virology")
@@ -164,7 +163,6 @@ def subject_of(model: Any, tokenizer: Any) -> Subject:
         other=absent,
         work=lambda title, unit: nullcontext(lambda done, total: None),
         sentence_encoder=absent,
-        components=COMPONENTS,
         keep=absent,
         facts={},
     )
@@ -182,7 +180,7 @@ def evaluated(byte_model: tuple[Any, Any], tmp_path: Path) -> Callable[..., Any]
     def run(name: str, models: tuple[Any, Any] = byte_model, **rules: Any) -> Any:
         from emobench.kinds.lm_eval import evaluate as kind
 
-        task: Task = lm_eval_task(name, rules)
+        task: Task = named_task(name, rules)
         data = kind.load(task, data_dirs=(), offline=True)
         subject = subject_of(*models)
         kind.generate(subject, task, data, tmp_path)

@@ -12,14 +12,14 @@ import pytest
 from emobench.core.errors import ConfigError, DataError
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData, find_manager, reached
-from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.kinds.lm_eval.kind import named_task
 from emobench.runs.planning.find_model import find_base_model
 from emobench.runs.planning.request import Request
 from emobench.runs.stages.evaluate import PlannedTask
 
 
 def load(name: str, **rules: Any) -> LmEvalData:
-    return kind.load(lm_eval_task(name, rules), data_dirs=(), offline=True)
+    return kind.load(named_task(name, rules), data_dirs=(), offline=True)
 
 
 def without_readme(folder: Path, to: Path) -> Path:
@@ -43,10 +43,10 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(
     assert list(one.provenance) == ["lm-eval:mmlu_anatomy", "definition of lm-eval:mmlu_anatomy"]
     assert one.provenance["lm-eval:mmlu_anatomy"].endswith(f"(local: {mmlu_folder.name})")
     tasks = [
-        lm_eval_task("mmlu_anatomy", {"data": str(folder), "batch": b}) for b, folder in ((1, rows), (2, mmlu_folder))
+        named_task("mmlu_anatomy", {"data": str(folder), "batch": b}) for b, folder in ((1, rows), (2, mmlu_folder))
     ]
     assert tasks[0].protocol_id == tasks[1].protocol_id
-    assert tasks[0].protocol_id != lm_eval_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
+    assert tasks[0].protocol_id != named_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
     model = find_base_model(str(small_model), Request(suite="mmlu", offline=True))
     stages = [PlannedTask(task, data, model, None, {}, {}) for task, data in zip(tasks, (other, one), strict=True)]
     assert stages[0].scores.key == stages[1].scores.key

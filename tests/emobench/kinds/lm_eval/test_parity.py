@@ -16,7 +16,7 @@ from emobench.core.errors import ConfigError
 from emobench.inference.scoring.scorer import TOKEN_BUDGET
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
-from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.kinds.lm_eval.kind import named_task
 
 MMLU = "mmlu/default"
 
@@ -112,7 +112,7 @@ def test_prompts_in_a_chat_template(
 
 
 def test_a_chat_template_is_another_protocol_and_needs_one(byte_model: Any) -> None:
-    plain, chat = lm_eval_task("mmlu"), lm_eval_task("mmlu", {"chat_template": True})
+    plain, chat = named_task("mmlu"), named_task("mmlu", {"chat_template": True})
     assert "chat_template" not in plain.rules
     assert plain.protocol_id != chat.protocol_id
     known: Any = SimpleNamespace(tokenizer=byte_model[1], name="bytes", context=None)
@@ -166,7 +166,7 @@ def test_twice_in_one_process_is_the_same(mmlu_folder: Path, own_tasks: Path, su
     import numpy as np
     import torch
 
-    task = lm_eval_task("own_choice", {"include": str(own_tasks), "num_fewshot": 3, "limit": 4})
+    task = named_task("own_choice", {"include": str(own_tasks), "num_fewshot": 3, "limit": 4})
     data = kind.load(task, data_dirs=(), offline=True)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()  # noqa: NPY002
     for name in ("one", "two"):
@@ -213,7 +213,7 @@ def test_an_interrupted_evaluation_goes_on(
     monkeypatch.setattr("emobench.kinds.lm_eval.model.BATCHES", 2)
     monkeypatch.setitem(TOKEN_BUDGET, "cpu", 200)
     rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 1, "batch": 2, "engine": engine}
-    task = lm_eval_task("own_three", rules)
+    task = named_task("own_three", rules)
     data = kind.load(task, data_dirs=(), offline=True)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for folder in (whole, broken):

@@ -15,7 +15,7 @@ import pytest
 from emobench.core.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
-from emobench.kinds.lm_eval.kind import LmEvalProtocol, lm_eval_task
+from emobench.kinds.lm_eval.kind import LmEvalProtocol, named_task
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel
 from emobench.registry import task_files
 from emobench.runs.planning.request import Request
@@ -51,7 +51,7 @@ def test_what_a_reader_needs_to_repeat_it_is_kept(mmlu_folder: Path, evaluated: 
 
 
 def test_an_answer_longer_than_the_model_reads(own_tasks: Path, subject: Subject, tmp_path: Path) -> None:
-    task = lm_eval_task("own_choice", {"include": str(own_tasks), "max_length": 5})
+    task = named_task("own_choice", {"include": str(own_tasks), "max_length": 5})
     data = kind.load(task, data_dirs=(), offline=True)
     with pytest.raises(ConfigError, match="an answer has 10 tokens, but the model reads at most 5"):
         kind.generate(subject, task, data, tmp_path)
@@ -102,7 +102,7 @@ def test_a_run_of_a_suite_may_have_tasks_of_lm_eval_alone(given: str, tasks: tup
 
 
 def test_a_longest_prompt_beyond_the_context(subject: Subject) -> None:
-    task = lm_eval_task("mmlu", {"max_length": 2048})
+    task = named_task("mmlu", {"max_length": 2048})
     model = SimpleNamespace(name="small", tokenizer=subject.tokenizer, context=1024)
     with pytest.raises(ConfigError, match="max_length is 2048, but small reads at most 1024 tokens"):
         kind.check(task, None, model)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
 from emobench.kinds.interface import ModelFiles, Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval import model as vllm_model
-from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.kinds.lm_eval.kind import named_task
 from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
 
@@ -36,7 +36,7 @@ def as_files(subject: Subject, folder: Path) -> Subject:
 
 
 def answers(subject: Subject, folder: Path, own_tasks: Path, **rules: Any) -> list[Any]:
-    task = lm_eval_task("own_free", {"include": str(own_tasks), **rules})
+    task = named_task("own_free", {"include": str(own_tasks), **rules})
     folder.mkdir()
     kind.generate(subject, task, kind.load(task, data_dirs=(), offline=True), folder)
     return [json.loads(line)["resps"] for line in (folder / "samples.jsonl").read_text().splitlines()]
@@ -120,6 +120,6 @@ def test_greedy_answers_are_taken(generation: Any) -> None:
 
 def test_a_task_says_how_its_answers_are_generated(own_tasks: Path) -> None:
     load = {"data_dirs": (), "offline": True}
-    free = kind.load(lm_eval_task("own_free", {"include": str(own_tasks)}), **load)
+    free = kind.load(named_task("own_free", {"include": str(own_tasks)}), **load)
     assert free.generation["own_free"] == {"max_gen_toks": 4, "until": ["."], "do_sample": False}
-    assert kind.load(lm_eval_task("own_text", {"include": str(own_tasks)}), **load).generation == {"own_text": None}
+    assert kind.load(named_task("own_text", {"include": str(own_tasks)}), **load).generation == {"own_text": None}

@@ -12,7 +12,8 @@ import pytest
 
 from emobench.core.errors import PluginError
 from emobench.core.settings import parse_overrides
-from emobench.registry import load_objective, load_retriever
+from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
+from emobench.registry import load_objective
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
 
@@ -159,9 +160,9 @@ def test_another_version_of_a_strangers_retriever_may_find_other_shots(
 ) -> None:
     stranger("1.0.0")
     first, others = icl_keys(byte_model, labelled, "last"), icl_keys(byte_model, labelled)
-    assert load_retriever("last").versions.keys() == {"acme-shots", "pluggy"}
+    assert RETRIEVERS.load("last").versions.keys() == {"acme-shots", "pluggy"}
     stranger("1.0.1")
-    assert load_retriever("last").versions["acme-shots"] == "1.0.1"
+    assert RETRIEVERS.load("last").versions["acme-shots"] == "1.0.1"
     second = icl_keys(byte_model, labelled, "last")
     assert second[0] != first[0]
     update(pluggy="99.0.1")
@@ -193,4 +194,4 @@ def test_another_version_of_a_strangers_objective_trains_anew(
 def test_a_retriever_that_names_a_package_that_is_not_there_is_refused(stranger: Callable[..., None]) -> None:
     stranger("1.0.0", packages=("no-such-package",))
     with pytest.raises(PluginError, match="retriever 'last' needs no-such-package, which is not installed"):
-        load_retriever("last")
+        RETRIEVERS.load("last")

@@ -12,9 +12,10 @@ import torch
 
 import emobench
 from emobench_beginnings.kind import BeginningsProtocol
+from emobench_beginnings.weighting import WEIGHTINGS
 
 LOSSES = "losses.json"
-"""Text -> (nats, predicted tokens)."""
+"""Text -> (nats, predicted tokens), both weighted."""
 
 
 def load(task: emobench.Task, *, data_dirs: Sequence[Path], offline: bool) -> Any:
@@ -39,21 +40,23 @@ def check(task: emobench.Task, texts: Any, model: Any) -> None:
 def generate(subject: emobench.Subject, task: emobench.Task, texts: Any, folder: Path) -> None:
     """Write the loss of each text's beginning."""
     rules = task.protocol_as(BeginningsProtocol)
+    weighting = WEIGHTINGS.load(rules.weighting).plugin
     losses = {}
     for place, text in enumerate(texts.texts[: rules.limit]):
         ids = torch.tensor([subject.tokenizer(text)["input_ids"][: rules.tokens]])
         if ids.shape[1] > 1:
             with torch.no_grad():
                 log_probs = subject.model(ids).logits[0, :-1].log_softmax(-1)
-            nats = -log_probs.gather(1, ids[0, 1:, None]).sum()
-            losses[str(place)] = (float(nats), ids.shape[1] - 1)
+            nats = -log_probs.gather(1, ids[0, 1:, None])[:, 0]
+            weights = torch.tensor([weighting.weight(place) for place in range(len(nats))])
+            losses[str(place)] = (float((weights * nats).sum()), float(weights.sum()))
     (folder / LOSSES).write_text(json.dumps(losses))
 
 
 def score(subject: emobench.Subject, task: emobench.Task, texts: Any, folder: Path) -> emobench.Scored:
     """Return the perplexity of beginnings; each text is an example, weighted by its tokens."""
-    losses: dict[str, tuple[float, int]] = json.loads((folder / LOSSES).read_text())
-    examples = {text: (nats / tokens, float(tokens)) for text, (nats, tokens) in losses.items()}
+    losses: dict[str, tuple[float, float]] = json.loads((folder / LOSSES).read_text())
+    examples = {text: (nats / tokens, tokens) for text, (nats, tokens) in losses.items()}
     total, tokens = (math.fsum(pair[place] for pair in losses.values()) for place in (0, 1))
     found = emobench.Score(
         value=math.exp(total / tokens),

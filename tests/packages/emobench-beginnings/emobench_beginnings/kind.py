@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import emobench
+from emobench_beginnings.weighting import WEIGHTINGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +17,8 @@ class BeginningsProtocol(emobench.Rules):
     """Tokens of each text, at most."""
     limit: int | None = None
     """Texts at most."""
+    weighting: str = "even"
+    """How much the loss of each token counts: a weighting's name, with parameters, such as "fading(part=0.9)"."""
 
 
 class BeginningsKind(emobench.Kind):
@@ -23,12 +27,18 @@ class BeginningsKind(emobench.Kind):
     name = "beginnings"
     rules = BeginningsProtocol
     example = "tokens=8"
+    families = (WEIGHTINGS,)
 
     @property
     def runtime(self) -> emobench.Runtime:
         from emobench_beginnings import evaluate
 
         return evaluate
+
+    def generation_facts(self, task: emobench.Task, model: Any) -> dict[str, Any]:
+        """Return what identifies the weighting: another one, or another version, generates again."""
+        loaded = WEIGHTINGS.load(task.protocol_as(BeginningsProtocol).weighting)
+        return {"weighting": {"source": loaded.source_sha256, "packages": dict(loaded.versions)}}
 
 
 @emobench.hookimpl

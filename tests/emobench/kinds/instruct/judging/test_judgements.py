@@ -24,8 +24,15 @@ from emobench.kinds.instruct.judged import (
     win_rate,
 )
 from emobench.kinds.instruct.judging.endpoint import Endpoint
-from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge, local_identity
-from emobench.registry import load_judge
+from emobench.kinds.instruct.judging.judge import (
+    JUDGES,
+    GradeJudge,
+    JudgeReply,
+    JudgeRequest,
+    Pair,
+    PairJudge,
+    local_identity,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 from endpoints import Scripted, serving
@@ -207,7 +214,7 @@ def test_a_response_is_graded_once_with_its_input(tmp_path: Path) -> None:
 
 
 def test_a_grade_is_on_the_scale() -> None:
-    judge = load_judge("mt-bench").component
+    judge = JUDGES.load("mt-bench").plugin
     assert isinstance(judge, GradeJudge)
     given = (0.99, 1.0, 5.5, 10.0, 10.01, float("nan"))
     assert [judge.on_scale(value) for value in given] == [None, 1.0, 5.5, 10.0, None, None]

@@ -1,0 +1,88 @@
+# Types of the public API, whose names load at first use: see __init__.py.
+
+from emobench.core.family import Family
+from emobench.core.hooks import hookimpl
+from emobench.data.texts import load_texts
+from emobench.kinds.auxiliary import AuxiliaryModel, Packages
+from emobench.kinds.cost import Cost
+from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
+from emobench.kinds.generation.samples import GeneratedTexts
+from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
+from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.interface import Kind, Runtime, Scored, Subject
+from emobench.library import Attached, ObjectiveLoss, attach, compute_loss_func, objective
+from emobench.objectives import (
+    CostEmbedding,
+    DenseTargetObjective,
+    KnownLanguage,
+    LogitsObjective,
+    ModelObjective,
+    Objective,
+    SetupContext,
+    StatisticsObjective,
+    Teacher,
+    TokenStatistics,
+    UnitLosses,
+    WeightedLikelihood,
+    objective_loss,
+    param,
+)
+from emobench.results import Compared, Results, compare, evaluate, load_board, run
+from emobench.tasks.rules import Rules
+from emobench.tasks.scores import Measure, Score
+from emobench.tasks.spec import Task
+
+__version__: str
+__all__ = [
+    "Attached",
+    "AuxiliaryModel",
+    "Compared",
+    "Cost",
+    "CostEmbedding",
+    "DenseTargetObjective",
+    "Family",
+    "GeneratedTexts",
+    "GradeJudge",
+    "Judge",
+    "JudgeReply",
+    "JudgeRequest",
+    "Kind",
+    "KnownLanguage",
+    "LogitsObjective",
+    "Measure",
+    "Metric",
+    "MetricContext",
+    "MetricGroup",
+    "ModelObjective",
+    "Objective",
+    "ObjectiveLoss",
+    "Packages",
+    "Pair",
+    "PairJudge",
+    "Results",
+    "RetrievalContext",
+    "Retriever",
+    "Rules",
+    "Runtime",
+    "Score",
+    "Scored",
+    "SetupContext",
+    "StatisticsObjective",
+    "Subject",
+    "Task",
+    "Teacher",
+    "TokenStatistics",
+    "UnitLosses",
+    "WeightedLikelihood",
+    "attach",
+    "compare",
+    "compute_loss_func",
+    "evaluate",
+    "hookimpl",
+    "load_board",
+    "load_texts",
+    "objective",
+    "objective_loss",
+    "param",
+    "run",
+]

@@ -1,0 +1,368 @@
+"""`list`, `show`, `check` and `new` of every family of plugins: objectives, kinds, metrics, judges, retrievers."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from emobench.cli import options
+from emobench.cli.terminal.console import print_json, print_out, print_table
+from emobench.core.conformance import Outcome
+from emobench.core.errors import ConfigError, EmobenchError, StorageError
+from emobench.core.family import Family, imported
+from emobench.core.settings import PRETRAINED, describe_range, parse_call
+from emobench.registry import families
+
+PACKAGE = Path(inspect.getfile(families)).parent / "templates" / "package"
+"""The files that packages of all families have."""
+SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
+MORE = {"objectives": {"bench": "emobench.cli.bench:bench"}, "judges": {"score": "emobench.cli.judge:score"}}
+"""Further commands of a family."""
+NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
+"""Facts that `show` prints at the top or at the end, and not in a line of their own."""
+CALL = 'A name of `list`, or "name(key=value)"; of an objective also ./file.py:Class, or a sum.'
+
+
+def commands(plural: str) -> typer.Typer | None:
+    """Return the commands of a family, by its plural; None if there is no such family."""
+    family = families().get(plural)
+    if family is None:
+        return None
+    more = MORE.get(plural, {})
+    verbs = ", ".join(["list", "show", "check", *more, "new"])
+    app = typer.Typer(help=f"{family.title}: {verbs}.", no_args_is_help=True)
+    what = family.title[0].lower() + family.title[1:]
+
+    own, line = f"my-{family.name}", f"emobench {plural}"
+    some = next(iter(family.names()), own)
+
+    @app.command(
+        "list",
+        epilog=f"{line} list",
+        help=f"List the installed {what}.\n\nA plugin that cannot be used is listed with its error.",
+    )
+    def list_(json: options.Json = False) -> None:
+        _list(family, json)
+
+    @app.command(
+        epilog=f"{line} show {some}",
+        help=f"Show one of the {what}: its description, its parameters, and where it comes from.",
+    )
+    def show(name: Annotated[str, typer.Argument(help=CALL)], json: options.Json = False) -> None:
+        _show(family, name, json)
+
+    @app.command(
+        epilog=f"{line} check {own}",
+        help=f"Check that {what} keep the contract.\n\n"
+        "It prints one line for each check. A failure comes with what it usually means.",
+    )
+    def check(names: Annotated[list[str], typer.Argument(help=CALL)], json: options.Json = False) -> None:
+        _check(family, names, json)
+
+    for verb, reference in more.items():
+        app.command(verb)(imported(reference))
+
+    @app.command(epilog=f"{line} new {own}", help=f"Write a package with a {family.name} of your own.")
+    def new(
+        name: Annotated[str, typer.Argument(help="The name of the plugin, such as my-loss.")],
+        kind: Annotated[
+            str | None,
+            typer.Option("--kind", help="The example to begin with; of objectives statistics, logits or model."),
+        ] = None,
+        directory: Annotated[
+            Path, typer.Option("--directory", help="The folder in which the package's folder is created.")
+        ] = Path(),
+    ) -> None:
+        _new(family, name, kind, directory)
+
+    return app
+
+
+# list and show: the facts of a class.
+
+
+def facts_of(family: Family[Any], name: str) -> dict[str, Any]:
+    """Return the facts of a plugin's class; of a plugin that cannot be used, its error."""
+    known: dict[str, Any] = {"name": name, "origin": family.origin(name)}
+    try:
+        cls: Any = family.class_of(name)
+    except EmobenchError as error:
+        return {**known, "group": "Unusable", "summary": f"unusable: {error}", "error": str(error), "parameters": []}
+    about = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    return {
+        **known,
+        "name": cls.name,
+        "file": inspect.getfile(cls),
+        "summary": about.partition("\n")[0].rstrip("."),
+        "about": about,
+        "parameters": _parameters(cls),
+        **(imported(family.facts)(cls) if family.facts else {}),
+    }
+
+
+def _parameters(cls: Any) -> list[dict[str, Any]]:
+    """Return the parameters of a plugin's class: the fields of a dataclass."""
+    if not dataclasses.is_dataclass(cls):
+        return []
+    parameters = []
+    for field in dataclasses.fields(cls):
+        kind = field.type if isinstance(field.type, str) else field.type.__name__
+        default = None if field.default is dataclasses.MISSING else field.default
+        meaning = {"range": describe_range(field), "help": field.metadata.get("help", "")}
+        parameters.append({"name": field.name, "type": kind, "default": default, **meaning})
+    return parameters
+
+
+def _list(family: Family[Any], json: bool) -> None:
+    entries = [facts_of(family, name) for name in family.names()]
+    others = imported(family.glossary)() if family.glossary else {}
+    if json:
+        print_json(entries)
+        return
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        groups.setdefault(entry.get("group", family.title), []).append(entry)
+    for title in sorted(groups, key=lambda title: (title == "Unusable", title)):
+        columns = [column for column in family.columns if any(entry.get(column) for entry in groups[title])]
+        rows = []
+        for entry in groups[title]:
+            is_ours = entry["origin"].startswith("emobench ")
+            origin = "" if is_ours else f" [{entry['origin']}]"
+            rows.append([entry["name"], *(_cell(entry.get(column)) for column in columns), entry["summary"] + origin])
+        print_table(title, ("name", *columns, "what"), rows, unbroken=("name",))
+        print_out("")
+    names = {name for entry in entries for name in (entry["name"], *entry.get("measures", ()))}
+    rows = [
+        [name, info["unit"], info["better"], info["range"], info["definition"]]
+        for name, info in others.items()
+        if name not in names
+    ]
+    if rows:
+        print_table("Other names in entries", ("name", "unit", "better", "range", "what"), rows, unbroken=("name",))
+        print_out("")
+    print_out(
+        f"`emobench {family.plural} show NAME` says more; `emobench {family.plural} new NAME` begins one of your own."
+    )
+
+
+def _cell(value: Any) -> str:
+    """Return a fact as a table shows it."""
+    if isinstance(value, Mapping):
+        inner = all(isinstance(item, Mapping) for item in value.values())
+        return ("\n" if inner else ", ").join(f"{key}: {_cell(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        if value and isinstance(value[0], Mapping):
+            if "default" in value[0]:
+                return ", ".join(f"{parameter['name']}={parameter['default']}" for parameter in value)
+            return "\n".join(": ".join(item.values()) for item in value)
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _show(family: Family[Any], text: str, json: bool) -> None:
+    if family.glossary and text not in family.names():
+        definitions = imported(family.glossary)(text)
+        if text in definitions:
+            info = definitions[text]
+            if json:
+                print_json(info)
+                return
+            line = f"unit {info['unit']}, better: {info['better']}, range: {info['range']}"
+            source = [f"from {info['source']}"] if info["source"] else []
+            print_out(f"{text}: {info['title']}", "", info["definition"], "", line, *source)
+            return
+    shown = facts_of_terms(family, text)
+    for facts in shown:
+        if family.example:
+            facts |= imported(family.example)(family.load(text).plugin)
+    if json:
+        print_json(shown if len(shown) > 1 or "weight" in shown[0] else shown[0])
+        return
+    for place, facts in enumerate(shown):
+        print_out(*([""] if place else []), *_page(facts))
+
+
+def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:
+    """Return the facts of a plugin, or of each term of a sum with its weight."""
+    shown = []
+    for call, weight in family.terms(text):
+        facts = _called(family, call)
+        if weight:
+            facts["weight"] = weight
+        shown.append(facts)
+    return shown
+
+
+def _called(family: Family[Any], call: str) -> dict[str, Any]:
+    """Return the facts of a call such as `focal(gamma=9)`, with the values of its parameters, and its use."""
+    name, given = parse_call(call)
+    family.class_of(name)  # an error is told as it is
+    facts = facts_of(family, name)
+    plugin = family.load(call).plugin if given else None
+    for parameter in facts["parameters"]:
+        parameter["value"] = getattr(plugin, parameter["name"]) if given else parameter["default"]
+    use = call if given else name
+    if not given and facts["parameters"]:
+        first = facts["parameters"][0]
+        use = f"{name}({first['name']}={first['value']})"
+    facts["use"] = Template(family.usage[-1]).safe_substitute(name=_word(use), module=module_name(name))
+    return facts
+
+
+def _word(text: str) -> str:
+    """Return a word as a shell takes it: in double quotes where it needs some and they are enough."""
+    plain = shlex.quote(text)
+    return plain if plain == text or set(text) & set('"$`\\!') else f'"{text}"'
+
+
+def _page(facts: dict[str, Any]) -> list[Any]:
+    """Return the facts of a plugin as `show` prints them."""
+    title = Text(facts["name"], style="bold")
+    if "version" in facts:
+        title.append(f" (version {facts['version']})", style="not bold")
+    if not facts["about"].startswith(facts["summary"]):
+        title.append(f": {facts['summary']}", style="not bold")
+    parts: list[Any] = [title, ""]
+    for text in (Text(facts.get("equation", ""), style="cyan"), Text(facts["about"])):
+        if text:
+            parts += [Padding(text, (0, 0, 0, 2)), ""]
+    rows = []
+    for name, value in facts.items():
+        if name not in NOT_LABELLED and (text := _cell(value)):
+            rows.append((name.replace("_", " "), text))
+    parts.append(_labelled(rows))
+    if facts["parameters"]:
+        parts += ["", _labelled([_parameter_row(parameter) for parameter in facts["parameters"]])]
+    return parts
+
+
+def _parameter_row(parameter: dict[str, Any]) -> tuple[str, str]:
+    default = f" (default {parameter['default']})" if parameter["value"] != parameter["default"] else ""
+    allowed = f" [{parameter['range']}]" if parameter["range"] else ""
+    label = f"{parameter['name']}: {parameter['type']} = {parameter['value']}{default}"
+    return label, parameter["help"] + allowed
+
+
+def _labelled(rows: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for label, text in rows:
+        table.add_row(Text(label, style="bold"), Text(text))
+    return table
+
+
+# check: the conformance kit.
+
+
+def _check(family: Family[Any], names: Sequence[str], json: bool) -> None:
+    from emobench.testing import run_checks
+
+    # All are loaded first, so that an unknown name is reported before the checks.
+    plugins = {name: family.load(name).plugin for name in names}
+    reports: list[dict[str, Any]] = []
+    for name, plugin in plugins.items():
+        outcomes = run_checks(plugin)
+        ok = all(outcome.status != "failed" for outcome in outcomes)
+        reports.append({family.name: name, "ok": ok, "checks": outcomes})
+        if not json:
+            print_out(*([""] if len(reports) > 1 else []), *_checked(name, outcomes))
+    if json:
+        print_json(reports if len(reports) > 1 else reports[0])
+    if not all(report["ok"] for report in reports):
+        raise typer.Exit(1)
+
+
+def _checked(name: str, outcomes: Sequence[Outcome]) -> list[Any]:
+    """Return a line for each check, the problem of each failed one with the fix, and the counts of each status."""
+    table = Table.grid()
+    for width in (8, 14, None):
+        table.add_column(width=width, overflow="fold")
+    problems: list[Any] = []
+    for outcome in outcomes:
+        reason = f" ({outcome.found})" if outcome.status == "skipped" else ""
+        table.add_row(SIGNS[outcome.status], Text(outcome.name), Text(outcome.promise + reason))
+        if outcome.status == "failed":
+            problem = Table.grid(padding=(0, 1, 0, 0))
+            problem.add_row(Text(f"{outcome.name}:"), Text(outcome.found))
+            if outcome.usually:
+                problem.add_row("", Text(f"Usually: {outcome.usually}"))
+            problems += ["", problem]
+    counts = []
+    for status in SIGNS:
+        number = sum(outcome.status == status for outcome in outcomes)
+        if number:
+            counts.append(f"{number} {status}")
+    return [table, *problems, "", f"{name}: {', '.join(counts)}."]
+
+
+# new: a package from templates.
+
+
+def _new(family: Family[Any], name: str, variant: str | None, directory: Path) -> None:
+    folder = write_package(family, name, variant, directory)
+    module = module_name(name)
+    print_out(f"Wrote {folder}: a {family.name} that works. Make it yours in {folder / module}*.", "")
+    print_out(f"pip install -e {folder.resolve()}", f"emobench {family.plural} check {name}")
+    for line in family.usage:
+        print_out(Template(line).substitute(name=name, module=module))
+
+
+def write_package(family: Family[Any], name: str, variant: str | None, directory: Path) -> Path:
+    """Write the package of a plugin into a new folder `directory/name`, and return the folder.
+
+    Raises ConfigError if the name is taken or not in kebab case, or if its module or the folder exists.
+    """
+    variants = family.variants or ("",)
+    if variant is not None and variant not in family.variants:
+        known = f"one of {', '.join(family.variants)}" if family.variants else f"none for a {family.name}"
+        raise ConfigError(f"--kind is '{variant}'; expected {known}.")
+    if name == PRETRAINED:
+        raise ConfigError(f"'{name}' stands for a model as it is; give the {family.name} another name.")
+    if name in family.names():
+        raise ConfigError(f"'{name}' is taken, by {family.origin(name)}; give the {family.name} another name.")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise ConfigError(
+            f"'{name}' cannot name a plugin; expected small letters, digits and hyphens: my-{family.name}."
+        )
+    module = module_name(name)
+    if find_spec(module) is not None:
+        raise ConfigError(f"The module {module} is installed already; give another name.")
+    folder = directory / name
+    if folder.exists():
+        raise ConfigError(f"{folder} exists; give another name, or another place with --directory.")
+    if not directory.is_dir():
+        raise ConfigError(f"--directory {directory} is not a folder; create it first, or give another.")
+    words = {
+        "name": name,
+        "module": module,
+        "class_name": "".join(word.capitalize() for word in name.split("-")),
+        "family": family.name,
+        "plural": family.plural,
+        "points": family.points,
+    }
+    words["usage"] = "\n".join(Template(line).substitute(words) for line in family.usage)
+    try:
+        for root in (PACKAGE, family.templates / (variant or variants[0])):  # a family's own file takes precedence
+            for template in root.rglob("*.tmpl"):
+                place = Template(str(template.relative_to(root).with_suffix(""))).substitute(words)
+                (folder / place).parent.mkdir(parents=True, exist_ok=True)
+                (folder / place).write_text(Template(template.read_text()).substitute(words))
+    except OSError as error:
+        raise StorageError(f"{folder} could not be written: {error.strerror}.") from None
+    return folder
+
+
+def module_name(name: str) -> str:
+    """Return the module of a plugin's package; the prefix keeps it apart from what else is installed."""
+    return f"emobench_{name.replace('-', '_')}"

@@ -1,0 +1,278 @@
+"""The families of plugins: objectives, kinds of task, and those that kinds declare."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from emobench.core.errors import ConfigError, PluginError, UnknownNameError
+from emobench.core.family import Family, Loaded, check_contract, run_foreign
+from emobench.core.reading import is_file, is_folder, names_path, read_bytes
+from emobench.core.settings import PRETRAINED, build, parse_call
+from emobench.kinds.interface import Kind, V
+from emobench.kinds.views import NamedTasks
+from emobench.tasks.spec import BY_KIND, Task
+
+if TYPE_CHECKING:
+    from emobench.objectives import Objective
+
+
+def families() -> dict[str, Family[Any]]:
+    """Return all families by their plural: "objectives", "kinds", and those of the kinds that can be loaded."""
+    declared = [OBJECTIVES, KINDS, *(family for cls in KINDS.usable().values() for family in cls.families)]
+    return {family.plural: family for family in declared}
+
+
+def family_of(plugin: object) -> Family[Any]:
+    """Return the family of a plugin. Raises PluginError if it belongs to none."""
+    for family in families().values():
+        if isinstance(plugin, family.base_classes()):
+            return family
+    raise PluginError(f"{type(plugin).__name__} belongs to no family of plugins: {', '.join(families())}.")
+
+
+# Kinds of task.
+
+
+class _Kinds(Family[Kind]):
+    def load(self, text: str) -> Loaded[Kind]:
+        cls = self.class_of(text)
+        versions = self.brought(text)
+        digest = self.digest(cls)
+        identity = {"source": digest, "packages": dict(versions)} if versions else {}
+        return Loaded(cls(identity), digest, versions)
+
+
+KINDS = _Kinds(
+    name="kind",
+    title="Kinds of task",
+    bases=("emobench.kinds.interface:Kind",),
+    checks="emobench.kinds.checks:checks",
+    facts="emobench.kinds.checks:facts",
+    columns=("example", "families"),
+    templates=Path(__file__).parent / "templates" / "kinds",
+    usage=("emobench run --suite $module --objective mle", "emobench settings $name"),
+)
+
+
+def kind_names() -> list[str]:
+    """Return the names of the installed kinds of task, without importing them."""
+    return KINDS.names()
+
+
+@cache
+def load_kind(name: str) -> Kind:
+    """Return a kind of task. Raises PluginError if it does not keep the contract."""
+    return KINDS.load(name).plugin
+
+
+def usable_kinds() -> list[Kind]:
+    """Return all kinds of task that can be loaded."""
+    return [load_kind(name) for name in KINDS.usable()]
+
+
+def kinds_with(view: type[V]) -> dict[str, V]:
+    """Return a view of all kinds that declare it, by the name of the kind."""
+    views = {kind.name: kind.view(view) for kind in usable_kinds()}
+    return {name: view for name, view in views.items() if view is not None}
+
+
+def kind_of_file(name: str, where: str) -> Kind:
+    """Return the kind that a task's file names at a place."""
+    try:
+        return load_kind(name)
+    except UnknownNameError:
+        raise UnknownNameError("kind of task", name, kind_names(), where=f"{where}: ") from None
+
+
+def kind_of_name(name: str) -> tuple[Kind, Callable[[Mapping[str, Any]], Task]] | None:
+    """Return the kind of a task without a file, such as "lm-eval:hellaswag", and what makes it from overridden rules.
+
+    None for a task that has a file.
+    """
+    prefix, separator, rest = name.partition(BY_KIND)
+    if not separator:
+        return None
+    kind = load_kind(prefix.replace("-", "_"))
+    tasks = kind.view(NamedTasks)
+    if tasks is None:
+        raise ConfigError(f"{name}: tasks of kind {kind.name} have files; see `emobench tasks list`.")
+    return kind, lambda overrides: tasks.named_task(rest, overrides)
+
+
+# Objectives, which are named by combinations and by files, too.
+
+
+@dataclass(frozen=True)
+class LoadedObjective:
+    """An objective with its parameters, and what identifies its code."""
+
+    objective: Objective
+    source_sha256: str
+    versions: Mapping[str, str]
+    """Of the packages that a stranger's brings: its own, and what it requires."""
+
+    @property
+    def name(self) -> str:
+        return self.objective.name
+
+
+class _Objectives(Family["Objective"]):
+    def origin(self, name: str) -> str:
+        """Return the distribution and version of an objective, or its file."""
+        return str(Path(name.rpartition(":")[0]).resolve()) if ".py:" in name else super().origin(name)
+
+    def class_of(self, name: str) -> type[Objective]:
+        """Return the class of an installed objective, or of one in a file, `path.py:Class`."""
+        if name == PRETRAINED:
+            raise ConfigError(f"'{PRETRAINED}' is no objective: it is a model as it is; use `emobench evaluate`.")
+        path, colon, attribute = name.rpartition(":")
+        if colon and path.endswith(".py"):
+            return _objective_from_file(Path(path), attribute)
+        if name.endswith(".py"):
+            raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
+        if ("/" in name or "." in name) and name not in self.names() and not is_folder(Path(name)):
+            raise ConfigError(
+                f"'{name}' names no class of a Python file; expected ./FILE.py:CLASS, or a name that `emobench "
+                "objectives list` shows."
+            )
+        return super().class_of(name)
+
+    def terms(self, text: str) -> list[tuple[str, str]]:
+        from emobench.objectives.expression import parse_terms
+
+        terms = parse_terms(text)
+        if len(terms) == 1 and terms[0].weight is None:
+            return [(terms[0].call, "")]
+        return [(term.call, str(term.weight or 1)) for term in terms]
+
+    def load(self, text: str) -> Loaded[Objective]:
+        loaded = load_objective(text)
+        return Loaded(loaded.objective, loaded.source_sha256, loaded.versions)
+
+
+OBJECTIVES = _Objectives(
+    name="objective",
+    title="Training objectives",
+    bases=("emobench.objectives:Objective",),
+    checks="emobench.testing.objectives:checks",
+    facts="emobench.testing.objective_facts:facts",
+    columns=("parameters", "equation"),
+    templates=Path(__file__).parent / "templates" / "objectives",
+    variants=("statistics", "logits", "model"),
+    usage=("emobench run --objective mle --objective $name",),
+)
+
+
+def objective_names() -> list[str]:
+    """Return the names of the installed objectives, without importing them."""
+    return OBJECTIVES.names()
+
+
+def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> LoadedObjective:
+    """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)`, `./my_loss.py:MyLoss`, or a combination.
+
+    `settings` are `--set objective.*` values; a parameter given both ways is an error. A combination, such as
+    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.expression`.
+    """
+    from emobench.objectives.combination import combine
+    from emobench.objectives.expression import Constant, parse_terms
+
+    terms = parse_terms(text)
+    weights = [term.weight or Constant(1) for term in terms]
+    alone = weights == [Constant(1)]
+    if settings and not alone:
+        raise ConfigError(
+            f"--set objective.{min(settings)}: '{text}' has weights or several terms; give parameters inline, such as "
+            '--objective "0.5*tailr(gamma=0.2) + 0.5*mle".'
+        )
+    objectives: list[Objective] = []
+    versions: dict[str, str] = {}
+    for term in terms:
+        name, given = parse_call(term.call)
+        both = given.keys() & (settings or {}).keys()
+        if both:
+            raise ConfigError(
+                f"`{min(both)}` is given in --objective '{term.call}' and in --set objective.{min(both)}; keep one."
+            )
+        cls = OBJECTIVES.class_of(name)
+        objectives.append(build(cls, {**given, **(settings or {})}, f"objective {cls.name}"))
+        versions |= OBJECTIVES.brought(name)
+    digest = OBJECTIVES.digest(*(type(objective) for objective in sorted(objectives, key=repr)))
+    return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest, versions)
+
+
+def require_installed(text: str) -> None:
+    """Raise ConfigError unless the text of an entry's objective names installed objectives alone, and no path.
+
+    An entry may be a stranger's: no file that it names is run, and no folder in a parameter is read.
+    """
+    from emobench.objectives.expression import parse_terms
+
+    for term in parse_terms(text):
+        name, given = parse_call(term.call)
+        if name not in objective_names():
+            raise ConfigError(
+                f"The entry's objective '{name}' is not installed; see `emobench objectives list`. If it is in a file "
+                "of yours, name it: --objective ./FILE.py:CLASS."
+            )
+        for key, value in given.items():
+            if isinstance(value, str) and names_path(value):
+                raise ConfigError(f"The entry's objective '{text}' has the path {value} as `{key}`, which is not read.")
+
+
+def objective_files(text: str) -> set[Path]:
+    """Return the Python files that an objective's text names; they are not read."""
+    from emobench.objectives.expression import parse_terms
+
+    names = [parse_call(term.call)[0] for term in parse_terms(text)]
+    return {Path(name.rpartition(":")[0]) for name in names if ".py:" in name}
+
+
+class _ContentLoader(SourceFileLoader):
+    """Loads a file's content as it was read.
+
+    Python's own loader would take the bytecode of an earlier content that has the same size and second of change.
+    """
+
+    def __init__(self, name: str, path: Path, content: bytes) -> None:
+        super().__init__(name, str(path))
+        self._content = content
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._content, self.path)
+
+
+def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
+    from emobench.objectives import Objective
+
+    if not is_file(path):
+        raise ConfigError(f"There is no file {path}; expected an objective as path.py:Class.")
+    try:
+        content = read_bytes(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    # The digest in the name separates two files of one name, and an edited file from its earlier content.
+    name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
+    loader = _ContentLoader(name, path.absolute(), content)
+    spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=spec.origin)
+    classes = {}
+    for own_name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Objective) and value.__module__ == name:
+            classes[own_name] = value
+    if attribute not in classes:
+        raise UnknownNameError("objective class", attribute, classes, where=f"{path}: ")
+    check_contract(classes[attribute], f"{path}:{attribute}")
+    return classes[attribute]
