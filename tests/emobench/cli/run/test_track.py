@@ -81,7 +81,7 @@ def test_a_tracker_that_cannot_write_loses_nothing(
     assert len(done.json["entries"]) == 1
     assert len(list((tmp_path / "board" / "lm-quick-v1").iterdir())) == 1
     # Once for the training, once for its metrics.
-    assert done.err.count("--track tensorboard: it failed and is told no more") == 2
+    assert done.err.count("--track tensorboard: it failed and is not called again") == 2
     assert "see it with" not in done.err
     assert "Traceback" not in done.err
 
