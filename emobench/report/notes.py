@@ -20,32 +20,27 @@ if TYPE_CHECKING:
 
 UNCOVERED = "; other test texts and sampling runs are not covered"
 """Of a test over seeds alone: entries share the test texts, and the random numbers that texts are sampled with."""
-BASES = "Bases are the unit: a value is the mean over the seeds of one pre-trained model, paired with its rival's."
-ONE_BASE = (
-    "All values are of one pre-trained model: no interval and no p covers the effect of another (--across-bases "
-    "compares over several)."
-)
+BASES = "Sampled: pre-trained models. A value is the mean over one model's seeds, paired with its rival's."
+BASE = "All rows share one pre-trained model; variation between pre-trained models is not included."
+ONE_BASE = "One pre-trained model: variation between pre-trained models is not included (see --across-bases)."
 ONE_PAIR = (
-    "Only the test examples are a sample: p, interval and verdict are about these two models on examples like these, "
-    "not about the objectives or recipes that they were trained with. Other training seeds may give another verdict."
+    "p, interval and verdict are about these two models on examples like these, not about their objectives or recipes; "
+    "other training seeds may give another verdict."
 )
 NOISE = "the noise of seeds and test examples"
-BASE = "All rows start from one pre-trained model: the effect of another one is in no spread and no mark."
-EXPLAIN = "--explain: what p, detectable and the verdicts mean, which tests were made, and where the noise comes from."
+EXPLAIN = "--explain: definitions, tests and sources of noise."
 NOISE_EXPLAINED = (
-    "Where the noise comes from: the standard deviation that one value would have if only its training seed, its "
-    "sampling run, the seed of its k-means or its texts were drawn anew. averaged over: training seeds x sampling runs "
-    "x k-means seeds. left: the standard error of a row's mean, for these texts; a difference of rows has less. Of few "
-    "seeds and runs these are rough estimates."
+    "Sources of noise: the standard deviation of one value if only that source varied. averaged over: training seeds x "
+    "sampling runs x k-means seeds. left: the standard error of a row's mean, for these texts; a difference has less. "
+    "Few seeds and runs give rough estimates."
 )
 DUELS = (
-    "A win is a response that the judge prefers in both orders; orders that disagree are a tie.",
-    "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
-    "95 %: of the win rate, over instructions.",
+    "A win is preferred in both orders; orders that disagree are a tie.",
+    "win rate: the mean preference of both orders (a tie is half a win). 95 %: over instructions.",
 )
 SEEDS_NEEDED = (
-    "p is of the two models of one seed, on these test examples (McNemar's mid-p where answers are right or wrong); "
-    "what holds for the objectives needs 3 seeds or more."
+    "p compares two models of one seed, on these examples (McNemar's mid-p for right or wrong answers); objectives "
+    "need 3 seeds or more."
 )
 TESTED = "* beyond noise: two-sided 5 %, over seeds and test examples."
 FEW, MANY = 3, 6
@@ -112,15 +107,18 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
     elif shown.baseline is not None:
         lines.append(f"No differences: {shown.baseline}.")
     lines += adjustment(shown.tested if shown.baseline is None else _differences(shown).values())
-    lines += [BASE] if shown.tested else []
+    if shown.tested:
+        lines.append(BASE)
     if not intervals and not isinstance(shown.baseline, Entry):
         hidden = [m for m in shown.metrics if any(_hides(e.metrics[m]) for e in current if m in e.metrics)]
-        compare = "is not all of the noise: `emobench compare` says where it comes from."
-        lines += [f"± of {listed(hidden, FEW)} {compare}"] if hidden else []
+        if hidden:
+            lines.append(f"± of {listed(hidden, FEW)} does not include all noise; see `emobench compare --explain`.")
     lines += _by_reason("No verdict", _undetermined(shown, current)) + _by_reason("Not computed", shown.absent)
-    lines += ["› one of this run's objectives."] if own else []
+    if own:
+        lines.append("› objectives of this run.")
     older = ", ".join(labels[entry.id] for entry in shown.rows if entry.id in shown.older)
-    lines += [f"{older}: the same name and parameters, other code: neither marked nor ranked."] if older else []
+    if older:
+        lines.append(f"{older}: same name and parameters, other code; neither marked nor ranked.")
     return [clean(line) for line in lines if line]
 
 
@@ -141,14 +139,14 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
     """Say what * means, or why there is none; differences from a baseline have a * of their own."""
     counts = _seeds(current)
     if len(current) > 1 and counts and counts[0] < MIN_SEEDS:
-        ask = " (--seed 0 --seed 1 --seed 2)" if counts[0] else ""
-        return f"Objectives with fewer than {MIN_SEEDS} seeds are not told apart: nothing is marked as best{ask}."
+        advice = " (--seed 0 --seed 1 --seed 2)" if counts[0] else ""
+        return f"Nothing is marked as best: each objective needs {MIN_SEEDS} seeds{advice}."
     if shown.baseline is not None or not shown.tested:
         return ""
-    tested = "as `emobench compare` tests each pair (two-sided 5 %, paired by seed)"
+    tested = f"beyond {NOISE} (two-sided 5 %, paired by seed)"
     if any(shown.best.values()):
-        return f"* beyond {NOISE}, {tested}: better than every other objective."
-    return f"No objective is better than every other beyond {NOISE}, {tested}."
+        return f"* better than every other objective {tested}."
+    return f"No objective is better than every other {tested}."
 
 
 def _ranks(shown: Standings) -> str:
@@ -159,10 +157,7 @@ def _ranks(shown: Standings) -> str:
     over = f"mean {places.name} over {tasks} tasks" if tasks > 1 else places.name.rpartition("/")[2]
     if places.places:
         what = ", the primary endpoint" if places.family == PRIMARY else ""
-        return (
-            f"Rank by {over}{what}: 1 + the objectives that are better beyond noise (two-sided 5 %, Holm over all "
-            "pairs)."
-        )
+        return f"Rank by {over}{what}: 1 + objectives better beyond noise (two-sided 5 %, Holm over all pairs)."
     # Without a row of enough seeds, `_stars` says so.
     return f"Not ranked by {over}: {places.remark}." if max(_seeds(shown.rows), default=0) >= MIN_SEEDS else ""
 
@@ -202,7 +197,7 @@ def flag_text(flag: str, count: int | None) -> str:
     if flag == "small_n":
         return f"small n ({count}): shown, not ranked"
     if flag == "fewer_prompts":
-        return f"fewer prompts ({count}) than the limit asked for: no more texts are long enough"
+        return f"only {count} prompts: no more texts are long enough"
     return flag.replace("_", " ")
 
 
@@ -210,7 +205,7 @@ def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
     """Return what the p of some contrasts are adjusted for: the primary endpoint, and each family with its tests."""
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     lines = [
-        f"Primary endpoint: {_row_name(contrast)}. It is one test, and its p is not adjusted."
+        f"Primary endpoint: {_row_name(contrast)}; its p is not adjusted."
         for contrast in tested
         if contrast.family == PRIMARY
     ][:1]
@@ -226,7 +221,7 @@ def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
         named.append(f"{family} ({many} {'test' if many == '1' else 'tests'})")
     if named:
         which = "Any other p" if lines else "p"
-        lines.append(f"{which} is adjusted for all tests of its family, shown or not (Holm): {listed(named)}.")
+        lines.append(f"{which} is adjusted within its family, shown or not (Holm): {listed(named)}.")
     return lines
 
 
@@ -270,12 +265,12 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     contrasts, apart = comparison.of(candidate), comparison.apart.get(candidate.id)
     name = names(comparison, candidate)[1]
     if apart:
-        yield f"{name} is not comparable, so there is no verdict: {listed(apart, separator='; ')}."
+        yield f"{name} is not comparable, without a verdict: {listed(apart, separator='; ')}."
     if not contrasts:
         yield f"{name} and the baseline have no metric in common."
     yield from comparison.remarks
     if "published" in (comparison.baseline.kind, candidate.kind):
-        yield "Published rows have no per-example results and no values by seed: their noise cannot be estimated."
+        yield "Published rows have no values by seed or example: their noise cannot be estimated."
     if comparison.replicates == "items" and any(contrast.p is not None for contrast in contrasts):
         yield ONE_PAIR
     if not apart and (untested := _untested_endpoint(comparison.baseline, candidate)):
@@ -284,7 +279,7 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield f"{name} or the baseline lacks {listed(missing)}."
     if comparison.left_out:
         left = [f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out]
-        yield f"Left out, as they are comparable with no baseline that was named: {listed(left)}."
+        yield f"Left out, not comparable with a given baseline: {listed(left)}."
 
 
 def _untested_endpoint(baseline: Entry, candidate: Entry) -> str:
@@ -303,17 +298,16 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
         yield (
-            "p: the probability of a difference at least as large if both were equal; verdicts are at "
-            f"{100 * ALPHA:.0f} %. tied: no difference is shown beyond the noise; the interval holds the differences "
-            "that remain possible. Intervals are of one metric each, and not adjusted for several tests."
+            "p: the probability of a difference at least as large if both were equal; verdicts at "
+            f"{100 * ALPHA:.0f} %. tied: no difference beyond noise; those in the interval remain possible. Intervals "
+            "are not adjusted for several tests."
         )
         yield from adjustment(tested)
         yield from {"bases": [BASES], "seeds": [ONE_BASE], "items": []}[comparison.replicates]
         sampled = "examples" if comparison.replicates == "items" else f"{comparison.replicates} and examples"
         yield (
-            f"detectable: the true difference that a single test with this many {sampled} "
-            f"finds with {100 * POWER:.0f} % power. It is an estimate; its 95 % interval is "
-            f"{'; '.join(map(_detectable, tested))}."
+            f"detectable: the true difference that one test of this many {sampled} finds with {100 * POWER:.0f} % "
+            f"power. Estimated, 95 % interval: {'; '.join(map(_detectable, tested))}."
         )
     for test in dict.fromkeys(c.test for c in tested):
         own = [c for c in tested if c.test == test]
@@ -321,9 +315,9 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         metrics = ", ".join(dict.fromkeys(c.metric.split("/", 1)[1] for c in own))
         yield f"By {test} ({_replicates(comparison, own)}{about}): {metrics}."
     if any(contrast.log_scale for contrast in contrasts):
-        yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
+        yield "Perplexities: ratios of geometric means, as differences in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):
-        yield "Differences of percentages are in percentage points."
+        yield "Percentages: differences in points."
 
 
 def _detectable(contrast: Contrast) -> str:
@@ -337,10 +331,7 @@ def _detectable(contrast: Contrast) -> str:
 def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
     """Yield the tests within each seed, and what they cover."""
     if any(contrast.within for contrast in contrasts):
-        yield (
-            "Within a seed only the test examples are a sample: these tests compare two trained models, not two "
-            "objectives. Their p are not adjusted."
-        )
+        yield ("Tests within a seed compare two trained models, not two objectives; their p are not adjusted.")
     for contrast in contrasts:
         places = effect_decimals(contrast) + 1
         for test in contrast.within:
@@ -354,7 +345,7 @@ def paper_legend(table: PaperComparison, interval: str) -> list[str]:
     """Return what the numbers of a paper's table mean; `interval` is the label of the rows of intervals."""
     contrasts = [contrast for contrast in table.comparison.contrasts if contrast.metric in table.columns]
     untested = " Differences from the paper are not tested." if table.published else ""
-    lines = [f"Percent where fractions; ± is the standard deviation over seeds.{untested}"]
+    lines = [f"Fractions in percent; ± standard deviation over seeds.{untested}"]
     ours = [table.ours(row, metric) for row in table.rows for metric in table.columns]
     covered = dict.fromkeys(summary.ci95_of for summary in ours if summary and summary.ci95_of)
     if covered:

@@ -186,21 +186,23 @@ class _SuiteOfPage:
     def legend(self) -> str:
         """Return what the table's marks mean; asked for after all groups."""
         ranked = [group.standings for group in self.groups if group.ranked]
-        untested = next((why for group in ranked for why in group.untested.values()), None)
-        best = any(top for group in ranked for top in group.best.values())
-        sentences = {
-            "Mean ± standard deviation over seeds. – not measured: the entry says why.": True,
-            "★ better than every other objective of its group beyond noise, as the comparison of each pair says "
-            "(two-sided 5 %).": best,
-            f"Nothing is marked as best: {untested}.": untested and not best,
-            "Rank: 1 + the rows that are better beyond noise (Holm over all pairs, too), so that tied rows share a "
-            "place.": any(group.ranking and group.ranking.places for group in ranked),
-            **dict.fromkeys((f"{note}." for note in self._notes.lines()), True),
-            "Rows are sorted within their group: only these may be ranked together.": len(self.groups) > 1,
-            f"{len(self.groups) - len(ranked)} of {len(self.groups)} groups are too large for stars and ranks here: "
-            "emobench leaderboard show has them.": len(ranked) < len(self.groups),
-        }
-        return " ".join(text for text, shown in sentences.items() if shown)
+        sentences = ["Mean ± standard deviation over seeds. – not measured: the entry says why."]
+        untested = [why for group in ranked for why in group.untested.values()]
+        if any(top for group in ranked for top in group.best.values()):
+            sentences.append("★ better than every other objective of its group beyond noise (two-sided 5 %).")
+        elif untested:
+            sentences.append(f"Nothing is marked as best: {untested[0]}.")
+        if any(group.ranking and group.ranking.places for group in ranked):
+            sentences.append(
+                "Rank: 1 + the rows that are better beyond noise (Holm over all pairs); tied rows share a rank."
+            )
+        sentences += [f"{note}." for note in self._notes.lines()]
+        if len(self.groups) > 1:
+            sentences.append("Rows are sorted within their group: only these may be ranked together.")
+        if len(ranked) < len(self.groups):
+            count = f"{len(self.groups) - len(ranked)} of {len(self.groups)} groups"
+            sentences.append(f"{count} are too large for stars and ranks here: emobench leaderboard show has them.")
+        return " ".join(sentences)
 
 
 def _definition(key: str, known: Measure, better: bool | None) -> str:

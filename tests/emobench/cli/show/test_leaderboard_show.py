@@ -135,5 +135,5 @@ def test_own_rows_stand_first_and_out(show: Callable[..., Any], tmp_path: Path, 
     out = capsys.readouterr().out
     rows = out[out.index("───") :].splitlines()[1:4]
     assert [line[:7].rstrip() for line in rows] == ["› mle", "  emo", "  tailr"]
-    assert "› one of this run's objectives." in out
+    assert "› objectives of this run." in out
     assert "opt-125m" not in out
