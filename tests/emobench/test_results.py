@@ -35,7 +35,7 @@ def test_a_comparison_has_the_rows_of_the_commands_csv(command: Callable[..., An
     assert list(compared.frame.effect) == [float(row["effect"]) for row in rows]
     shown = compared._repr_html_()
     assert "tweet_emotion/accuracy" in shown
-    assert "Published rows have no per-example results" in shown
+    assert "Published rows have no values by seed or example" in shown
     assert list(emobench.compare(EMO, MLE, metrics=["trec/*"]).frame.metric) == ["trec/accuracy"]
 
 

@@ -32,7 +32,7 @@ def test_the_papers_differences_per_task(command: Callable[..., Any]) -> None:
         (line,) = [line for line in done.out.splitlines() if line.startswith(f"{task}/")]
         assert (f" {points:+.1f} " if points else " 0.0 ") in line
         assert "undetermined" in line
-    assert "Published rows have no per-example results" in done.out
+    assert "Published rows have no values by seed or example" in done.out
 
 
 def test_every_output_has_the_same_numbers(command: Callable[..., Any], tmp_path: Path) -> None:
