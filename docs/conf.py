@@ -17,7 +17,6 @@ from typer.cli import get_docs_for_click
 
 import emobench
 from emobench.cli import app as commands
-from emobench.cli.lazy import load_commands
 
 HERE = Path(__file__).parent
 COMMANDS = HERE / "commands"
@@ -54,13 +53,18 @@ def write_commands(_: Sphinx) -> None:
     root = typer.main.get_command(commands)
     assert isinstance(root, typer.core.TyperGroup)
     context = typer.Context(root, info_name="emobench", **root.context_settings)
-    for name, command in load_commands(root).items():
+    for name, command in _loaded(root).items():
         if isinstance(command, typer.core.TyperGroup):
-            command.commands = load_commands(command)
+            command.commands = _loaded(command)
         page = get_docs_for_click(obj=command, ctx=context, name=name, call_prefix="emobench")
         (COMMANDS / f"{name}.md").write_text("\n".join(map(_as_markdown, page.splitlines())))
     listing = "\n".join(sorted(root.commands))
     (COMMANDS / "index.md").write_text(f"# Commands\n\n{root.help}\n\n```{{toctree}}\n:maxdepth: 2\n\n{listing}\n```\n")
+
+
+def _loaded(group: Any) -> dict[str, Any]:
+    """Return the commands of a group by name, imported."""
+    return {name: group.load(name) if hasattr(group, "load") else one for name, one in group.commands.items()}
 
 
 def _as_markdown(line: str) -> str:
