@@ -82,8 +82,18 @@ def _shown(contrast: Contrast) -> list[Any]:
     """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
     places = figures.effect_decimals(contrast)
     adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
+    low, high = contrast.ci95 or (None, None)
+    why = " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ")
+    within = []
+    for one in contrast.within:
+        seed = ABSENT if one.seed is None else str(one.seed)
+        effect = figures.contrast_effect(contrast, one.effect, places)
+        interval = figures.contrast_interval(contrast, one.ci95, places)
+        within.append([seed, effect, interval, figures.p_value(one.p), one.test])
     return [
-        *(_rounded(contrast, value) for value in (contrast.effect, *(contrast.ci95 or (None, None)))),
+        _rounded(contrast, contrast.effect),
+        _rounded(contrast, low),
+        _rounded(contrast, high),
         unit_of(contrast),
         figures.contrast_effect(contrast, contrast.effect, places),
         figures.contrast_interval(contrast, contrast.ci95, places),
@@ -91,18 +101,9 @@ def _shown(contrast: Contrast) -> list[Any]:
         ABSENT if contrast.p_holm is None else f"{contrast.family}, {adjusted}",
         figures.contrast_effect(contrast, contrast.detectable, places, ""),
         contrast.word or ABSENT,
-        " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ") or ABSENT,
+        why or ABSENT,
         contrast.test or ABSENT,
-        [
-            [
-                ABSENT if one.seed is None else str(one.seed),
-                figures.contrast_effect(contrast, one.effect, places),
-                figures.contrast_interval(contrast, one.ci95, places),
-                figures.p_value(one.p),
-                one.test,
-            ]
-            for one in contrast.within
-        ],
+        within,
     ]
 
 
