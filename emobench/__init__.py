@@ -4,6 +4,7 @@ The public API for plugins and tasks. Names load at first use, so that importing
 torch; `__init__.pyi` has their types.
 """
 
+# pyright: reportUnsupportedDunderAll=false
 from __future__ import annotations
 
 import importlib
