@@ -109,21 +109,23 @@ def answers(
     `groups` names the group of each example, by its id, where the data have groups.
     """
 
-    def answer(example: ExampleLosses) -> Answer:
+    given, group_of = [], groups or {}
+    for example in examples:
         losses = label_losses(rules, example)
         place = losses.index(min(losses))
-        return Answer(
-            id=example.id,
-            right=example.label,
-            answer=rules.ties[place],
-            margin=margin_of(losses),
-            confidence=confidence(rules, example, place),
-            dropped=example.dropped,
-            cut=example.cut,
-            group=(groups or {}).get(example.id, ""),
+        given.append(
+            Answer(
+                id=example.id,
+                right=example.label,
+                answer=rules.ties[place],
+                margin=margin_of(losses),
+                confidence=confidence(rules, example, place),
+                dropped=example.dropped,
+                cut=example.cut,
+                group=group_of.get(example.id, ""),
+            )
         )
-
-    return [answer(example) for example in examples]
+    return given
 
 
 def icl_scores(
@@ -139,34 +141,44 @@ def icl_scores(
     except MetricError as error:
         return Scored(missing=dict.fromkeys(names, str(error)))
     hits = {a.id: a.right == a.answer for a in given}
-    unit = UNITS[rules.scorer]
-    scores = [
-        accuracy(hits),
-        macro_f1([a.right for a in given], [a.answer for a in given], rules.ties, list(hits)),
-        margin({a.id: a.margin for a in given}, unit),
-        calibration_error([a.confidence for a in given], list(hits.values()), ids=list(hits)),
-        *([group_accuracy(hits, groups)] if groups else ()),
-    ]
+    margins = {a.id: a.margin for a in given}
+    ids, unit = list(hits), UNITS[rules.scorer]
+    right, answered, confidences = [a.right for a in given], [a.answer for a in given], [a.confidence for a in given]
+    scores = {
+        "accuracy": accuracy(hits),
+        "macro_f1": macro_f1(right, answered, rules.ties, ids),
+        "margin": margin(margins, unit),
+        "ece": calibration_error(confidences, list(hits.values()), ids=ids),
+    }
+    if groups:
+        scores[GROUP_ACCURACY] = group_accuracy(hits, groups)
     table = answers_table(rules.ties, unit, given)
     flags = _flags(table, len(given))
-    flagged = [replace(score, flags=(*score.flags, *flags)) for score in scores]
-    return Scored(dict(zip(names, flagged, strict=True)), files={TABLE: json.dumps(table, ensure_ascii=False) + "\n"})
+    for name, score in scores.items():
+        scores[name] = replace(score, flags=(*score.flags, *flags))
+    return Scored(scores, files={TABLE: json.dumps(table, ensure_ascii=False) + "\n"})
 
 
 def answers_table(classes: Sequence[str], unit: str, given: Sequence[Answer]) -> dict[str, Any]:
     """Return what `emobench answers` shows: counts, scores by class and by group, confusions (right x answered)."""
     right, answered = [a.right for a in given], [a.answer for a in given]
+    tied = shortened = dropped = cut = 0
+    for answer in given:
+        tied += answer.margin == 0
+        shortened += answer.dropped > 0
+        dropped += answer.dropped
+        cut += answer.cut > 0
     return {
         "classes": list(classes),
         "unit": unit,
-        "tied": sum(a.margin == 0 for a in given),
-        "shortened": sum(a.dropped > 0 for a in given),
-        "dropped_shots": sum(a.dropped for a in given),
-        "cut": sum(a.cut > 0 for a in given),
-        "per_class": [asdict(scores) for scores in class_scores(right, answered, classes)],
+        "tied": tied,
+        "shortened": shortened,
+        "dropped_shots": dropped,
+        "cut": cut,
+        "per_class": list(map(asdict, class_scores(right, answered, classes))),
         "confusion": confusion_matrix(right, answered, classes),
         "per_group": _by_group(given),
-        "examples": [asdict(answer) for answer in given],
+        "examples": list(map(asdict, given)),
     }
 
 
@@ -184,7 +196,9 @@ def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
 
 def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one table of the answers of several runs to one task: their counts are sums over the runs."""
-    examples = [Answer(**row) for table in tables for row in table["examples"]]
+    examples = []
+    for table in tables:
+        examples += [Answer(**row) for row in table["examples"]]
     return answers_table(tables[0]["classes"], tables[0]["unit"], examples)
 
 
@@ -193,12 +207,13 @@ def _by_group(given: Sequence[Answer]) -> list[dict[str, Any]]:
     hits: dict[str, list[bool]] = {}
     for answer in given:
         hits.setdefault(answer.group, []).append(answer.right == answer.answer)
-    rows = [{"name": name, "n": len(own), "accuracy": sum(own) / len(own)} for name, own in hits.items()]
-    return [] if set(hits) == {""} else rows
+    if set(hits) == {""}:
+        return []
+    return [{"name": name, "n": len(own), "accuracy": sum(own) / len(own)} for name, own in hits.items()]
 
 
 def _flags(table: Mapping[str, Any], n: int) -> list[str]:
-    """Return what weakens the scores, by the counts of the table."""
+    """Return the warnings of the scores, by the counts of the table."""
     flags = []
     if cut := table["cut"]:
         flags.append(f"{cut} of {n} prompts cut at their end, to make them fit")
@@ -206,6 +221,7 @@ def _flags(table: Mapping[str, Any], n: int) -> list[str]:
         flags.append(f"{tied} of {n} answers are ties, decided by the order of the labels")
     if shortened := table["shortened"]:
         lost = table["dropped_shots"]
-        shots, fit = "shot" if lost == 1 else "shots", "it" if shortened == 1 else "them"
-        flags.append(f"{lost} {shots} left out of {shortened} of {n} prompts, to make {fit} fit")
+        shots = "1 shot" if lost == 1 else f"{lost} shots"
+        fit = "it" if shortened == 1 else "them"
+        flags.append(f"{shots} left out of {shortened} of {n} prompts, to make {fit} fit")
     return flags

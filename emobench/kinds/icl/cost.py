@@ -51,13 +51,17 @@ def _sampled(rules: IclProtocol, data: LabelledData, tokenizer: Any, context: in
     groups: dict[str, list[Example]] = {}
     for example in pool:
         groups.setdefault(example.group, []).append(example)
-    drafts = [
-        Draft(example=example, shots=tuple(_spread(groups.get(example.group, []), rules.shots)))
-        for example in _spread(answered, SAMPLE)
-    ]
+    drafts = []
+    for example in _spread(answered, SAMPLE):
+        shots = _spread(groups.get(example.group, []), rules.shots)
+        drafts.append(Draft(example=example, shots=tuple(shots)))
     limit = least(rules.max_length, context)
     prompts = make_prompts(drafts, tokenizer, rules, limit, task=data.name)
-    return [_tokens(rules, p.shared, [len(ids) - p.shared for ids in p.tokens]) for p in prompts]
+    counts = []
+    for prompt in prompts:
+        shared = prompt.shared
+        counts.append(_tokens(rules, shared, [len(ids) - shared for ids in prompt.tokens]))
+    return counts
 
 
 def _spread(examples: Sequence[Example], count: int) -> list[Example]:
@@ -71,9 +75,10 @@ def _by_bytes(
     rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: EvaluatedModel
 ) -> float | None:
     """Return the tokens of an example's prompts from mean bytes of shots and questions, if these are known."""
-    shot, query = source.pool.text_bytes, (source.pool if rules.held_out else source.test).text_bytes
+    asked = source.pool if rules.held_out else source.test
+    shot, query = source.pool.text_bytes, asked.text_bytes
     if data is not None:
-        shot, query = (_mean_bytes(rules, examples) for examples in (pool_of(rules, data), questions_of(rules, data)))
+        shot, query = _mean_bytes(rules, pool_of(rules, data)), _mean_bytes(rules, questions_of(rules, data))
     if shot is None or query is None:
         return None
     before, _, after = rules.template.partition(f"{{{LABEL}}}")
@@ -82,15 +87,17 @@ def _by_bytes(
     one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
     prefix = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
     limits = [n for n in (rules.max_length, model.context) if n is not None]
-    return _tokens(
-        rules, min([prefix / model.bytes_per_token, *limits]), [size / model.bytes_per_token for size in labels]
-    )
+    tokens = min([prefix / model.bytes_per_token, *limits])
+    return _tokens(rules, tokens, [size / model.bytes_per_token for size in labels])
 
 
 def _mean_bytes(rules: IclProtocol, examples: Sequence[Example]) -> float:
     names = [name for name in FIELD.findall(rules.template) if name != LABEL]
     some = _spread(examples, 1000)
-    return sum(len(e.fields[name].encode()) for e in some for name in names) / max(len(some), 1)
+    size = 0
+    for example in some:
+        size += sum(len(example.fields[name].encode()) for name in names)
+    return size / max(len(some), 1)
 
 
 def embedding_of(source: LabelledSource, data: LabelledData | None, encoder: AuxiliaryModel) -> Embedding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,20 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
         return
     scorer = make_scorer(subject, rules, labels_only=rules.scorer != "prompt")
     journal = Journal(folder / UNFINISHED)
-    found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
+    done: dict[str, ExampleLosses] = {}
+    for line in journal.read():
+        sample = parse_sample(line, UNFINISHED)
+        done[sample.id] = sample
     batches = list(scorer.batches(prompts))
     with subject.work(f"score {task.name}", "prompts") as progress:
         # The batches of all examples, whatever is finished: the same numbers as without an interruption.
         for batch in batches:
-            if not all(prompts[i].id in found for i in batch):
+            if not all(prompts[i].id in done for i in batch):
                 rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
                 journal.append(map(sample_line, rows))
-                found.update({row.id: row for row in rows})
-            progress(len(found), len(prompts))
-    write_samples(folder / SAMPLES, (found[prompts[i].id] for batch in batches for i in batch))
+                done.update({row.id: row for row in rows})
+            progress(len(done), len(prompts))
+    write_samples(folder / SAMPLES, [done[prompts[i].id] for i in chain.from_iterable(batches)])
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
@@ -90,13 +94,12 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
     questions, samples = questions_of(rules, data), read_samples(folder / SAMPLES)
     require_count(folder / SAMPLES, "examples", len({sample.id for sample in samples}), len(questions))
     groups = {example.id: example.group for example in questions if example.group}
-    found = icl_scores(rules, samples, groups)
+    scored = icl_scores(rules, samples, groups)
     flags = duplicate_flags(rules, data)
     units = sampling_units(questions)
-    found.scores = {
-        name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()
-    }
-    return found
+    for name, value in scored.scores.items():
+        scored.scores[name] = replace(value, flags=(*value.flags, *flags), units=units)
+    return scored
 
 
 def _openicl() -> Any:
@@ -110,8 +113,8 @@ def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     """Return each test example with its shots."""
     rules = task.protocol_as(IclProtocol)
     shots_of = _openicl().openicl_shots if rules.engine == "openicl" else find_shots
-    found = zip(questions_of(rules, data), shots_of(subject, task, data), strict=True)
-    return [Draft(example=example, shots=shots) for example, shots in found]
+    questions = zip(questions_of(rules, data), shots_of(subject, task, data), strict=True)
+    return [Draft(example=example, shots=shots) for example, shots in questions]
 
 
 def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[ExamplePrompts]:
@@ -139,8 +142,8 @@ def score_prompts(
     losses = scorer.losses([prompt for _, prompt in batch])
     free = _content_free(scorer, subject, rules, batch, task.name)
     rows = []
+    sizes = tuple(len(text.encode()) for text in rules.texts)
     for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True):
-        known = prompt.label_starts is not None
         rows.append(
             ExampleLosses(
                 id=prompt.id,
@@ -148,7 +151,7 @@ def score_prompts(
                 shots=prompt.shots,
                 dropped=prompt.dropped,
                 cut=prompt.cut,
-                label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
+                label_bytes=() if prompt.label_starts is None else sizes,
                 content_free_nats=nats,
                 prompt_nats=loss.prompt_nats,
                 prompt_tokens=loss.prompt_tokens,
@@ -168,9 +171,12 @@ def _content_free(
     # The shots of the prompt itself; where it just fits and the content-free input is longer, that loses some more.
     limit = room(rules, context_of(subject.model))
     drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
-    found = []
+    by_text = []
     for text in rules.content_free:
         values = {name: text for name in FIELD.findall(rules.template) if name != LABEL}
         prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
-        found.append([losses.label_nats for losses in scorer.losses(prompts)])
-    return [tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)) for rows in zip(*found, strict=True)]
+        by_text.append([losses.label_nats for losses in scorer.losses(prompts)])
+    means = []
+    for rows in zip(*by_text, strict=True):
+        means.append(tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)))
+    return means

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from emobench.data.labelled import LabelledData
-from emobench.kinds.icl.prompts import INPUT, TAIL, Draft
+from emobench.kinds.icl.prompts import Draft
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.spec import Task
 
@@ -26,20 +26,20 @@ def write_lm_eval_task(task: Task, data: LabelledData, drafts: Sequence[Draft], 
     name = f"emobench_{task.name.replace('-', '_')}"
     rows, yaml = folder / f"{name}.test.jsonl", folder / f"{name}.yaml"
     with rows.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(lm_eval_row(rules, draft), ensure_ascii=False) + "\n" for draft in drafts)
+        for draft in drafts:
+            file.write(json.dumps(lm_eval_row(rules, draft), ensure_ascii=False) + "\n")
     yaml.write_text(_yaml(task, rules, data, name, rows.resolve()), encoding="utf-8")
     return [yaml, rows]
 
 
 def lm_eval_row(rules: IclProtocol, draft: Draft) -> dict[str, object]:
-    """Return one test example: what stands before it, itself, its choices and the place of the right one."""
-    parts = draft.parts(rules)
-    after = "".join(text for name, text in parts if name == TAIL)
+    """Return one test example: the text before it, itself, its choices and the place of the right one."""
+    *shots, (_, query), (_, after) = draft.parts(rules)
     return {
         "id": draft.example.id,
-        "ice": "".join(text for name, text in parts if name not in (INPUT, TAIL)),
+        "ice": "".join(text for _, text in shots),
         "ice_ids": [shot.id for shot in draft.shots],
-        "query": "".join(text for name, text in parts if name == INPUT),
+        "query": query,
         "choices": [text + after for text in rules.texts],
         "gold": rules.ties.index(draft.example.label),
     }

@@ -93,13 +93,13 @@ def confusion_matrix(right: Sequence[str], answers: Sequence[str], classes: Sequ
 def class_scores(right: Sequence[str], answers: Sequence[str], classes: Sequence[str]) -> list[ClassScores]:
     """Return the scores of each class, in the order of `classes`."""
 
-    def of_class(name: str) -> ClassScores:
-        hits = sum(a == b == name for a, b in zip(right, answers, strict=True))
-        support, answered = right.count(name), answers.count(name)
+    pairs = Counter(zip(right, answers, strict=True))
+    scores = []
+    for name in classes:
+        hits, support, answered = pairs[name, name], right.count(name), answers.count(name)
         precision, recall, f1 = _share(hits, answered), _share(hits, support), _share(2 * hits, answered + support)
-        return ClassScores(name=name, precision=precision, recall=recall, f1=f1, support=support)
-
-    return [of_class(name) for name in classes]
+        scores.append(ClassScores(name=name, precision=precision, recall=recall, f1=f1, support=support))
+    return scores
 
 
 def macro_f1(

@@ -116,17 +116,11 @@ def openicl_reader(rules: IclProtocol, data: LabelledData) -> Any:
     """Return OpenICL's view of the data: the query text is its one input column."""
 
     def split(examples: Sequence[Example]) -> Dataset:
-        rows = zip(examples, query_texts(rules, examples), strict=True)
-        return Dataset.from_list(
-            [
-                {
-                    **{f"field {name}": value for name, value in example.fields.items()},
-                    QUERY: text,
-                    CLASS: example.label,
-                }
-                for example, text in rows
-            ]
-        )
+        rows = []
+        for example, text in zip(examples, query_texts(rules, examples), strict=True):
+            row = {f"field {name}": value for name, value in example.fields.items()}
+            rows.append(row | {QUERY: text, CLASS: example.label})
+        return Dataset.from_list(rows)
 
     splits = DatasetDict([("train", split(pool_of(rules, data))), ("test", split(questions_of(rules, data)))])
     with adapted_openicl() as openicl:
@@ -171,33 +165,34 @@ def _losses(
         tokenizer = copy.deepcopy(subject.tokenizer)  # the inferencer sets its padding
         limit = room(rules, context_of(model)) if rules.too_long == "cut_right" else None
         tokenizer.model_max_length = NO_LIMIT if limit is None else limit
-        openicl.PPLInferencer(
+        rows = LOGITS // model.get_output_embeddings().weight.shape[0]
+        inferencer = openicl.PPLInferencer(
             model_name=model,
             tokenizer_name=tokenizer,
-            batch_size=max(1, min(BATCH, LOGITS // model.get_output_embeddings().weight.shape[0])),
+            batch_size=max(1, min(BATCH, rows)),
             output_json_filepath=str(folder),
             output_json_filename=OUTPUT,
-        ).inference(
-            Given(reader, ice_separator=rules.separator, ice_eos_token=rules.separator), _template(openicl, rules)
         )
+        retriever = Given(reader, ice_separator=rules.separator, ice_eos_token=rules.separator)
+        inferencer.inference(retriever, _template(openicl, rules))
     subject.model.to(device)  # it takes a GPU where it finds one
-    found = json.loads((folder / f"{OUTPUT}.json").read_text(encoding="utf-8"))
-    return [found[str(place)] for place in range(len(shots))]
+    output = json.loads((folder / f"{OUTPUT}.json").read_text(encoding="utf-8"))
+    return [output[str(place)] for place in range(len(shots))]
 
 
 def _template(openicl: Any, rules: IclProtocol) -> Any:
-    names = [name for name in dict.fromkeys(FIELD.findall(rules.template)) if name != LABEL]
-    tokens = {name: f"<{name}/>" for name in names}
-    texts = {key: SHOTS_HERE + fill(rules.template, {**tokens, LABEL: rules.labels[key]}) for key in rules.ties}
-    return openicl.PromptTemplate(
-        texts, {f"field {name}": token for name, token in tokens.items()}, ice_token=SHOTS_HERE
-    )
+    tokens = {name: f"<{name}/>" for name in FIELD.findall(rules.template) if name != LABEL}
+    columns = {f"field {name}": token for name, token in tokens.items()}
+    texts = {}
+    for key in rules.ties:
+        texts[key] = SHOTS_HERE + fill(rules.template, {**tokens, LABEL: rules.labels[key]})
+    return openicl.PromptTemplate(texts, columns, ice_token=SHOTS_HERE)
 
 
 def _sample(
-    rules: IclProtocol, draft: Draft, prompt: ExamplePrompts, found: Mapping[str, Any], eos: int | None
+    rules: IclProtocol, draft: Draft, prompt: ExamplePrompts, output: Mapping[str, Any], eos: int | None
 ) -> ExampleLosses:
-    labels = [found[f"label: {name}"] for name in rules.ties]
+    labels = [output[f"label: {name}"] for name in rules.ties]
     fitted = replace(draft, shots=draft.shots[: len(prompt.shots)])
     if [label["prompt"] for label in labels] != [text for text, _ in fitted.texts(rules)]:
         raise DataError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from typing import Any
 
 from emobench.core.errors import ConfigError, ModelError
@@ -61,17 +61,14 @@ class Draft:
         """
         fields = {**self.example.fields, **(values or {})}
         before, after = rules.template.split(f"{{{LABEL}}}")
-        shots = [
-            (f"shot {i}", fill(rules.template, {**shot.fields, LABEL: rules.labels[shot.label]}) + rules.separator)
-            for i, shot in enumerate(self.shots, 1)
-        ]
-        shown = shots if rules.order == "nearest-first" else shots[::-1]
-        return [
-            ("header", fill(rules.header, fields)),
-            *shown,
-            (INPUT, fill(before, fields)),
-            (TAIL, fill(after, fields)),
-        ]
+        shots = []
+        for i, shot in enumerate(self.shots, 1):
+            text = fill(rules.template, {**shot.fields, LABEL: rules.labels[shot.label]})
+            shots.append((f"shot {i}", text + rules.separator))
+        if rules.order != "nearest-first":
+            shots.reverse()
+        asked = [(INPUT, fill(before, fields)), (TAIL, fill(after, fields))]
+        return [("header", fill(rules.header, fields)), *shots, *asked]
 
 
 def make_prompts(
@@ -90,7 +87,7 @@ def make_prompts(
     Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
     equal tokens, and for a BOS that is not as the protocol has it.
     """
-    found: dict[int, ExamplePrompts] = {}
+    fitting: dict[int, ExamplePrompts] = {}
     waiting = dict(enumerate(drafts))
     while waiting:
         places = list(islice(waiting, EXAMPLES_A_TIME))
@@ -102,7 +99,7 @@ def make_prompts(
                 waiting[place] = _shorter(draft, longest, longest - over, task)
                 continue
             _check_told_apart(tokens, rules, task)
-            found[place] = ExamplePrompts(
+            fitting[place] = ExamplePrompts(
                 id=draft.example.id,
                 tokens=tuple(ids[:limit] for ids in tokens),
                 label_starts=None if over else starts,
@@ -112,13 +109,14 @@ def make_prompts(
             )
             del waiting[place]
         if progress is not None:
-            progress(len(found), len(drafts))
-    return [found[place] for place in range(len(drafts))]
+            progress(len(fitting), len(drafts))
+    return [fitting[place] for place in range(len(drafts))]
 
 
 def room(rules: IclProtocol, context: int | None) -> int | None:
     """Return the most tokens that a prompt may have."""
-    return min((n for n in (rules.max_length, context) if n is not None), default=None)
+    limits = [n for n in (rules.max_length, context) if n is not None]
+    return min(limits, default=None)
 
 
 def check_boundaries(prompts: Sequence[ExamplePrompts], task: str, labels: Sequence[str]) -> None:
@@ -175,13 +173,14 @@ def _encode(
     rows, offsets = tokenize([text for text, _ in flat], tokenizer, rules)
     starts = None
     if offsets is not None:  # the first token that holds a character at or behind the label's begin
-        starts = [
-            next((i for i, (_, end) in enumerate(row) if end > at), len(row))
-            for row, (_, at) in zip(offsets, flat, strict=True)
-        ]
-    ends = list(accumulate(map(len, examples), initial=0))
-    for begin, end in pairwise(ends):
-        yield tuple(rows[begin:end]), None if starts is None else tuple(starts[begin:end])
+        starts = []
+        for row, (_, at) in zip(offsets, flat, strict=True):
+            starts.append(next((i for i, (_, end) in enumerate(row) if end > at), len(row)))
+    done = 0
+    for texts in examples:
+        part = slice(done, done + len(texts))
+        done = part.stop
+        yield tuple(rows[part]), None if starts is None else tuple(starts[part])
 
 
 def tokenize(
@@ -205,7 +204,9 @@ def tokenize(
     rows = [(*bos, *ids) for ids in encoded["input_ids"]]
     for row in rows:
         _check_ends(row, tokenizer, rules)
-    return rows, [[(0, 0)] * len(bos) + list(row) for row in encoded["offset_mapping"]] if fast else None
+    if not fast:
+        return rows, None
+    return rows, [[(0, 0)] * len(bos) + list(row) for row in encoded["offset_mapping"]]
 
 
 def _bos(tokenizer: Any, rules: IclProtocol) -> tuple[int, ...]:
@@ -222,7 +223,9 @@ def _bos(tokenizer: Any, rules: IclProtocol) -> tuple[int, ...]:
 def _check_ends(ids: Sequence[int], tokenizer: Any, rules: IclProtocol) -> None:
     """Refuse a doubled BOS, and an EOS that the tokenizer puts behind the prompt."""
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    count = next((i for i, token in enumerate(ids) if token != bos), len(ids)) if bos is not None else 0
+    count = 0
+    while bos is not None and count < len(ids) and ids[count] == bos:
+        count += 1
     allowed = {"none": (0,), "one": (1,), "tokenizer": (0, 1)}[rules.bos]
     if count not in allowed:
         raise ModelError(

@@ -43,16 +43,14 @@ def show(subject: Subject, task: Task, data: LabelledData, count: int, ids: Sequ
     drafts = _chosen(drafts_of(subject, task, data), count, ids, task.name)
     prompts = prompts_of(subject, task, drafts)
     scorer = make_scorer(subject, rules, labels_only=False)
+    shown = {}
     with subject.work(f"score {task.name}", "prompts"):
-        samples = {
-            sample.id: sample
-            for batch in scorer.batches(prompts)
-            for sample in score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
-        }
-    return [
-        _prompt(rules, draft, prompt, samples[prompt.id], subject.tokenizer)
-        for draft, prompt in zip(drafts, prompts, strict=True)
-    ]
+        for batch in scorer.batches(prompts):
+            pairs = [(drafts[i], prompts[i]) for i in batch]
+            samples = score_prompts(scorer, subject, task, pairs)
+            for (draft, prompt), sample in zip(pairs, samples, strict=True):
+                shown[prompt.id] = _prompt(rules, draft, prompt, sample, subject.tokenizer)
+    return [shown[prompt.id] for prompt in prompts]
 
 
 def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> list[Path]:
@@ -63,16 +61,16 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
 def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) -> list[Draft]:
     if not ids:
         return list(drafts[:count])
-    found = []
+    chosen: dict[str, Draft] = {}
     for text in ids:
-        meant = [draft for draft in drafts if text and draft.example.id.startswith(text)]
-        if not meant:
+        matches = {draft.example.id: draft for draft in drafts if text and draft.example.id.startswith(text)}
+        if not matches:
             raise ConfigError(
                 f"--example {text}: no test example of {task} has an id that begins so; `emobench answers` names them, "
                 f"such as {drafts[0].example.id}."
             )
-        found += meant
-    return list({draft.example.id: draft for draft in found}.values())
+        chosen |= matches
+    return list(chosen.values())
 
 
 def _prompt(
@@ -82,25 +80,26 @@ def _prompt(
     (answer,) = answers(rules, [sample])
     place = rules.ties.index(answer.right)
     losses = label_losses(rules, sample)
-    labels = [
-        ShownLabel(
-            name=name, text=rules.labels[name], loss=loss, posterior=confidence(rules, sample, i), tokens=len(ids)
-        )
-        for i, (name, loss, ids) in enumerate(zip(rules.ties, losses, prompt.tokens, strict=True))
-    ]
+    labels = []
+    for i, name in enumerate(rules.ties):
+        posterior, tokens = confidence(rules, sample, i), len(prompt.tokens[i])
+        label = ShownLabel(name=name, text=rules.labels[name], loss=losses[i], posterior=posterior, tokens=tokens)
+        labels.append(label)
+    ids = prompt.tokens[place]
+    shown = first_pieces(pieces(kept, rules, tokenizer, place), len(ids))
     return ShownPrompt(
         id=prompt.id,
         right=answer.right,
         answer=answer.answer,
         tied=answer.margin == 0,
         text=kept.texts(rules)[place][0],
-        tokens=len(prompt.tokens[place]),
-        first_ids=prompt.tokens[place][:FIRST_IDS],
+        tokens=len(ids),
+        first_ids=ids[:FIRST_IDS],
         shots=tuple((shot.id, shot.label) for shot in kept.shots),
         dropped=prompt.dropped,
         cut=prompt.cut,
         labels=tuple(labels),
-        pieces=tuple(first_pieces(pieces(kept, rules, tokenizer, place), len(prompt.tokens[place]))),
+        pieces=tuple(shown),
     )
 
 
@@ -116,27 +115,31 @@ def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list
     (ids,), offsets = tokenize([whole], tokenizer, rules)
     if offsets is None:
         return [Piece(part=name, text=text, token=None) for name, text in named if text]
-    found, done = [], 0
+    split, done = [], 0
     for token, (start, end) in zip(ids, offsets[0], strict=True):
         if start == end:
-            found.append(Piece(part=BOS, text=tokenizer.convert_ids_to_tokens(token), token=token))
+            split.append(Piece(part=BOS, text=tokenizer.convert_ids_to_tokens(token), token=token))
             continue
         if start > done:
-            found.append(Piece(part=_part(named, start - 1), text=whole[done:start], token=None))
-        found.append(Piece(part=_part(named, end - 1), text=whole[max(start, done) : end], token=token))
+            split.append(Piece(part=_part(named, start - 1), text=whole[done:start], token=None))
+        split.append(Piece(part=_part(named, end - 1), text=whole[max(start, done) : end], token=token))
         done = max(done, end)
     if done < len(whole):
-        found.append(Piece(part=LABEL, text=whole[done:], token=None))
-    return found
+        split.append(Piece(part=LABEL, text=whole[done:], token=None))
+    return split
 
 
-def first_pieces(found: Sequence[Piece], tokens: int) -> list[Piece]:
-    """Return the pieces of the first tokens; all where no piece is known to be a token's."""
-    counts = itertools.accumulate(piece.token is not None for piece in found)
-    return [piece for piece, count in zip(found, counts, strict=True) if count <= tokens]
+def first_pieces(split: Sequence[Piece], tokens: int) -> list[Piece]:
+    """Return the pieces of the first tokens; all if no piece has a token."""
+    counts = itertools.accumulate(piece.token is not None for piece in split)
+    return [piece for piece, count in zip(split, counts, strict=True) if count <= tokens]
 
 
 def _part(named: list[tuple[str, str]], character: int) -> str:
-    """Return the part that holds a character."""
-    ends = itertools.accumulate(len(text) for _, text in named)
-    return next(name for (name, _), end in zip(named, ends, strict=True) if character < end)
+    """Return the part of a character."""
+    end = 0
+    for name, text in named:
+        end += len(text)
+        if character < end:
+            return name
+    raise IndexError(character)

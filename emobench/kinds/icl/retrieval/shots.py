@@ -57,7 +57,7 @@ def kept_shots(
     `facts` identify what finds them; the texts and the rules of the search are added here.
     """
     pool, test = pool_of(rules, data), questions_of(rules, data)
-    texts = {name: digest(chain(*search_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
+    texts = {"pool": digest(chain(*search_keys(rules, pool))), "test": digest(chain(*search_keys(rules, test)))}
     search = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
 
     def work(folder: Path) -> None:
@@ -80,7 +80,7 @@ class _Search:
     def shots(self) -> list[list[int]]:
         """Return, for each test example, the places of its shots in the pool; each group is searched by itself."""
         context = RetrievalContext(self._rules.seed, self._embed)
-        found: list[list[int]] = [[] for _ in self._test]
+        shots: list[list[int]] = [[] for _ in self._test]
         groups = dict.fromkeys(example.group for example in self._test)
         with self._subject.work(f"find shots of {self._task.name}", "examples") as progress:
             done = 0
@@ -88,10 +88,10 @@ class _Search:
                 own = [place for place, example in enumerate(self._pool) if example.group == group]
                 places = [place for place, example in enumerate(self._test) if example.group == group]
                 for place, row in zip(places, self._rows(own, places, context), strict=True):
-                    found[place] = row
+                    shots[place] = row
                 done += len(places)
                 progress(done, len(self._test))
-        return found
+        return shots
 
     def _rows(self, own: list[int], places: list[int], context: RetrievalContext) -> list[list[int]]:
         pool, queries = [self._pool_texts[p] for p in own], [self._test_texts[p] for p in places]
@@ -148,7 +148,7 @@ def check_indices(indices_QK: object, name: str, shape: tuple[int, int], pool: i
 
 
 def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str], name: str) -> dict[str, np.ndarray]:
-    """Return the vector of each text, (D,), float32; `name` says what is embedded.
+    """Return the vector of each text, (D,), float32; `name` names the texts.
 
     Each different text is encoded once, so that equal texts have equal vectors and tie exactly, as they do where texts
     are encoded one by one.
@@ -166,7 +166,7 @@ def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str],
 
 
 def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:
-    """Return what decides the vectors of a text."""
+    """Return the facts that decide the vectors of a text."""
     packages = ("sentence-transformers", "transformers", "torch")
     return {
         "encoder": dict(encoder.facts),
