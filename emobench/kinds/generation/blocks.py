@@ -1,8 +1,8 @@
-"""Pseudo-values of metrics of whole sampling runs that are functions of the texts alone: by blocks of prompts left out.
+"""Pseudo-values of metrics of full sampling runs that are functions of the texts alone: by blocks of prompts left out.
 
 The delete-a-group jackknife (Busing, Meijer & van der Leeden, *Statistics and Computing* 9, 1999): with a share 1 / h
-of the prompts in a block, its pseudo-value is h value - (h - 1) (value without the block). A block is what was sampled:
-it holds whole documents.
+of the prompts in a block, its pseudo-value is h value - (h - 1) (value without the block). A block has full
+documents, the units that were sampled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCKS = 20
 
 
 class TextsAlone(MetricContext):
-    """A context without models: what a metric asks of one for each block would cost too much."""
+    """A context without models, which would cost too much for each block."""
 
     def model(self, part: str) -> OtherModel:
         raise MetricError("a block of prompts is not read by a model")
@@ -39,36 +39,39 @@ def with_blocks(
     metric: MetricGroup,
     texts: GeneratedTexts,
     context: MetricContext,
-    found: Mapping[str, Score],
+    scores: Mapping[str, Score],
     units: Mapping[str, str],
 ) -> dict[str, Score]:
     """Return scores, those of a corpus with pseudo-values by block; `units` names the unit of a prompt that shares one.
 
     Those of metrics that ask a model, or that have no value without some block, stay as they are.
     """
-    bare = [name for name, score in found.items() if score.examples is None]
+    bare = [name for name, score in scores.items() if score.examples is None]
     names = list(dict.fromkeys(units.get(key, key) for key in texts.ids))
     count = min(BLOCKS, len(names))
     if not bare or count < 2:
-        return dict(found)
+        return dict(scores)
     block_of = {name: place * count // len(names) for place, name in enumerate(names)}
     block_N = np.array([block_of[units.get(key, key)] for key in texts.ids])
     alone = TextsAlone(context.subject, context.rules, {})
     try:
         without = [metric.score(_kept(texts, block_N != block), alone) for block in range(count)]
     except MetricError:
-        return dict(found)
-    made = dict(found)
+        return dict(scores)
+    extended = dict(scores)
     for name in bare:
-        values = [scores[name].value for scores in without]
-        made[name] = _with_examples(found[name], values, texts.ids, block_N)
-    return made
+        values = [rest[name].value for rest in without]
+        extended[name] = _with_examples(scores[name], values, texts.ids, block_N)
+    return extended
 
 
 def _kept(texts: GeneratedTexts, kept_N: np.ndarray) -> GeneratedTexts:
     """Return the samples of some prompts."""
     places = np.flatnonzero(kept_N).tolist()
-    return replace(texts, samples=[[run[place] for place in places] for run in texts.samples])
+    runs = []
+    for run in texts.samples:
+        runs.append([run[place] for place in places])
+    return replace(texts, samples=runs)
 
 
 def _with_examples(score: Score, without_B: Sequence[float], ids: Sequence[str], block_N: np.ndarray) -> Score:
@@ -77,10 +80,8 @@ def _with_examples(score: Score, without_B: Sequence[float], ids: Sequence[str],
         return score
     shares_B = np.bincount(block_N) / len(block_N)
     pseudo_B = score.value + (1 / shares_B - 1) * (score.value - np.array(without_B))
-    pairs = list(zip(ids, block_N.tolist(), strict=True))
-    return replace(
-        score,
-        examples={key: (float(pseudo_B[block]), 1.0) for key, block in pairs},
-        units={key: f"block {block + 1} of {len(pseudo_B)}" for key, block in pairs},
-        aggregate="jackknife",
-    )
+    examples, units = {}, {}
+    for key, block in zip(ids, block_N.tolist(), strict=True):
+        examples[key] = (float(pseudo_B[block]), 1.0)
+        units[key] = f"block {block + 1} of {len(pseudo_B)}"
+    return replace(score, examples=examples, units=units, aggregate="jackknife")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -31,11 +32,11 @@ class Mauve(MetricGroup):
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
         human_ND = context.features(texts.references, keep=True)
-        generated_MD = context.features([text for run in texts.texts for text in run])
+        generated_MD = context.features(list(chain.from_iterable(texts.texts)))
         runs_MD = np.split(generated_MD, len(texts.samples))
-        found = mauve_scores(human_ND, runs_MD, seeds=context.rules.mauve.seeds, ids=texts.ids)
-        context.files[MAUVE_RUNS] = found.to_json()
-        return found.scores
+        runs = mauve_scores(human_ND, runs_MD, seeds=context.rules.mauve.seeds, ids=texts.ids)
+        context.files[MAUVE_RUNS] = runs.to_json()
+        return runs.scores
 
 
 class OraclePerplexity(MetricGroup):

@@ -115,7 +115,10 @@ class CheckedMetric:
             return " ".join(rng.choice(words) for _ in range(count))
 
         prompts = [(f"p{n}", text(2), text(6)) for n in range(PROMPTS)]
-        return GeneratedTexts([[_sample(*prompt, run, text(6)) for prompt in prompts] for run in range(RUNS)], " ")
+        runs = []
+        for run in range(RUNS):
+            runs.append([_sample(*prompt, run, text(6)) for prompt in prompts])
+        return GeneratedTexts(runs, " ")
 
     def score(self, texts: GeneratedTexts) -> Mapping[str, Score]:
         models = {
@@ -132,10 +135,10 @@ class CheckedMetric:
     @property
     def by_prompt(self) -> dict[str, Score]:
         """The scores whose values belong to prompts."""
-        found = {name: s for name, s in self.scores.items() if s.aggregate in ("mean", "exp_mean") and s.examples}
-        if not found:
+        means = {name: s for name, s in self.scores.items() if s.aggregate in ("mean", "exp_mean") and s.examples}
+        if not means:
             raise Skipped("its values belong to no prompt: no interval and no paired test")
-        return found
+        return means
 
 
 def _sample(prompt: str, prefix: str, human: str, run: int, text: str) -> GeneratedSample:
@@ -157,12 +160,12 @@ def _symbols(text: str) -> list[int]:
 @check("Return a Score for each of `measures`; entries name them `<task>/<metric>`.", gate=True)
 def scores(subject: CheckedMetric) -> None:
     """It gives each of its metrics, finite and within the range of its unit."""
-    measures, found = type(subject.metric).measures, subject.scores
+    measures, given = type(subject.metric).measures, subject.scores
     if bad := [name for name in measures if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)]:
         raise Broken(f"'{bad[0]}' cannot name a metric: letters, digits, - and _")
-    if found.keys() != measures.keys():
-        raise Broken(f"it gives {', '.join(found) or 'nothing'}, and its `measures` are {', '.join(measures)}")
-    for name, score in found.items():
+    if given.keys() != measures.keys():
+        raise Broken(f"it gives {', '.join(given) or 'nothing'}, and its `measures` are {', '.join(measures)}")
+    for name, score in given.items():
         low, high = RANGES.get(score.unit, (-math.inf, math.inf))
         if not (math.isfinite(score.value) and low <= score.value <= high):
             raise Broken(f"'{name}' is {score.value}, which is not a {score.unit}")
@@ -183,7 +186,10 @@ def repeatable(subject: CheckedMetric) -> None:
 def independence(subject: CheckedMetric) -> None:
     """A prompt's value depends on its own samples, and not on the other prompts or their order."""
     by_prompt, chosen = subject.by_prompt, range(PROMPTS)[::-2]
-    half = subject.score(replace(subject.texts, samples=[[run[n] for n in chosen] for run in subject.texts.samples]))
+    runs = []
+    for run in subject.texts.samples:
+        runs.append([run[n] for n in chosen])
+    half = subject.score(replace(subject.texts, samples=runs))
     for name, score in by_prompt.items():
         for prompt, (value, _) in (half[name].examples or {}).items():
             if not math.isclose(value, (score.examples or {})[prompt][0], rel_tol=1e-4, abs_tol=1e-6):
@@ -196,10 +202,10 @@ def empty_samples(subject: CheckedMetric) -> None:
     first, *others = subject.texts.samples
     empty = [replace(sample, continuation_ids=[], continuation_text="", ended=True) for sample in first[:2]]
     try:
-        found = subject.score(replace(subject.texts, samples=[[*empty, *first[2:]], *others]))
+        given = subject.score(replace(subject.texts, samples=[[*empty, *first[2:]], *others]))
     except MetricError as error:
         raise Broken(f"all are missing where two of {RUNS * PROMPTS} samples are empty: {error}") from None
-    if bad := [name for name, score in found.items() if not math.isfinite(score.value)]:
+    if bad := [name for name, score in given.items() if not math.isfinite(score.value)]:
         raise Broken(f"'{bad[0]}' is not finite where a sample is empty")
 
 

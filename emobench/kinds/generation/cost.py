@@ -13,7 +13,7 @@ BATCH = 16384
 def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
     """Return the tokens of prefixes (once a prompt), of samples and of PPL_test's text, at most.
 
-    What is sampled is read once more by the featurizer, by the oracle and by the sentence encoder, where there are any.
+    The featurizer, the oracle and the sentence encoder, if the rules name them, read the samples once more.
     The human texts, which are read once for all runs, count for each.
     """
     words = TOKENS_PER_WORD if rules.unit == "words" else 1
@@ -23,21 +23,19 @@ def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
     read = least(None if rules.test_blocks is None else rules.test_blocks * rules.max_length, split.tokens)
     if prompts is None or read is None:
         return Cost(prompts, None)
-    prefix, new, samples = (
-        rules.prefix * words,
-        rules.continuation + rules.sampling.extra_tokens,
-        rules.sampling.samples,
-    )
+    prefix, samples = rules.prefix * words, rules.sampling.samples
+    new = rules.continuation + rules.sampling.extra_tokens
     text = prefix + new
+    sampled = prompts * (prefix + samples * new)
     batches = max(-(-prompts * samples * text // BATCH), 1)
     auxiliary = {"featurizer": prompts * (samples + 1) * min(text, rules.mauve.max_length)}
     if rules.oracle.model is not None:
         auxiliary["oracle"] = prompts * samples * text
     if rules.coherence.encoder is not None:
-        auxiliary["coherence"] = prompts * (prefix + samples * new)
+        auxiliary["coherence"] = sampled
     return Cost(
         prompts,
-        round(prompts * (prefix + samples * new) + read),
+        round(sampled + read),
         steps=round(batches * new),
         batch_tokens=BATCH,
         auxiliary_tokens={part: round(tokens) for part, tokens in auxiliary.items()},

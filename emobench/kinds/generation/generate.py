@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 from emobench.data.texts import Texts
@@ -30,13 +31,16 @@ def generate_samples(subject: Subject, task: str, rules: GenerationProtocol, tex
     (folder / PROMPTS).write_text(chosen.to_json())
     (folder / "first_prompt_ids.json").write_text(f"{first_ids(chosen.prompts)}\n")
     journal = Journal(folder / UNFINISHED)
-    found = {(one.prompt_id, one.sample): one for one in (parse_sample(line, UNFINISHED) for line in journal.read())}
-    counts = Counter(prompt for prompt, _ in found)
+    made: dict[tuple[str, int], GeneratedSample] = {}
+    for line in journal.read():
+        sample = parse_sample(line, UNFINISHED)
+        made[sample.prompt_id, sample.sample] = sample
+    counts = Counter(prompt for prompt, _ in made)
     done = {index for index, prompt in enumerate(chosen.prompts) if counts[prompt.id] == rules.sampling.samples}
-    for one in _sampled(subject, f"sample {task}: {chosen}", rules, chosen.prompts, done, journal):
-        found[one.prompt_id, one.sample] = one
-    samples = range(rules.sampling.samples)
-    write_samples(folder / SAMPLES, (found[prompt.id, index] for prompt in chosen.prompts for index in samples))
+    for sample in _sampled(subject, f"sample {task}: {chosen}", rules, chosen.prompts, done, journal):
+        made[sample.prompt_id, sample.sample] = sample
+    ordered = product([prompt.id for prompt in chosen.prompts], range(rules.sampling.samples))
+    write_samples(folder / SAMPLES, (made[key] for key in ordered))
 
 
 def _sampled(
@@ -56,9 +60,11 @@ def _sampled(
             decoding=Decoding(rule=rules.sampling, length=rules.continuation),
             done=frozenset(done),
         ):
-            new = [(index, found) for index, found in batch if index not in done]
-            made = [sample for i, found in new for sample in make_samples(prompts[i], found, subject.tokenizer)]
+            made: list[GeneratedSample] = []
+            for index, continuations in batch:
+                if index not in done:
+                    made += make_samples(prompts[index], continuations, subject.tokenizer)
             journal.append(map(sample_line, made))
             yield from made
-            done.update(index for index, _ in new)
+            done.update(index for index, _ in batch)
             progress(len(done), len(prompts))

@@ -87,14 +87,12 @@ class GenerationKind(Kind):
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""
         rules = task.protocol_as(GenerationProtocol)
-        return {
-            **rules.auxiliary_models,
-            **{
-                f"{metric.name}.{part}": replace(model, setting=model.setting or "generation.metrics")
-                for metric in (METRICS.load(text).plugin for text in rules.metrics)
-                for part, model in metric.models.items()
-            },
-        }
+        models = rules.auxiliary_models
+        for text in rules.metrics:
+            metric = METRICS.load(text).plugin
+            for part, model in metric.models.items():
+                models[f"{metric.name}.{part}"] = replace(model, setting=model.setting or "generation.metrics")
+        return models
 
     def packages(self, task: Task) -> Packages:
         rules = task.protocol_as(GenerationProtocol)
@@ -112,18 +110,20 @@ class GenerationKind(Kind):
 
     def score_facts(self, task: Task) -> dict[str, Any]:
         """Return what identifies the code of the named metrics; empty for a task that names none."""
-        named = [(text, METRICS.load(text)) for text in task.protocol_as(GenerationProtocol).metrics]
-        facts = [{"name": text, "source": m.source_sha256, "packages": dict(m.versions)} for text, m in named]
+        facts = []
+        for text in task.protocol_as(GenerationProtocol).metrics:
+            metric = METRICS.load(text)
+            facts.append({"name": text, "source": metric.source_sha256, "packages": dict(metric.versions)})
         return {"metrics": facts} if facts else {}
 
     def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
         """The models of named metrics read each text once, as the featurizer does."""
-        found = super().cost(task, resources, model)
+        cost = super().cost(task, resources, model)
         named = self.auxiliary_models(task).keys() - task.protocol_as(GenerationProtocol).auxiliary_models.keys()
-        if not named or "featurizer" not in found.auxiliary_tokens:
-            return found
-        tokens = dict.fromkeys(sorted(named), found.auxiliary_tokens["featurizer"])
-        return replace(found, auxiliary_tokens={**found.auxiliary_tokens, **tokens})
+        if not named or "featurizer" not in cost.auxiliary_tokens:
+            return cost
+        tokens = dict.fromkeys(sorted(named), cost.auxiliary_tokens["featurizer"])
+        return replace(cost, auxiliary_tokens={**cost.auxiliary_tokens, **tokens})
 
 
 @hookimpl

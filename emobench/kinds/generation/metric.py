@@ -114,8 +114,11 @@ class Metric(MetricGroup):
         """
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-        found = self.values(texts, context)
-        values, weights = found if isinstance(found, tuple) else (found, np.ones_like(found, dtype=float))
+        values = self.values(texts, context)
+        if isinstance(values, tuple):
+            values, weights = values
+        else:
+            weights = np.ones_like(values, dtype=float)
         count, shapes = len(texts.ids), {(len(texts.samples), len(texts.ids)), (1, len(texts.ids))}
         if self.aggregate == "corpus":
             shapes = {(len(texts.samples),)}

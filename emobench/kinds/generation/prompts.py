@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from emobench.core.errors import DataError, ModelError
@@ -82,9 +83,9 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
 
 
 def _reason(text: str, length: int, rule: PromptRule) -> str | None:
-    """Return why a text gives no prompt."""
-    found = (length < rule.shortest, len(text) < rule.min_characters, any(part in text for part in rule.without))
-    return next((reason for reason, holds in zip(REASONS, found, strict=True) if holds), None)
+    """Return the first reason why a text gives no prompt, or None."""
+    holds = (length < rule.shortest, len(text) < rule.min_characters, any(part in text for part in rule.without))
+    return next(compress(REASONS, holds), None)
 
 
 def admits(text: str, rule: PromptRule) -> bool:
@@ -103,7 +104,7 @@ def _encoded(texts: Sequence[str], tokenizer: Any, rule: PromptRule) -> Iterator
     for start in range(0, len(texts), TEXTS_A_TIME):
         part = list(texts[start : start + TEXTS_A_TIME])
         ids = _encode(part, tokenizer) if rule.unit == "tokens" else [[] for _ in part]
-        yield from ((start + i, text, row) for i, (text, row) in enumerate(zip(part, ids, strict=True)))
+        yield from zip(range(start, start + len(part)), part, ids, strict=True)
 
 
 def _encode(texts: list[str], tokenizer: Any) -> list[list[int]]:
@@ -139,7 +140,7 @@ def _prompt(
 
 
 def bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
-    """Return what stands before each prompt's own ids: BOS or nothing. Raises ModelError if there is no such token."""
+    """Return the ids before each prompt's own: BOS or none. Raises ModelError if the tokenizer has no BOS."""
     bos = tokenizer.bos_token_id
     if rule.bos == "none" or (rule.bos == "tokenizer" and not _adds_bos(tokenizer)):
         return ()
@@ -153,7 +154,8 @@ def bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
 
 def _adds_bos(tokenizer: Any) -> bool:
     """Return whether a tokenizer begins a text with its BOS when nothing is said: GPT-2's not, OPT's and LLaMA's do."""
-    plain, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
     return len(whole) > len(plain) and whole[0] == tokenizer.bos_token_id
 
 

@@ -80,17 +80,19 @@ class GenerationProtocol(PromptRule):
     @property
     def text_tokens(self) -> int | None:
         """The most tokens of a compared text, by the evaluated tokenizer; None where lengths are in words."""
-        return self.prefix + self.continuation + self.sampling.extra_tokens if self.unit == "tokens" else None
+        if self.unit != "tokens":
+            return None
+        return self.prefix + self.continuation + self.sampling.extra_tokens
 
     @property
     def auxiliary_models(self) -> dict[str, AuxiliaryModel]:
         """MAUVE's featurizer, and the models of PPL_oracle and coherence where they are computed."""
-        found = {"featurizer": self.mauve.model}
+        models = {"featurizer": self.mauve.model}
         if self.oracle.model is not None:
-            found["oracle"] = AuxiliaryModel(self.oracle.model, "lm", setting="oracle.model")
+            models["oracle"] = AuxiliaryModel(self.oracle.model, "lm", setting="oracle.model")
         if self.coherence.encoder is not None:
             instead = "leave coherence out with --set coherence.encoder=null"
-            found["coherence"] = AuxiliaryModel(
+            models["coherence"] = AuxiliaryModel(
                 self.coherence.encoder, "sentences", setting="coherence.encoder", instead=instead
             )
-        return found
+        return models

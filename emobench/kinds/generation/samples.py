@@ -57,7 +57,7 @@ class GeneratedTexts:
 
     @property
     def continuations(self) -> list[list[str]]:
-        """What was generated, without the prefix, (R, N)."""
+        """The generated texts, without the prefix, (R, N)."""
         return [[sample.continuation_text for sample in run] for run in self.samples]
 
     @property
@@ -68,9 +68,10 @@ class GeneratedTexts:
     @property
     def pairs(self) -> list[list[tuple[str, str]]]:
         """Prefix with joiner, and continuation, (R, N)."""
-        return [
-            [(sample.prefix_text + self.joiner, sample.continuation_text) for sample in run] for run in self.samples
-        ]
+        pairs = []
+        for run in self.samples:
+            pairs.append([(sample.prefix_text + self.joiner, sample.continuation_text) for sample in run])
+        return pairs
 
     @property
     def texts(self) -> list[list[str]]:
@@ -80,17 +81,20 @@ class GeneratedTexts:
 
 def sampling_runs(samples: Sequence[GeneratedSample], joiner: str) -> GeneratedTexts:
     """Group samples, in whatever order they stand; raises DataError unless each prompt has each run's sample once."""
-    order = {key: place for place, key in enumerate(dict.fromkeys(sample.prompt_id for sample in samples))}
-    runs: dict[int, dict[str, GeneratedSample]] = {}
+    order: dict[str, int] = {}
+    by_prompt: dict[int, dict[str, GeneratedSample]] = {}
     for sample in samples:
-        runs.setdefault(sample.sample, {})[sample.prompt_id] = sample
-    found = [sorted(runs[place].values(), key=lambda sample: order[sample.prompt_id]) for place in sorted(runs)]
-    if len(samples) != len(order) * len(runs) or any(len(run) != len(order) for run in found):
+        order.setdefault(sample.prompt_id, len(order))
+        by_prompt.setdefault(sample.sample, {})[sample.prompt_id] = sample
+    runs = []
+    for _, run in sorted(by_prompt.items()):
+        runs.append(sorted(run.values(), key=lambda sample: order[sample.prompt_id]))
+    if len(samples) != len(order) * len(runs) or any(len(run) != len(order) for run in runs):
         raise DataError(
             f"{len(samples)} samples of {len(order)} prompts are not {len(runs)} of each: the file of samples was "
             "altered. Remove its folder and generate again."
         )
-    return GeneratedTexts(found, joiner)
+    return GeneratedTexts(runs, joiner)
 
 
 def make_samples(

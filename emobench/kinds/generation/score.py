@@ -41,28 +41,30 @@ def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, fol
     samples = read_samples(folder / SAMPLES)
     require_count(folder / SAMPLES, "texts", len(samples), _prompts(folder)["used"] * rules.sampling.samples)
     runs = sampling_runs(samples, rules.joiner)
-    found = Scored()
-    found.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
-    units, flags = _units(runs, texts), ("fewer_prompts",) if _fewer_prompts(folder) else ()
+    scored = Scored()
+    scored.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
+    units = _units(runs, texts)
     for metric in built_in(rules):
-        context = MetricContext(subject, rules, rules.auxiliary_models, found.files)
-        found.add(tuple(metric.measures), partial(_scores, metric, runs, context))
-    for metric in (METRICS.load(text).plugin for text in rules.metrics):
-        context = MetricContext(subject, rules, metric.models, found.files)
-        found.add(tuple(metric.measures), partial(_block_scores, metric, runs, context, units))
-    for name in found.scores.keys() - set(TEST_TEXT):
-        score = found.scores[name]
-        found.scores[name] = replace(score, units=score.units or units, flags=(*score.flags, *flags))
-    return found
+        context = MetricContext(subject, rules, rules.auxiliary_models, scored.files)
+        scored.add(tuple(metric.measures), partial(_scores, metric, runs, context))
+    for text in rules.metrics:
+        metric = METRICS.load(text).plugin
+        context = MetricContext(subject, rules, metric.models, scored.files)
+        scored.add(tuple(metric.measures), partial(_block_scores, metric, runs, context, units))
+    flags = ("fewer_prompts",) if _fewer_prompts(folder) else ()
+    for name in scored.scores.keys() - set(TEST_TEXT):
+        score = scored.scores[name]
+        scored.scores[name] = replace(score, units=score.units or units, flags=(*score.flags, *flags))
+    return scored
 
 
 def _scores(metric: MetricGroup, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-    found = metric.score(texts, context)
-    if found.keys() != metric.measures.keys():
+    scores = metric.score(texts, context)
+    if scores.keys() != metric.measures.keys():
         raise MetricError(
-            f"{metric.name} returns {', '.join(found) or 'nothing'}; expected {', '.join(metric.measures)}."
+            f"{metric.name} returns {', '.join(scores) or 'nothing'}; expected {', '.join(metric.measures)}."
         )
-    return found
+    return scores
 
 
 def _block_scores(

@@ -73,7 +73,7 @@ def oracle_distances(
             progress=progress,
         )
     flags = ("truncated",) if sum(counts) < sum(len(text) + 1 for text in texts) else ()
-    ids = [str(i) for i in range(len(rows))]
+    ids = list(map(str, range(len(rows))))
     scores = {}
     for i, name in enumerate(DISTANCES):
         scores[name] = distance_score(name, means_XS[:, i], np.array(counts), ids, flags)
@@ -104,7 +104,9 @@ def oracle_perplexity(
     if not counts_X.sum():
         raise MetricError("PPL_oracle needs at least one sampled symbol; sample more or longer texts.")
     nats_X = -language.log_prob(samples, ends)
-    examples = {str(i): (float(nats_X[i] / n), float(n)) for i, n in enumerate(counts_X) if n}
+    examples = {}
+    for i in np.flatnonzero(counts_X):
+        examples[str(i)] = (float(nats_X[i] / counts_X[i]), float(counts_X[i]))
     return Score(
         value=float(np.exp(nats_X.sum() / counts_X.sum())),
         n=len(examples),

@@ -78,8 +78,8 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
     forced = Decoding(rule=Sampling(seed=rules.seed), length=rules.continuation)
     prefixes = [[start, *ids[: rules.prefix]] for ids in _long_enough(subject, rules, texts)]
     continued = _sample(subject, f"continue {task.name}", prefixes, "prefix", forced) if prefixes else []
-    plain = {"texts": [[c.ids, c.ended] for c in alone], "continuations": [c.ids for c in continued]}
-    (folder / SAMPLES).write_text(json.dumps(plain) + "\n")
+    pairs, ids = [[c.ids, c.ended] for c in alone], [c.ids for c in continued]
+    (folder / SAMPLES).write_text(json.dumps({"texts": pairs, "continuations": ids}) + "\n")
 
 
 def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
@@ -87,17 +87,16 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     language = oracle_language(rules.domain)
     samples = json.loads((folder / SAMPLES).read_text())
     require_count(folder / SAMPLES, "texts", len(samples["texts"]), _count(rules, rules.texts))
-    require_count(
-        folder / SAMPLES, "continuations", len(samples["continuations"]), len(_long_enough(subject, rules, texts))
-    )
+    prefixes = len(_long_enough(subject, rules, texts))
+    require_count(folder / SAMPLES, "continuations", len(samples["continuations"]), prefixes)
     test = _ids(subject, texts)[: _count(rules, len(texts.texts))]
-    found = Scored()
-    found.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))
-    found.add(("ppl_oracle",), partial(_oracle_perplexity, language, samples["texts"]))
-    found.add(DISTANCES, partial(_distances, subject, language, test))
-    found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"], found.files))
-    found.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
-    return found
+    scored = Scored()
+    scored.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))
+    scored.add(("ppl_oracle",), partial(_oracle_perplexity, language, samples["texts"]))
+    scored.add(DISTANCES, partial(_distances, subject, language, test))
+    scored.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"], scored.files))
+    scored.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
+    return scored
 
 
 def _distances(subject: Subject, language: HiddenMarkovLanguage, test: list[list[int]]) -> dict[str, Score]:
@@ -106,32 +105,31 @@ def _distances(subject: Subject, language: HiddenMarkovLanguage, test: list[list
 
 
 def _oracle_perplexity(language: HiddenMarkovLanguage, texts: list[Any]) -> dict[str, Score]:
-    return {"ppl_oracle": oracle_perplexity(language, [ids for ids, _ in texts], [ended for _, ended in texts])}
+    samples, ended = zip(*texts, strict=True) if texts else ((), ())
+    return {"ppl_oracle": oracle_perplexity(language, samples, ended)}
 
 
 def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> dict[str, Score]:
     chosen = list(texts.texts)[: _count(rules, len(texts.texts))]
     rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, bos=True, eos=True)
-    sums = evaluate_tokens(subject.model, probe_head(subject.model, subject.tokenizer), rows)  # type: ignore[arg-type]
-    return {"ppl_test": perplexity(sums, [str(i) for i in range(len(rows))])}
+    head = probe_head(subject.model, subject.tokenizer)
+    sums = evaluate_tokens(subject.model, head, rows)  # type: ignore[arg-type]
+    return {"ppl_test": perplexity(sums, list(map(str, range(len(rows)))))}
 
 
 def _mauve(
     subject: Subject, rules: OracleProtocol, test: list[list[int]], samples: list[Any], files: dict[str, str]
 ) -> dict[str, Score]:
-    human = [text for text in _texts(subject, [ids[: rules.length] for ids in test]) if text]
-    generated = [text for text in _texts(subject, [ids for ids, _ in samples]) if text]
+    human = list(filter(None, _texts(subject, [ids[: rules.length] for ids in test])))
+    generated = list(filter(None, _texts(subject, [ids for ids, _ in samples])))
     # Neither side continues a prompt: pairs are in the order of both, so that the jackknife leaves out one of each.
     # Some models write an empty text; the surplus of the other side is left out, and all seeds have one aggregate.
     pairs = min(len(human), len(generated))
-    found = mauve_scores(
-        features_of(subject, rules.mauve, human, keep=True)[:pairs],
-        [features_of(subject, rules.mauve, generated[:pairs])],
-        seeds=rules.mauve.seeds,
-        ids=[str(i) for i in range(pairs)],
-    )
-    files[MAUVE_RUNS] = found.to_json()
-    return found.scores
+    human_ND = features_of(subject, rules.mauve, human, keep=True)[:pairs]
+    generated_ND = features_of(subject, rules.mauve, generated[:pairs])
+    runs = mauve_scores(human_ND, [generated_ND], seeds=rules.mauve.seeds, ids=list(map(str, range(pairs))))
+    files[MAUVE_RUNS] = runs.to_json()
+    return runs.scores
 
 
 def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations: list[list[int]]) -> dict[str, Score]:
@@ -140,29 +138,27 @@ def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations:
         raise MetricError(f"No test text has the {rules.prefix + rules.continuation} words that ROUGE compares.")
     end = rules.prefix + rules.continuation
     references = _texts(subject, [ids[:end] for ids in human])
-    generated = _texts(subject, [[*ids[: rules.prefix], *new] for ids, new in zip(human, continuations, strict=True)])
-    return rouge([generated], references, [str(i) for i in range(len(human))], variants=("rouge1", "rougeL"))
+    rows = [[*ids[: rules.prefix], *new] for ids, new in zip(human, continuations, strict=True)]
+    ids = list(map(str, range(len(human))))
+    return rouge([_texts(subject, rows)], references, ids, variants=("rouge1", "rougeL"))
 
 
 def _sample(
     subject: Subject, title: str, prompts: list[list[int]], kind: str, decoding: Decoding
 ) -> list[Continuation]:
+    keys = [f"{kind} {i}" for i in range(len(prompts))]
+    vocabulary = token_count(subject.tokenizer)
     with subject.work(title, "texts") as progress:
-        found = sample_continuations(
-            subject.model,
-            prompts,
-            prompt_keys=[f"{kind} {i}" for i in range(len(prompts))],
-            decoding=decoding,
-            vocabulary=token_count(subject.tokenizer),
-            progress=progress,
+        samples = sample_continuations(
+            subject.model, prompts, prompt_keys=keys, decoding=decoding, vocabulary=vocabulary, progress=progress
         )
-    return [continuations[0] for continuations in found]
+    return [continuations[0] for continuations in samples]
 
 
 def _long_enough(subject: Subject, rules: OracleProtocol, texts: Texts) -> list[list[int]]:
     shortest = rules.prefix + rules.continuation
-    found = [ids for ids in _ids(subject, texts) if len(ids) >= shortest]
-    return found[: _count(rules, rules.texts)]
+    long = [ids for ids in _ids(subject, texts) if len(ids) >= shortest]
+    return long[: _count(rules, rules.texts)]
 
 
 def _ids(subject: Subject, texts: Texts) -> list[list[int]]:
@@ -186,28 +182,25 @@ def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str])
     tokenizer, rules = oracle_tokenizer(), facts["rules"]
     texts = _generated_texts(facts, data)
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    end = rules["prefix"] + rules["continuation"]
-    whole = [row for row in ids if len(row) >= end]
-
-    def read(index: int) -> WrittenText:
-        known = whole[index] if index < len(whole) else None
-        return WrittenText(
-            prompt=str(index),
-            sample=0,
-            prefix=None if known is None else str(tokenizer.decode(known[: rules["prefix"]])),
-            human=None if known is None else str(tokenizer.decode(known[rules["prefix"] : end])),
-            generated=str(tokenizer.decode(continued[index])),
-            ended=False,
-        )
-
-    return [read(index) for index in range(len(continued))]
+    begin, end = rules["prefix"], rules["prefix"] + rules["continuation"]
+    human = [row for row in ids if len(row) >= end]
+    written = []
+    for index, row in enumerate(continued):
+        prefix = rest = None
+        if index < len(human):
+            prefix = str(tokenizer.decode(human[index][:begin]))
+            rest = str(tokenizer.decode(human[index][begin:end]))
+        generated = str(tokenizer.decode(row))
+        text = WrittenText(prompt=str(index), sample=0, prefix=prefix, human=rest, generated=generated, ended=False)
+        written.append(text)
+    return written
 
 
 def _generated_texts(facts: Mapping[str, Any], data: Mapping[str, str]) -> list[str]:
     """Return the texts of the oracle language that a generation read; none where they were somebody's own."""
-    names = [name for name, text in data.items() if text.startswith(facts["texts"])]
-    for corpus, _, split in (name.rpartition(".") for name in names):
-        if "(generated: " in data[f"{corpus}.{split}"]:
+    for name, text in data.items():
+        if text.startswith(facts["texts"]) and "(generated: " in text:
+            corpus, _, split = name.rpartition(".")
             texts = load_texts(corpus, split, data_dirs=(), offline=True)
             if texts.fingerprint == facts["texts"]:
                 return list(texts.texts)

@@ -57,7 +57,9 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
 def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
     """Return the tokens of the texts that are read by both models, at most."""
     texts = least(rules.limit, split.rows)
-    tokens = least(split.tokens, None if texts is None else texts * rules.max_tokens)
+    tokens = split.tokens
+    if texts is not None:
+        tokens = least(tokens, texts * rules.max_tokens)
     return Cost(texts, tokens, auxiliary_tokens={} if tokens is None else {"surrogate": tokens})
 
 
@@ -82,12 +84,13 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rules = task.protocol_as(SurrogateProtocol)
     rows, counts = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
     surrogate = subject.other(rules.auxiliary).model
-    found = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
-    found.add(COLUMNS, partial(_distances, subject, surrogate, rows))
+    scored = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
+    scored.add(COLUMNS, partial(_distances, subject, surrogate, rows))
     contents = {row: [text_digest(texts.texts[int(row)])] for row in rows}
     units = joined_units(contents, {row: texts.units[int(row)] for row in rows})
-    found.scores = {name: replace(score, units=units) for name, score in found.scores.items()}
-    return found
+    for name, value in scored.scores.items():
+        scored.scores[name] = replace(value, units=units)
+    return scored
 
 
 def _distances(subject: Subject, surrogate: Any, rows: Mapping[str, list[int]]) -> dict[str, Score]:

@@ -46,10 +46,10 @@ def subject(tmp_path: Path) -> Subject:
         return tmp_path
 
     def nothing(*_: Any) -> Any:
-        raise AssertionError("an oracle task needs neither a sentence encoder nor a retriever")
+        raise AssertionError("an oracle task needs no sentence encoder")
 
     own: Any = SimpleNamespace(model=model, tokenizer=tokenizer, facts={})
-    return Subject(model, tokenizer, lambda _: own, work, nothing, nothing, keep, {})
+    return Subject(model, tokenizer, lambda _: own, work, nothing, keep, {})
 
 
 def scored(subject: Subject, folder: Path) -> Scored:
