@@ -7,7 +7,7 @@ padding) moves tens of thousands of boundaries: measured with 8,192 tokens, it c
 in 128,000. Between 5 rows and 320, on a CPU, the noise moved the shares along a path by 1e-6 in sum, so that about one
 token in a million would fall on the other side of a near tie. A near tie is therefore settled by logits that know no
 batch: those of the row read alone, from its first token on. Whether a share counts as near may depend on the batch, and
-then both ways agree, because the noise is far smaller than what is called near. Noise moves the logarithms of masses,
+then both ways agree, because the noise is far smaller than the limit NEAR. Noise moves the logarithms of masses,
 so that a share p moves by p (1 - p) times as much; distances are taken in this unit.
 
 All this holds for plain sampling at a temperature near 1; a low one enlarges the noise. The cuts of top-k, top-p, min-p
@@ -34,7 +34,7 @@ from transformers import LogitsProcessor
 
 BLOCK_BITS = 7
 NEAR = 2e-4
-"""What is called a near tie, in log-odds. About one token in two thousand is.
+"""The limit of a near tie, in log-odds. About one token in two thousand is below it.
 
 It is 3 times the largest noise that was measured with SmolLM2-135M, 7.0e-5 in 19,200 nodes, and 50 times its median.
 """

@@ -119,12 +119,14 @@ def attend_once(
     rows, heads, positions, width = key_RHTD.shape
     group, value_width = query_RHD.shape[1] // heads, value_RHTE.shape[-1]
     query_RHD = query_RHD.contiguous()
-    key_RHTD, value_RHTE = (
-        states if states.stride(-1) == 1 else states.contiguous() for states in (key_RHTD, value_RHTE)
-    )
+    if key_RHTD.stride(-1) != 1:
+        key_RHTD = key_RHTD.contiguous()
+    if value_RHTE.stride(-1) != 1:
+        value_RHTE = value_RHTE.contiguous()
     if seen_RT is not None:
         seen_RT = seen_RT.expand(rows, -1)
-        seen_RT = seen_RT if seen_RT.stride(-1) == 1 else seen_RT.contiguous()
+        if seen_RT.stride(-1) != 1:
+            seen_RT = seen_RT.contiguous()
     out_RHE = query_RHD.new_empty(rows, heads * group, value_width)
     half = query_RHD.dtype != torch.float32
     constants, warps = constants_of(heads=heads, group=group, width=width, value_width=value_width, half=half)

@@ -112,9 +112,9 @@ def _decode_shared(
 def _reading_alone(
     model: Any, batch: Batch, width: int, processors: LogitsProcessorList
 ) -> Callable[[Tensor, int], Tensor] | None:
-    """Return what gives a row's scores without its batch; None but in float32 on a CPU.
+    """Return a function that gives a row's scores without its batch; None but in float32 on a CPU.
 
-    Elsewhere the noise is as large as what would have to be called near (half precision), or each step would wait for
+    Elsewhere the noise is as large as the limit of a near tie would be (half precision), or each step would wait for
     the device.
     """
     weight = next(model.parameters())
@@ -160,9 +160,10 @@ def _uniforms(model: Any, batch: Batch) -> np.ndarray:
     """Return uniform_RSL of all rows."""
     rule, steps = batch.decoding.rule, batch.decoding.new_tokens
     levels = levels_of(model.get_output_embeddings().weight.shape[0])
-    return np.stack(
-        [row_uniforms(rule.seed, key, sample, steps, levels) for key in batch.keys for sample in range(rule.samples)]
-    )
+    rows = []
+    for key in batch.keys:
+        rows += [row_uniforms(rule.seed, key, sample, steps, levels) for sample in range(rule.samples)]
+    return np.stack(rows)
 
 
 @contextmanager

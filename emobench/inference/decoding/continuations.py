@@ -28,16 +28,16 @@ def sample_continuations(
     `prompt_keys` are the prompts' ids: with the seed and the sample's index they fix the randomness of a row.
     Raises ModelError if a prompt is empty or does not fit the model's context, MetricError if a logit is not finite.
     """
-    found: list[list[Continuation]] = [[] for _ in prompts_ids]
+    by_prompt: list[list[Continuation]] = [[] for _ in prompts_ids]
     batches = iter_continuations(model, prompts_ids, prompt_keys=prompt_keys, decoding=decoding, vocabulary=vocabulary)
     done = 0
     for batch in batches:
         for index, continuations in batch:
-            found[index] = continuations
+            by_prompt[index] = continuations
             done += 1
             if progress is not None:
                 progress(done, len(prompts_ids))
-    return found
+    return by_prompt
 
 
 def iter_continuations(
@@ -89,7 +89,8 @@ LEAST_BUDGET, LARGEST_BUDGET = 16_384, 131_072
 def token_budget(model: Any, memory: int | None) -> int:
     """Return rows x tokens of a batch whose keys and values take about half of so many bytes.
 
-    It depends on the device and not on what is free at a time, so that an interrupted run goes on with its batches.
+    It depends on the device and not on the memory that is free at a time, so that an interrupted run goes on with its
+    batches.
     """
     if memory is None:
         return LEAST_BUDGET

@@ -1,4 +1,4 @@
-"""What decoding is given, and what it gives back."""
+"""Rules and prompts for decoding, and the continuations that it returns."""
 
 from __future__ import annotations
 

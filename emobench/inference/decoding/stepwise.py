@@ -98,7 +98,7 @@ def decode_steps(
 
 
 def _reader(model: Any, cache: Cache, steps: int, *, wide: bool) -> Callable[[Tensor], Tensor]:
-    """Return what gives scores_AV, float32 if `wide`, after reading one more token of each row, ids_A1."""
+    """Return a function that gives scores_AV, float32 if `wide`, after reading one more token of each row, ids_A1."""
 
     def read(ids_A1: Tensor) -> Tensor:
         logits_AV = model(input_ids=ids_A1, past_key_values=cache, use_cache=True).logits[:, -1]

@@ -57,7 +57,7 @@ class ScoredTokens:
 
 
 def scored_tokens(rows: Sequence[TrieRow], chosen: Sequence[np.ndarray]) -> ScoredTokens:
-    """Return the chosen nodes of each row, bool (K,), as what is scored. Places are at least 1."""
+    """Return the chosen nodes of each row, bool (K,), as scored tokens. Places are at least 1."""
     nodes = [np.flatnonzero(chosen_K) for chosen_K in chosen]
     owner_N2 = np.concatenate([row.owner_K[node_N] for row, node_N in zip(rows, nodes, strict=True)])
 
@@ -70,7 +70,7 @@ def scored_tokens(rows: Sequence[TrieRow], chosen: Sequence[np.ndarray]) -> Scor
 
 @dataclass(frozen=True)
 class KeptTrunk:
-    """What was read of the tokens that all prompts of a batch begin with."""
+    """The states of the tokens that all prompts of a batch begin with."""
 
     tokens: tuple[int, ...]
     layers: Sequence[tuple[Tensor, Tensor]]
@@ -149,10 +149,12 @@ def trie_slots(prompt: LabelPrompts) -> int:
 
 def _trie_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.device) -> Pass:
     reads = [row.read_K for row in batch.rows]
-    tokens, width = sum(int(read_K.sum()) for read_K in reads), max(1, *(int(read_K.sum()) for read_K in reads))
+    counts = [int(read_K.sum()) for read_K in reads]
+    tokens, width = sum(counts), max(1, *counts)
     if batch.trunk is not None and tokens == 0:  # all that is scored comes directly behind the trunk
         return Pass(batch.trunk.hidden_CD[-1:].expand(len(scored), -1), 0, 0)
-    ids_RT, places_RT = (np.zeros((len(reads), width), dtype=np.int64) for _ in range(2))
+    ids_RT = np.zeros((len(reads), width), dtype=np.int64)
+    places_RT = np.zeros_like(ids_RT)
     end_RT = np.tile(np.arange(1, width + 1), (len(reads), 1))  # padding sees itself, so that nothing is empty
     slots, branches = [], False
     for r, (row, read_K) in enumerate(zip(batch.rows, reads, strict=True)):
@@ -171,8 +173,8 @@ def _trie_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.dev
         inputs["attention_mask"] = _trie_mask(torch.from_numpy(end_RT).to(device), before, model.dtype)
     hidden_RTD = base_model(model)(**inputs)[0]
     hidden = [hidden_RTD.flatten(0, 1)]
-    source_N = np.array([slots[r][node] for r, node in zip(scored.row_N, scored.parent_N, strict=True)], dtype=np.int64)
-    source_N += scored.row_N * width
+    first_R = np.cumsum([0, *map(len, slots)])
+    source_N = np.concatenate(slots)[first_R[scored.row_N] + scored.parent_N] + scored.row_N * width
     if batch.trunk is not None:
         hidden.append(batch.trunk.hidden_CD[-1:])
         source_N[scored.parent_N == TRUNK] = len(reads) * width
@@ -180,7 +182,7 @@ def _trie_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.dev
 
 
 def _trie_mask(end_RT: Tensor, before: int, dtype: torch.dtype) -> Tensor:
-    """Return what is added to attention scores, (R, 1, T, C + T): 0 where a slot sees another, else the lowest number.
+    """Return the addend of attention scores, (R, 1, T, C + T): 0 where a slot sees another, else the lowest number.
 
     A slot sees the trunk, and the slots up to itself whose subtree it lies in. Added, not Boolean: plain attention adds
     whatever it is given.
@@ -206,8 +208,12 @@ def _cache_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.de
     prefix = base_model(model)(
         input_ids=ids_BP, attention_mask=mask_BP, use_cache=True, **_positions(model, mask_BP.cumsum(1) - 1)
     )
-    rows = [(b, label) for b, p in enumerate(prompts) for label, ids in enumerate(p.tokens) if len(ids) > p.shared + 1]
-    inputs = [prompts[b].tokens[label][prompts[b].shared : -1] for b, label in rows]
+    rows, inputs = [], []
+    for b, prompt in enumerate(prompts):
+        for label, ids in enumerate(prompt.tokens):
+            if len(ids) > prompt.shared + 1:
+                rows.append((b, label))
+                inputs.append(ids[prompt.shared : -1])
     hidden = [prefix[0].flatten(0, 1)]
     width = 0
     if rows:

@@ -39,16 +39,15 @@ def made_prompts(vocabulary: int) -> list[LabelPrompts]:
     for shared, behind in zip(PREFIXES, BEHIND, strict=True):
         prefix = draw.choices(range(vocabulary), k=shared)
         first = draw.sample(range(vocabulary), len(behind))  # the labels part at once
-        tokens = tuple(
-            (*prefix, token, *draw.choices(range(vocabulary), k=count - 1))
-            for token, count in zip(first, behind, strict=True)
-        )
-        prompts.append(LabelPrompts(id="made", tokens=tokens, label_starts=None))
+        tokens = []
+        for token, count in zip(first, behind, strict=True):
+            tokens.append((*prefix, token, *draw.choices(range(vocabulary), k=count - 1)))
+        prompts.append(LabelPrompts(id="made", tokens=tuple(tokens), label_starts=None))
     return prompts
 
 
 def row_width(prompt: LabelPrompts) -> int:
-    """Return the slots of an example's row of `trie`, or more: what the labels share, and what is read of each."""
+    """Return the slots of an example's row of `trie`, or more: the shared tokens, and the others read of each label."""
     return prompt.shared + sum(max(0, len(ids) - 1 - prompt.shared) for ids in prompt.tokens)
 
 
@@ -69,7 +68,9 @@ def extreme_prompts(prompts: Sequence[LabelPrompts]) -> list[LabelPrompts]:
     gives all rows of a batch a mask, which may overrule a window.
     """
     chosen = [max(prompts, key=length), max(prompts, key=row_width)]
-    chosen += [max(masked, key=length)] if (masked := [prompt for prompt in prompts if branches(prompt)]) else []
+    masked = [prompt for prompt in prompts if branches(prompt)]
+    if masked:
+        chosen.append(max(masked, key=length))
     return list({id(prompt): prompt for prompt in chosen}.values())
 
 
@@ -115,13 +116,15 @@ def joined_refusal(model: Any, prompts: Sequence[LabelPrompts], trunk: int, devi
 
 
 def _extreme_paths(row: TrieRow) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the owners of the path at the end of what is read of a row, and of the longest path; often the same.
+    """Return the owners of the path at the end of a row's read nodes, and of the longest path; often the same.
 
     A window that counts slots hides the beginning from the former, and one that counts places from the latter.
     """
-    nodes = {owner: path_K[row.read_K[path_K]] for owner, path_K in row.paths.items()}
-    end = max(nodes, key=lambda owner: int(nodes[owner][-1]) if len(nodes[owner]) else -1)
-    return end, max(nodes, key=lambda owner: (len(row.paths[owner]), owner == end))
+    last = {}
+    for owner, path_K in row.paths.items():
+        last[owner] = max(path_K[row.read_K[path_K]], default=-1)
+    end = max(last, key=lambda owner: last[owner])
+    return end, max(last, key=lambda owner: (len(row.paths[owner]), owner == end))
 
 
 def _on_path(row: TrieRow, b: int, label: int) -> np.ndarray:
@@ -169,10 +172,11 @@ def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
 
 
 def _otherwise(model: Any, alone: Batch, scored: ScoredTokens, device: torch.device) -> Tensor:
-    """Return what `plain` gives in a batch with a shorter row: its padding asks for a mask, and so for another kernel.
+    """Return the states of `plain` in a batch with a shorter row: padding asks for a mask, and so for another kernel.
 
     On a GPU in half precision (or TF32) that difference grows with each layer, and is not the engine's fault.
     """
-    shorter = max(alone.prompts, key=lambda prompt: len(prompt.tokens[0]))
-    shorter = replace(shorter, tokens=(shorter.tokens[0][: -(-len(shorter.tokens[0]) // 2)],))
+    longest = max(alone.prompts, key=lambda prompt: len(prompt.tokens[0]))
+    ids = longest.tokens[0]
+    shorter = replace(longest, tokens=(ids[: (len(ids) + 1) // 2],))
     return ENGINES["plain"].run(model, Batch([*alone.prompts, shorter], ()), scored, device).hidden_ND

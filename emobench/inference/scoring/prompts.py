@@ -1,4 +1,4 @@
-"""What is scored: token lists that are alternatives of one another."""
+"""The prompts to score: token lists that are alternatives of one another."""
 
 from __future__ import annotations
 

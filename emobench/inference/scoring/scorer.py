@@ -6,6 +6,7 @@ Legend: N scored tokens of a batch, B its examples, D hidden width, K nodes of a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -143,12 +144,13 @@ class PromptScorer:
         if self.joins_examples and not self._joins_rightly(prompts, plan):
             self.joins_examples = False
             plan = self._plan(prompts, budget)
-        found: list[list[int]] = []
+        batches: list[list[int]] = []
         for tokens, rows in plan.items():
             copied = len(tokens) // TRUNK_SHARE
-            batches = like_lengths([slots + copied for slots, _ in rows], budget)
-            found += [[i for r in batch for i in rows[r][1]] for batch in batches]
-        return found
+            for batch in like_lengths([slots + copied for slots, _ in rows], budget):
+                examples = [rows[r][1] for r in batch]
+                batches.append(list(itertools.chain.from_iterable(examples)))
+        return batches
 
     def _reads_longest_trunk(self, plan: Plan) -> bool:
         """Say whether the model keeps all keys and values of the longest trunk. It is kept for the first batch."""
@@ -168,12 +170,14 @@ class PromptScorer:
         Such a row gives all rows of its batch a mask, so the longest prompt of all is compared as well, in a row with
         another one. Rows within the extent of those that were compared before are not compared again.
         """
-        joined = [
-            (len(trunk), row, len(trunk) + slots) for trunk, rows in plan.items() for slots, row in rows if row[1:]
-        ]
+        joined, reach = [], []
+        for trunk, planned in plan.items():
+            for slots, row in planned:
+                if len(row) > 1:
+                    joined.append((len(trunk), row, len(trunk) + slots))
+                    reach.append(max(length(prompts[i]) for i in row))
         if not joined:
             return True
-        reach = [max(length(prompts[i]) for i in row) for _, row, _ in joined]
         last = max(range(len(prompts)), key=lambda i: length(prompts[i]))
         rows = [max(joined, key=lambda one: one[2]), joined[reach.index(max(reach))]]
         if length(prompts[last]) > max(reach):
@@ -190,7 +194,7 @@ class PromptScorer:
         return True
 
     def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> Plan:
-        found: Plan = {}
+        plan: Plan = {}
         number = 0
         groups = trunks(prompts, TRUNK if self.reads_trunks else NEVER, budget // 2)
         for trunk in sorted(groups, key=lambda one: -one.tokens):
@@ -208,13 +212,16 @@ class PromptScorer:
             for _, examples in rows:
                 self._planned |= {prompts[i].id: (trunk.tokens, number) for i in examples}
                 number += 1
-            found.setdefault(prompts[trunk.examples[0]].tokens[0][: trunk.tokens], []).extend(rows)
-        return found
+            tokens = prompts[trunk.examples[0]].tokens[0][: trunk.tokens]
+            plan.setdefault(tokens, []).extend(rows)
+        return plan
 
     def losses(self, prompts: Sequence[LabelPrompts]) -> list[Losses]:
         """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision."""
         engine = self._engine_of(prompts)
-        trunk, groups = self._rows(prompts) if engine == "trie" else (0, [[b] for b in range(len(prompts))])
+        trunk, groups = 0, [[b] for b in range(len(prompts))]
+        if engine == "trie":
+            trunk, groups = self._rows(prompts)
         with reading(self.model) as device:
             kept, read_2C = self._trunk(prompts[0].tokens[0][:trunk], device) if trunk else (None, np.zeros((2, 0)))
             rows = [make_row(prompts, group, trunk) for group in groups]
@@ -242,7 +249,7 @@ class PromptScorer:
         start = prompts[0].tokens[0][:trunk]
         if any(prompt.shared < trunk or prompt.tokens[0][:trunk] != start for prompt in prompts):
             trunk = 0  # prompts with other inputs than those that were planned
-        if self._labels_only and any(first < trunk for prompt in prompts for first in prompt.label_starts or (0,)):
+        if self._labels_only and any(min(prompt.label_starts or (0,)) < trunk for prompt in prompts):
             trunk = 0  # its tokens are not scored
         rows: dict[int, list[int]] = {}
         for b, (_, row) in enumerate(planned):
@@ -299,25 +306,28 @@ class PromptScorer:
             stop = first + int(chosen_K.sum())
             read_2K[:, chosen_K], first = read_2N[:, first:stop], stop
             read_of |= {owner: np.hstack([read_2C, read_2K[:, path_K]]) for owner, path_K in row.paths.items()}
-        return [
-            self._losses_of(prompt, [read_of[b, i] for i in range(len(prompt.tokens))])
-            for b, prompt in enumerate(prompts)
-        ]
+        losses = []
+        for b, prompt in enumerate(prompts):
+            losses.append(self._losses_of(prompt, [read_of[b, i] for i in range(len(prompt.tokens))]))
+        return losses
 
     def _losses_of(self, prompt: LabelPrompts, read: Sequence[np.ndarray]) -> Losses:
-        counted = [[token != self._unscored for token in ids] for ids in prompt.tokens]
-        whole = () if self._labels_only else tuple(float(nats_T.sum()) for nats_T, _ in read)
-        tokens = tuple(map(sum, counted))
-        if prompt.label_starts is None:
-            return Losses(whole, tokens, (), ())
-        own = [read_2T[:, start:] for read_2T, start in zip(read, prompt.label_starts, strict=True)]
-        return Losses(
-            whole,
-            tokens,
-            tuple(float(nats_T.sum()) for nats_T, _ in own),
-            tuple(sum(kept[start:]) for kept, start in zip(counted, prompt.label_starts, strict=True)),
-            tuple(not missed_T.any() for _, missed_T in own) if self._greedy else (),
-        )
+        prompt_nats: list[float] = []
+        if not self._labels_only:
+            prompt_nats = [float(nats_T.sum()) for nats_T, _ in read]
+        prompt_tokens = [self._counted(ids) for ids in prompt.tokens]
+        label_nats, label_tokens, greedy = [], [], []
+        if prompt.label_starts is not None:
+            for ids, start, (nats_T, missed_T) in zip(prompt.tokens, prompt.label_starts, read, strict=True):
+                label_nats.append(float(nats_T[start:].sum()))
+                label_tokens.append(self._counted(ids[start:]))
+                if self._greedy:
+                    greedy.append(not missed_T[start:].any())
+        nats, tokens = tuple(label_nats), tuple(label_tokens)
+        return Losses(tuple(prompt_nats), tuple(prompt_tokens), nats, tokens, tuple(greedy))
+
+    def _counted(self, ids: Sequence[int]) -> int:
+        return sum(token != self._unscored for token in ids)
 
     def _choose(self, prompts: Sequence[LabelPrompts]) -> tuple[str, bool]:
         """Return the engine for prompts, and whether it may read trunks; note why others are not used.
@@ -336,10 +346,9 @@ class PromptScorer:
                 reasons = (refusal(engine, self.model, trial, device) for trial in trials if name != "plain")
                 reason = next(filter(None, reasons), None)
                 if reason is None:
-                    behind = name == "trie" and not any(
-                        refusal(engine, self.model, one, device, trunk=True) for one in trials
-                    )
-                    return name, behind
+                    if name != "trie":
+                        return name, False
+                    return name, not any(refusal(engine, self.model, trial, device, trunk=True) for trial in trials)
             self.refused[name] = reason
         raise ModelError(
             f"{self._section}.engine={self._wanted} does not give what {type(self.model).__name__} computes from each "
@@ -359,7 +368,8 @@ class Extent:
     def of(cls, prompts: Sequence[LabelPrompts]) -> Extent:
         """Return the extent of rows of one example each; one that branches gives all rows of its batch a mask."""
         longest = max(map(length, prompts), default=0)
-        return cls(longest, max(map(row_width, prompts), default=0), longest if any(map(branches, prompts)) else 0)
+        masked = longest if any(map(branches, prompts)) else 0
+        return cls(longest, max(map(row_width, prompts), default=0), masked)
 
     def is_within(self, other: Extent) -> bool:
         return self.longest <= other.longest and self.widest <= other.widest and self.masked <= other.masked

@@ -100,14 +100,17 @@ def trunks(prompts: Sequence[LabelPrompts], least: int, worth: int) -> list[Trun
     """Divide examples into groups whose common beginning is worth reading once, in the order of their tokens.
 
     A group of n examples with c tokens in common saves (n - 1) c, and costs a pass of its own: c must be at least
-    `least`, and what is saved at least `worth` tokens. Of such divisions this is the one that saves most.
+    `least`, and the saving at least `worth` tokens. Of such divisions this is the one that saves most.
     """
     order = sorted(range(len(prompts)), key=lambda i: prompts[i].tokens[0][: prompts[i].shared])
     common = [shared_tokens(prompts[i], prompts[j]) for i, j in itertools.pairwise(order)]
     # Over a place with less in common no trunk goes.
-    cuts = [0, *(i + 1 for i, tokens in enumerate(common) if tokens < least), len(order)] if order else []
-    groups = (group for a, b in itertools.pairwise(cuts) for group in _divide(common, a, b, worth))
-    return [Trunk(tokens, tuple(order[a:b])) for tokens, a, b in groups]
+    cuts = [i + 1 for i, tokens in enumerate(common) if tokens < least]
+    groups = []
+    for first, stop in itertools.pairwise([0, *cuts, len(order)]):
+        for tokens, a, b in _divide(common, first, stop, worth):
+            groups.append(Trunk(tokens, tuple(order[a:b])))
+    return groups
 
 
 def _divide(common: Sequence[int], first: int, stop: int, worth: int) -> Iterator[tuple[int, int, int]]:
@@ -122,8 +125,8 @@ def _divide(common: Sequence[int], first: int, stop: int, worth: int) -> Iterato
             stack.pop()
             continue
         lowest = min(common[a : b - 1])
-        cuts = [a, *(i + 1 for i in range(a, b - 1) if common[i] == lowest), b]
-        parts = list(itertools.pairwise(cuts))
+        cuts = [i + 1 for i in range(a, b - 1) if common[i] == lowest]
+        parts = list(itertools.pairwise([a, *cuts, b]))
         open_parts = [part for part in parts if part not in solved]
         if open_parts:
             stack += open_parts
@@ -134,5 +137,5 @@ def _divide(common: Sequence[int], first: int, stop: int, worth: int) -> Iterato
         if together >= max(apart, worth):
             solved[a, b] = (together, [(lowest, a, b)])
         else:
-            solved[a, b] = (apart, [group for part in parts for group in solved[part][1]])
+            solved[a, b] = (apart, list(itertools.chain.from_iterable(solved[part][1] for part in parts)))
     yield from solved[first, stop][1] if stop > first else ()

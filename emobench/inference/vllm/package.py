@@ -31,8 +31,8 @@ def package_name() -> str:
 
 def program_name() -> str:
     """Return vLLM with its version, such as "vLLM 0.32.0"; without one where it is not installed."""
-    found = installed_package()
-    return "vLLM" if found is None else f"vLLM {version(found)}"
+    package = installed_package()
+    return "vLLM" if package is None else f"vLLM {version(package)}"
 
 
 def install_command(device: str) -> str:

@@ -1,4 +1,4 @@
-"""A batch of prompts as requests to vLLM: plain data, so that what is asked can be read without vLLM.
+"""A batch of prompts as requests to vLLM: plain data, so that requests can be read without vLLM.
 
 The parameters are those of `vllm.SamplingParams` (0.32). Its order of steps is ours: EOS and padding are masked, the
 logits are divided by the temperature, then min-p, top-k and top-p cut. Ours has min-p last, which is the same unless

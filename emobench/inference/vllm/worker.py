@@ -73,12 +73,12 @@ class Engine:
 
     def generate(self, *, params: dict[str, Any], requests: list[tuple[list[int], int | None]]) -> list[list[int]]:
         """Return the new ids of each request (prompt ids, seed), with the one that ended it."""
-        found = self._llm.generate(
-            [{"prompt_token_ids": ids} for ids, _ in requests],
-            [self._vllm.SamplingParams(**params, seed=seed) for _, seed in requests],
-            use_tqdm=False,
-        )
-        return [list(one.outputs[0].token_ids) for one in found]
+        prompts, sampling = [], []
+        for ids, seed in requests:
+            prompts.append({"prompt_token_ids": ids})
+            sampling.append(self._vllm.SamplingParams(**params, seed=seed))
+        replies = self._llm.generate(prompts, sampling, use_tqdm=False)
+        return [list(reply.outputs[0].token_ids) for reply in replies]
 
 
 def _mask_padding(model: Any, vocabulary: int) -> None:
@@ -93,7 +93,7 @@ def _mask_padding(model: Any, vocabulary: int) -> None:
 
 
 def _memory() -> dict[str, Any]:
-    """Return what vLLM may take of what is free: other models of the run are in the device's memory, too."""
+    """Return vLLM's share of the free memory: other models of the run are in the device's memory, too."""
     import torch
 
     if torch.cuda.is_available():
