@@ -58,7 +58,7 @@ def texts() -> Texts:
 def subject_with(model: Any, tokenizer: PreTrainedTokenizerFast) -> Callable[..., Subject]:
     def make(work: Callable[[str, str], Any] | None = None) -> Subject:
         nothing: Any = None
-        return Subject(model, tokenizer, nothing, work or quiet, nothing, nothing, nothing, {})
+        return Subject(model, tokenizer, nothing, work or quiet, nothing, nothing, {})
 
     return make
 
