@@ -16,7 +16,7 @@ class LabelPrompts:
     """Of each label: the whole prompt. A model with a context of C tokens reads prompts of up to C + 1: it does not
     read the last token."""
     label_starts: tuple[int, ...] | None
-    """Of each label: the place of its own first token; None where it is not known."""
+    """Of each label: the place of its own first token; None if it is unknown."""
 
     @cached_property
     def shared(self) -> int:

@@ -47,8 +47,8 @@ TRUNK_SHARE = 4
 class Losses:
     """The losses of one example's prompts, one of each label: sums in nats, and the tokens that they are divided by.
 
-    The prompts' are empty where the labels' alone were asked for. A prompt's first token is counted but not scored. The
-    labels' are empty where it is not known where they start.
+    The prompts' are empty if only the labels' were requested. A prompt's first token is counted but not scored. The
+    labels' are empty if their places in the prompts are unknown.
     """
 
     prompt_nats: tuple[float, ...]
@@ -74,7 +74,7 @@ class TokenCounts:
 
 
 def context_of(model: Any) -> int | None:
-    """Return the most tokens that a model reads; None where its configuration names no limit."""
+    """Return the most tokens that a model reads; None if its configuration names no limit."""
     return getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
@@ -122,7 +122,7 @@ class PromptScorer:
         self._planned: dict[str, tuple[int, int]] = {}
         """The tokens of an example's trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
-        """The trunk of the last batch, and what was read of its tokens, (2, C)."""
+        """The trunk of the last batch, and the losses and misses of its tokens, (2, C)."""
         # All rows of the head, those that stand for no token among them: as OpenICL and lm-eval.
         self._head = probe_head(model)
 
@@ -234,7 +234,7 @@ class PromptScorer:
         return self._sums(prompts, rows, chosen, read_2N, read_2C)
 
     def _engine_of(self, prompts: Sequence[LabelPrompts]) -> str:
-        # Longer ones than were probed do not change what is used for others: an interrupted run gives the same numbers.
+        # Prompts longer than those probed do not change the others' engine: an interrupted run gives the same numbers.
         extent = Extent.of(prompts)
         if extent.is_within(self._probed):
             return self.engine

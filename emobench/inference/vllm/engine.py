@@ -14,7 +14,7 @@ from typing import Any
 from emobench.core.errors import MetricError, ModelError
 
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process, so that an error says what is wrong
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process, so that an error gives its cause
     "VLLM_RAISE_ON_LOGIT_NANS": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",

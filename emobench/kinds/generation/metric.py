@@ -36,7 +36,7 @@ class MetricContext:
     models: Mapping[str, AuxiliaryModel]
     """Those that the metric declares."""
     files: dict[str, str] = field(default_factory=dict)
-    """What is written next to the scores: file name -> text."""
+    """Files next to the scores: name -> text."""
 
     def model(self, part: str) -> OtherModel:
         """Return a declared causal LM (`use="lm"`), with `model` and `tokenizer`; its weights are read at first use."""

@@ -32,7 +32,8 @@ def pool_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
 
 def questions_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
     """Return the examples that are answered: of the test split, or those of the pool that are held out."""
-    return (_held_out(rules, data) if rules.held_out else data.test)[: rules.limit]
+    questions = _held_out(rules, data) if rules.held_out else data.test
+    return questions[: rules.limit]
 
 
 def _share(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
@@ -72,15 +73,18 @@ def _detokenized(text: str) -> str:
 
 def search_keys(rules: IclProtocol, examples: Sequence[Example]) -> Iterator[tuple[str, str]]:
     """Yield the group and the text of each example: all that a search sees of it."""
-    yield from zip((example.group for example in examples), query_texts(rules, examples), strict=True)
+    for example, text in zip(examples, query_texts(rules, examples), strict=True):
+        yield example.group, text
 
 
 def check_pool(task: Task, data: LabelledData) -> None:
-    """Raise ConfigError where fewer pool examples may be a test example's shots than it asks for."""
+    """Raise ConfigError if fewer pool examples may be a test example's shots than it asks for."""
     rules = task.protocol_as(IclProtocol)
     pool, test = pool_of(rules, data), questions_of(rules, data)
     groups = Counter(example.group for example in pool)
-    copies = Counter(search_keys(rules, pool) if rules.exclude_duplicates else ())
+    copies: Counter[tuple[str, str]] = Counter()
+    if rules.exclude_duplicates:
+        copies.update(search_keys(rules, pool))
     for example, key in zip(test, search_keys(rules, test), strict=True):
         left = groups[example.group] - copies[key]
         if left < rules.shots:
@@ -94,12 +98,13 @@ def check_pool(task: Task, data: LabelledData) -> None:
 
 
 def duplicate_flags(rules: IclProtocol, data: LabelledData) -> tuple[str, ...]:
-    """Return what a score must say of test examples whose query text is in the pool, too.
+    """Return the flags of a score for test examples whose query text is in the pool, too.
 
     The pool is that of the example's group; such a text is among the shots of most retrievers, with its label.
     """
     if rules.shots == 0 or rules.exclude_duplicates:
         return ()
-    known, keys = set(search_keys(rules, pool_of(rules, data))), list(search_keys(rules, questions_of(rules, data)))
-    count = sum(key in known for key in keys)
+    pool_keys = set(search_keys(rules, pool_of(rules, data)))
+    keys = list(search_keys(rules, questions_of(rules, data)))
+    count = sum(key in pool_keys for key in keys)
     return (f"{count}_of_{len(keys)}_test_texts_are_also_in_the_pool",) if count else ()

@@ -54,8 +54,10 @@ class IclKind(Kind):
 
     def fitting(self, rules: IclProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """An encoder is a rule of those tasks alone whose retriever has a use for it."""
-        unused = "encoder" in changes and not RETRIEVERS.load(rules.retriever).plugin.encodes
-        return {name: change for name, change in changes.items() if name != "encoder" or not unused}
+        fitting = dict(changes)
+        if "encoder" in fitting and not RETRIEVERS.load(rules.retriever).plugin.encodes:
+            del fitting["encoder"]
+        return fitting
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return the sentence encoder of a retriever that uses one."""
@@ -63,11 +65,9 @@ class IclKind(Kind):
         if rules.shots == 0 or not RETRIEVERS.load(rules.retriever).plugin.encodes:
             return {}
         instead = "another retriever with --set icl.retriever=bm25"
-        return {
-            "encoder": AuxiliaryModel(
-                rules.encoder, "sentences", setting="icl.encoder", instead=instead, stage="generate"
-            )
-        }
+        setting, kind = "icl.encoder", "sentences"
+        encoder = AuxiliaryModel(rules.encoder, kind, setting=setting, instead=instead, stage="generate")
+        return {"encoder": encoder}
 
     @property
     def measures(self) -> Mapping[str, Measure]:

@@ -71,7 +71,7 @@ def group_accuracy(right: Mapping[str, bool], groups: Mapping[str, str]) -> Scor
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """One class: fractions, None where nothing is divided by (never answered: no precision; never right: no recall).
+    """One class: fractions, None if the divisor is 0 (never answered: no precision; never right: no recall).
 
     `f1` is 2 tp / (2 tp + fp + fn).
     """
@@ -121,9 +121,10 @@ def macro_f1(
                 f1s.append(2 * (hits[name] - (left_out.count(name) == 2)) / count)
         return sum(f1s) / len(f1s) if f1s else math.nan
 
-    without = {pair: mean(pair) for pair in set(pairs)}
-    value = mean()
-    examples = None if ids is None else pseudo_values(value, ids, [without[pair] for pair in pairs])
+    value, examples = mean(), None
+    if ids is not None:
+        without = {pair: mean(pair) for pair in set(pairs)}
+        examples = pseudo_values(value, ids, [without[pair] for pair in pairs])
     return _jackknife("macro_f1", value, len(right), examples)
 
 

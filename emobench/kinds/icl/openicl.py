@@ -50,7 +50,7 @@ CAN = {"scorer": "prompt", "header": "", "order": "nearest-first", "bos": "token
 
 
 def check_openicl(task: Task) -> None:
-    """Raise ConfigError for a rule that OpenICL does not have, or where it is not installed."""
+    """Raise ConfigError for a rule that OpenICL does not have, or if it is not installed."""
     rules = task.protocol_as(IclProtocol)
     for name, value in CAN.items():
         if getattr(rules, name) != value:

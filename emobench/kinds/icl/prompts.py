@@ -25,7 +25,7 @@ INPUT, TAIL = "input", "tail"
 class ExamplePrompts(LabelPrompts):
     """The prompts of one test example, one for each label, in the order of the protocol's `ties`.
 
-    They have the BOS that the protocol asks for. `label_starts` is None where the tokenizer gives no offsets, and of a
+    They have the BOS that the protocol asks for. `label_starts` is None if the tokenizer gives no offsets, and of a
     prompt that was cut.
     """
 
