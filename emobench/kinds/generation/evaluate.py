@@ -11,9 +11,8 @@ from emobench.core.settings import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.inference.vllm.package import check_backend
 from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
-from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least, split_size
+from emobench.kinds.cost import Cost, EvaluatedModel, Resources, SplitSize, least, split_size
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
-from emobench.kinds.generation.cost import generation_cost
 from emobench.kinds.generation.generate import generate_samples
 from emobench.kinds.generation.metric import MetricGroup
 from emobench.kinds.generation.prompts import admits, bos_ids, select_prompts
@@ -25,6 +24,10 @@ from emobench.kinds.views import WrittenText
 from emobench.metrics.perplexity import PPL_TEST
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
+
+TOKENS_PER_WORD = 1.3
+BATCH = 16384
+"""Tokens of a batch of samples, prefixes included."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
@@ -43,6 +46,40 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
     rules = task.protocol_as(GenerationProtocol)
     texts = find(task, resources)
     return generation_cost(rules, split_size(task.corpus, rules.split, texts, model.bytes_per_token))
+
+
+def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
+    """Return the tokens of prefixes (once a prompt), of samples and of PPL_test's text, at most.
+
+    The featurizer, the oracle and the sentence encoder, if the rules name them, read the samples once more.
+    The human texts, which are read once for all runs, count for each.
+    """
+    words = TOKENS_PER_WORD if rules.unit == "words" else 1
+    # No more texts are long enough than the split has tokens for.
+    enough = None if split.tokens is None else max(round(split.tokens / (rules.shortest * words)), 1)
+    prompts = least(rules.limit, split.rows, enough)
+    read = split.tokens
+    if rules.test_blocks is not None:
+        read = least(read, rules.test_blocks * rules.max_length)
+    if prompts is None or read is None:
+        return Cost(prompts, None)
+    prefix, samples = rules.prefix * words, rules.sampling.samples
+    new = rules.continuation + rules.sampling.extra_tokens
+    text = prefix + new
+    sampled = prompts * (prefix + samples * new)
+    batches = max(-(-prompts * samples * text // BATCH), 1)
+    auxiliary = {"featurizer": prompts * (samples + 1) * min(text, rules.mauve.max_length)}
+    if rules.oracle.model is not None:
+        auxiliary["oracle"] = prompts * samples * text
+    if rules.coherence.encoder is not None:
+        auxiliary["coherence"] = sampled
+    return Cost(
+        prompts,
+        round(sampled + read),
+        steps=round(batches * new),
+        batch_tokens=BATCH,
+        auxiliary_tokens={part: round(tokens) for part, tokens in auxiliary.items()},
+    )
 
 
 def measures(rules: GenerationProtocol, named: Sequence[MetricGroup]) -> dict[str, Measure]:

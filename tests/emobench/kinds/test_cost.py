@@ -8,7 +8,7 @@ from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource, LabelledSplit
 from emobench.kinds.cost import Cost, EvaluatedModel, SplitSize
-from emobench.kinds.generation.cost import generation_cost
+from emobench.kinds.generation.evaluate import generation_cost
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl.cost import icl_cost
 from emobench.kinds.icl.rules import IclProtocol
