@@ -47,7 +47,9 @@ class Decoding:
         """Cut new ids at the first EOS; those before the full length cannot exist, those after it end the text."""
         ends = self.ends(eos)
         end = next((i for i, token in enumerate(ids) if token in ends), None)
-        return Continuation(ids if end is None else ids[:end], end is not None)
+        if end is None:
+            return Continuation(ids, False)
+        return Continuation(ids[:end], True)
 
 
 class Continuation(NamedTuple):

@@ -196,7 +196,8 @@ class PromptScorer:
     def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> Plan:
         plan: Plan = {}
         number = 0
-        groups = trunks(prompts, TRUNK if self.reads_trunks else NEVER, budget // 2)
+        least = TRUNK if self.reads_trunks else NEVER
+        groups = trunks(prompts, least, budget // 2)
         for trunk in sorted(groups, key=lambda one: -one.tokens):
             rows: list[tuple[int, list[int]]] = []
             for i in trunk.examples:
@@ -285,8 +286,8 @@ class PromptScorer:
 
     def _read(self, hidden_ND: Any, target_N: np.ndarray) -> np.ndarray:
         targets_N = torch.from_numpy(target_N).to(hidden_ND.device)
-        needs = frozenset({"log_prob", GREEDY} if self._greedy else {"log_prob"})
-        statistics = token_statistics(hidden_ND, self._head, targets_N, needs)
+        needs = {"log_prob", GREEDY} if self._greedy else {"log_prob"}
+        statistics = token_statistics(hidden_ND, self._head, targets_N, frozenset(needs))
         missed_N = 1 - statistics[GREEDY] if self._greedy else torch.zeros_like(statistics.log_prob)
         return torch.stack([-statistics.log_prob, missed_N]).double().cpu().numpy()
 

@@ -58,7 +58,8 @@ def make_row(prompts: Sequence[LabelPrompts], examples: Sequence[int], trunk: in
         own_K = np.arange(count, count + len(ids_T) - same)
         tokens.append(ids_T[same:])
         places.append(np.arange(trunk + same, trunk + len(ids_T)))
-        parents.append(np.concatenate([path_K[same - 1 : same] if same else [TRUNK], own_K[:-1]])[: len(own_K)])
+        before = path_K[same - 1 : same] if same else [TRUNK]
+        parents.append(np.concatenate([before, own_K[:-1]])[: len(own_K)])
         owners.append(np.tile([b, label], (len(own_K), 1)))
         last, path_K, count = ids_T, np.concatenate([path_K[:same], own_K]), count + len(own_K)
         paths[b, label] = path_K

@@ -129,7 +129,7 @@ def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Ex
 
 
 def make_scorer(subject: Subject, rules: IclProtocol, *, labels_only: bool) -> PromptScorer:
-    """Return what scores prompts. A literal EOS is not scored, as in OpenICL, whose padding it is."""
+    """Return a scorer of prompts. A literal EOS is not scored, as in OpenICL, whose padding it is."""
     eos = subject.tokenizer.eos_token_id
     return PromptScorer(subject.model, rules.engine, unscored=eos, labels_only=labels_only)
 
@@ -144,21 +144,21 @@ def score_prompts(
     rows = []
     sizes = tuple(len(text.encode()) for text in rules.texts)
     for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True):
-        rows.append(
-            ExampleLosses(
-                id=prompt.id,
-                label=draft.example.label,
-                shots=prompt.shots,
-                dropped=prompt.dropped,
-                cut=prompt.cut,
-                label_bytes=() if prompt.label_starts is None else sizes,
-                content_free_nats=nats,
-                prompt_nats=loss.prompt_nats,
-                prompt_tokens=loss.prompt_tokens,
-                label_nats=loss.label_nats,
-                label_tokens=loss.label_tokens,
-            )
+        label_bytes = () if prompt.label_starts is None else sizes
+        row = ExampleLosses(
+            id=prompt.id,
+            label=draft.example.label,
+            shots=prompt.shots,
+            dropped=prompt.dropped,
+            cut=prompt.cut,
+            label_bytes=label_bytes,
+            content_free_nats=nats,
+            prompt_nats=loss.prompt_nats,
+            prompt_tokens=loss.prompt_tokens,
+            label_nats=loss.label_nats,
+            label_tokens=loss.label_tokens,
         )
+        rows.append(row)
     return rows
 
 

@@ -83,15 +83,18 @@ class IclKind(Kind):
         if data is None:
             rows = rules.held_out or (task.dataset and task.dataset.test.rows)
             examples = least(rows or None, rules.limit)
-            single = task.dataset is not None and not (task.dataset.unit or task.dataset.group)
-            return TestSize(examples, examples if single else None)
+            if task.dataset is None or task.dataset.unit or task.dataset.group:
+                return TestSize(examples, None)
+            return TestSize(examples, examples)
         questions = self.runtime.questions_of(rules, data)
         units = sampling_units(questions)
         return TestSize(len(questions), len({units.get(one.id, one.id) for one in questions}))
 
     def packages(self, task: Task) -> Packages:
         """OpenICL where it scores; a retriever names its own."""
-        return Packages(generation=("openicl",) if task.protocol_as(IclProtocol).engine == "openicl" else ())
+        if task.protocol_as(IclProtocol).engine == "openicl":
+            return Packages(generation=("openicl",))
+        return Packages()
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """All rules that decide a loss: those of the answer are not among them, so that it can be changed later."""

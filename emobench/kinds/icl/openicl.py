@@ -199,15 +199,16 @@ def _sample(
             f"Example {prompt.id}: OpenICL makes another prompt of it than the protocol, because a shot's text, or the "
             "template, holds <text/> or the like, which OpenICL replaces. Take it out, or use --set icl.engine=auto."
         )
-    tokens = tuple(sum(token != eos for token in ids) for ids in prompt.tokens)
+    tokens = tuple(len(ids) - ids.count(eos) for ids in prompt.tokens)
+    # OpenICL's PPL is the sum of a prompt's nats over its tokens; a sample keeps the sum.
+    nats = tuple(label["PPL"] * count for label, count in zip(labels, tokens, strict=True))
     return ExampleLosses(
         id=prompt.id,
         label=draft.example.label,
         shots=prompt.shots,
         dropped=prompt.dropped,
         cut=prompt.cut,
-        # OpenICL's PPL is the sum of a prompt's nats over its tokens; a sample keeps the sum.
-        prompt_nats=tuple(label["PPL"] * count for label, count in zip(labels, tokens, strict=True)),
+        prompt_nats=nats,
         prompt_tokens=tokens,
     )
 

@@ -116,7 +116,7 @@ class IclProtocol(Rules):
 
 def fill(template: str, values: Mapping[str, str]) -> str:
     """Put fields into a template, all at once: braces inside of a field's text stay as they are."""
-    return FIELD.sub(lambda found: values[found[1]], template)
+    return FIELD.sub(lambda match: values[match[1]], template)
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:

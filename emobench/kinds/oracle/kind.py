@@ -49,7 +49,9 @@ class OracleKind(Kind):
 
     def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
         rules = task.protocol_as(OracleProtocol)
-        texts = least(rules.texts, rules.limit, None if data is None else len(data))
+        texts = least(rules.texts, rules.limit)
+        if data is not None:
+            texts = least(texts, len(data))
         return TestSize(texts, texts)
 
     def packages(self, task: Task) -> Packages:

@@ -60,7 +60,9 @@ def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
     tokens = split.tokens
     if texts is not None:
         tokens = least(tokens, texts * rules.max_tokens)
-    return Cost(texts, tokens, auxiliary_tokens={} if tokens is None else {"surrogate": tokens})
+    if tokens is None:
+        return Cost(texts, None)
+    return Cost(texts, tokens, auxiliary_tokens={"surrogate": tokens})
 
 
 def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
