@@ -64,7 +64,8 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     tokenizer.save_pretrained(folder)
     with complete_models():
         written = _class_of(model).from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
-    _require_same_weights(gathered or dict(model.named_parameters()), written, folder)
+    trained = dict(model.named_parameters()) if gathered is None else gathered
+    _require_same_weights(trained, written, folder)
     _require_same_mle(expected, _mle(written, trainer, head), _tolerance(trainer, model), folder)
     return written
 

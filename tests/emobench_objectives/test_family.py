@@ -242,5 +242,5 @@ def test_near_duplicate_tokens_explode_nothing(name: str, seed: int, scale: floa
     ],
 )
 def test_parameters_have_ranges(cls: type[StatisticsObjective], given: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=rf"`{next(iter(given))}` is .*expected a (finite )?number"):
+    with pytest.raises(ConfigError, match=rf"`{next(iter(given))}` is .*; expected "):
         cls(**given)

@@ -248,7 +248,7 @@ def test_what_has_no_curves_is_refused_with_a_sentence(trained: Trained, tmp_pat
         (tmp_path / "begun", "no step is logged yet"),
         (tmp_path / "altered", f"{tmp_path / 'altered/log.jsonl'}:1: expected a line of JSON"),
         ("0123456789ab", "'0123456789ab' is not a folder, a key of a stage in"),
-        ("../train", "'../train' is not a folder, a key of a stage in"),
+        ("../runs-of-nobody", "'../runs-of-nobody' is not a folder, a key of a stage in"),
     ]
     for given, said in cases:
         trained.curves(given).refused(said)
