@@ -60,7 +60,8 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
         expected = _mle(model, trainer, head)
     if has_adapters:
         model, gathered = _merged(model, adapted, gathered), None
-    model.save_pretrained(folder, state_dict=gathered)
+    # save_pretrained empties the dict that it is given.
+    model.save_pretrained(folder, state_dict=None if gathered is None else dict(gathered))
     tokenizer.save_pretrained(folder)
     with complete_models():
         written = _class_of(model).from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
