@@ -97,7 +97,7 @@ def fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def constants_of(*, heads: int, group: int, width: int, value_width: int, half: bool) -> tuple[dict[str, int], int]:
     """Return the kernel's constants and warps: as many positions at a time as the registers hold."""
     least = 16 if half else 1  # of a matrix unit
-    block_g, block_d, block_e = (max(least, triton.next_power_of_2(size)) for size in (group, width, value_width))
+    block_g, block_d, block_e = (max(least, int(triton.next_power_of_2(size))) for size in (group, width, value_width))
     widest = block_g * max(block_d, block_e)
     if half:
         block_t, warps = (16, 1) if widest <= 1024 else (32, 2)
