@@ -74,11 +74,11 @@ _HOME |= dict.fromkeys(
 _HOME |= dict.fromkeys(("Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"), "emobench.library")
 _HOME |= dict.fromkeys(("Compared", "Results", "compare", "evaluate", "load_board", "run"), "emobench.results")
 _HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")
-_HOME |= dict.fromkeys(("Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
-_HOME |= dict.fromkeys(("AuxiliaryModel", "Packages"), "emobench.kinds.auxiliary")
+_HOME |= dict.fromkeys(("Kind", "Packages", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
 _HOME |= {
     "Family": "emobench.core.family",
     "hookimpl": "emobench.core.hooks",
+    "AuxiliaryModel": "emobench.models.model",
     "Cost": "emobench.kinds.cost",
     "GeneratedTexts": "emobench.kinds.generation.samples",
     "Rules": "emobench.tasks.rules",

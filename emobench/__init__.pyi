@@ -3,14 +3,14 @@
 from emobench.core.family import Family
 from emobench.core.hooks import hookimpl
 from emobench.data.texts import load_texts
-from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.cost import Cost
 from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedTexts
 from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
 from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, JudgeReply, JudgeRequest, Pair, PairJudge
-from emobench.kinds.interface import Kind, Runtime, Scored, Subject
+from emobench.kinds.interface import Kind, Packages, Runtime, Scored, Subject
 from emobench.library import Attached, ObjectiveLoss, attach, compute_loss_func, objective
+from emobench.models.model import AuxiliaryModel
 from emobench.objectives import (
     CostEmbedding,
     DenseTargetObjective,

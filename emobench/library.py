@@ -21,11 +21,10 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoTokenizer
 
 from emobench.core.errors import ConfigError, PluginError
-from emobench.models.catalog import find_model
 from emobench.models.head import Head, probe_head, require_unchanged, token_count, unwrapped
-from emobench.models.load import load_model
-from emobench.models.own_loss import refuse_auxiliary_loss, require_next_token_loss
+from emobench.models.model import Model
 from emobench.models.quiet import silent_libraries
+from emobench.models.suitability import refuse_auxiliary_loss, require_next_token_loss
 from emobench.objectives import (
     IGNORED,
     LogitsObjective,
@@ -262,7 +261,7 @@ def _context(head: Head, model: Any) -> TrainingContext:
 
 
 def _model_of(name: str) -> Any:
-    return load_model(find_model(name, offline=False)).model
+    return Model(name).load().model
 
 
 def _head_of(name: str) -> Tensor:

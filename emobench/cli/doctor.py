@@ -7,13 +7,10 @@ import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from emobench import registry
 from emobench.cli import options
-from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.console import print_json, print_table
 from emobench.core.errors import EmobenchError
 
 PACKAGES = {
@@ -39,45 +36,15 @@ PACKAGES = {
 def doctor(
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
-    sources: Annotated[
-        bool,
-        typer.Option(
-            "--sources",
-            help="Check instead whether every model and data set of the catalogs can be read: headers and "
-            "first rows. Exit code 1 if one fails.",
-        ),
-    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what this machine can run, and what is missing."""
-    if sources:
-        _try_sources(json=json, quiet=quiet)
-        return
     rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
     if json:
         print_json([dict(zip(("what", "state", "note"), row, strict=True)) for row in rows])
         return
     print_table("emobench doctor", ("what", "state", "note"), rows)
-
-
-def _try_sources(*, json: bool, quiet: bool) -> None:
-    from emobench.runs.inspect.source_checks import all_sources, try_source
-
-    wanted, states = all_sources(), []
-    with reporter(quiet or json).work("trying sources", "source") as progress:
-        for source in wanted:
-            states.append(try_source(source))
-            progress(len(states), len(wanted))
-    failed = sum(not state.works for state in states)
-    if json:
-        print_json(states)
-    else:
-        rows = [[state.what, "works" if state.works else "fails", state.source, state.note] for state in states]
-        print_table("emobench doctor --sources", ("what", "state", "source", "note"), rows)
-        print_out("", f"{len(states) - failed} of {len(states)} sources work.")
-    if failed:
-        raise typer.Exit(1)
 
 
 def _hub_is_off() -> bool:
@@ -100,7 +67,7 @@ def _machine() -> list[list[str]]:
         rows.append(["cuda", "none", "models of over a billion parameters need one"])
     rows.append(["--device auto", "cuda:0" if torch.cuda.is_available() else "cpu", "what commands take by default"])
     hub = "off (HF_HUB_OFFLINE)" if _hub_is_off() else "on"
-    rows.append(["hub", hub, "models and corpora that are not on disk; --sources tries them"])
+    rows.append(["hub", hub, "models and corpora that are not on disk"])
     return rows
 
 

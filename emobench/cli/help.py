@@ -39,7 +39,7 @@ EXAMPLES = {  # those of families are their epilogs
     "sample-corpus": "emobench sample-corpus gpt2 --out corpora/gpt2 --train 1000",
     "judge": "emobench judge emo mle --set judge.name=mt-bench-pair",
     "stage run": "emobench stage run 3fa9c1",
-    "doctor": "emobench doctor --sources",
+    "doctor": "emobench doctor",
     "leaderboard show": "emobench leaderboard show --suite nlu --baseline mle",
     "leaderboard site": "emobench leaderboard site site --open",
     "leaderboard export": "emobench leaderboard export emo --to model-card",

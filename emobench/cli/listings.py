@@ -91,7 +91,7 @@ def new(
 
     The file has the classes, what the labels mean, the commit, the splits and a first template. Make them yours.
     """
-    from emobench.data.hub_labelled import hub_labelled
+    from emobench.data.hub_corpus import hub_labelled
 
     facts = hub_labelled(source, offline=offline)
     name = facts["name"]
@@ -183,7 +183,7 @@ def list_models(json: options.Json = False) -> None:
         if rows:
             print_table(title, shown, rows, unbroken=shown[:3])
             print_out("")
-    print_out("`emobench doctor --sources` tries the models of the hub from here. --json has the exact counts.")
+    print_out("--json has the exact counts.")
 
 
 def _model_groups() -> dict[str, list[Alias]]:

@@ -6,6 +6,7 @@
     │   ├── ConfigError         a value, a file or an override that cannot be used
     │   ├── DataError           a corpus or a file of examples that cannot be read or used
     │   ├── ModelError          a model or tokenizer that cannot be used
+    │   ├── Missing             a file or a program that is not on this machine
     │   └── PluginError         a plugin that does not import or does not keep the contract
     └── RunError                a run failed: exit code 1
         ├── NonFiniteLossError  a loss became NaN or infinite
@@ -65,6 +66,29 @@ class DataError(UserError):
 
 class ModelError(UserError):
     """A model or tokenizer that cannot be used."""
+
+
+class Missing(UserError):
+    """A file or a program that is not on this machine.
+
+    `source` is the place that has it, None if a run cannot download it; `size` is its rough size in bytes, None if
+    unknown. `by_hand`: a download alone would not help, and `how` says what to do.
+
+    >>> str(Missing("model gpt2", "openai-community/gpt2", 500_000_000, "Run once without --offline."))
+    'Not on this machine: model gpt2. Run once without --offline.'
+    """
+
+    def __init__(self, item: str, source: str | None, size: int | None, how: str, *, by_hand: bool = False) -> None:
+        super().__init__(f"Not on this machine: {item}. {how}")
+        self.item = item
+        self.source = source
+        self.size = size
+        self.how = how
+        self.by_hand = by_hand
+
+    def named(self, item: str, *, source: str | None = None, size: int | None = None, advice: str = "") -> Missing:
+        """Return the same error under the name by which a user asked for the item, with more advice."""
+        return Missing(item, source or self.source, size, f"{self.how} {advice}".strip(), by_hand=self.by_hand)
 
 
 class PluginError(UserError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from emobench.core.errors import DataError, UnknownNameError
+from emobench.core.errors import DataError, Missing, UnknownNameError
 from emobench.data.conversations import Conversation, Turn, conversation_of
 from emobench.data.hub_corpus import hub_corpus, hub_split_files
 from emobench.data.rows import Row, check_row_count, file_rows, hub_files, only_file
@@ -95,7 +95,8 @@ def load_conversations(
 ) -> Conversations:
     """Return the train or validation split of a corpus of conversations. `weights` is the field with their weights.
 
-    Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form.
+    Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form; offline,
+    raises Missing for a data set that was not downloaded before.
     """
     own = _rows(corpus, "validation", "", data_dirs, offline)
     held_out = own is None and split == "validation"
@@ -105,26 +106,26 @@ def load_conversations(
         trained = _rows(corpus, "train", weights, data_dirs, offline)
         assert trained is not None
         rows, origin = trained
-    found = [conversation for conversation in rows if conversation is not None]
-    if not found:
+    conversations = [conversation for conversation in rows if conversation is not None]
+    if not conversations:
         raise DataError(f"{corpus} ({split}, {origin}) has {len(rows):,} rows, none of them with a response.")
-    blank = 0 if held_out else len(rows) - len(found)
+    blank = 0 if held_out else len(rows) - len(conversations)
     if own is None:
-        found = _part(found, origin, held_out=held_out)
+        conversations = _part(conversations, origin, held_out=held_out)
         origin += f", {'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
     # The weights belong to the text that is fingerprinted: other weights are other data.
-    weighed = bool(weights) and split == "train"
-    texts = [
-        json.dumps(
-            {"turns": one.turns, "input": one.input, **({"weight": one.weight} if weighed else {})}, ensure_ascii=False
-        )
-        for one in found
-    ]
+    weight_of = [one.weight for one in conversations] if weights and split == "train" else None
+    texts = []
+    for one in conversations:
+        content: dict[str, Any] = {"turns": one.turns, "input": one.input}
+        if weight_of is not None:
+            content["weight"] = one.weight
+        texts.append(json.dumps(content, ensure_ascii=False))
     read = fingerprint(texts, f"The corpus '{corpus}' ({split}, {origin})")
-    where, found_weights = [one.where for one in found], [one.weight for one in found] if weighed else None
-    if found_weights is not None and not any(found_weights):
+    if weight_of is not None and not any(weight_of):
         raise DataError(f'{corpus} ({split}, {origin}): every "{weights}" is 0, so that nothing would be trained.')
-    return Conversations(corpus, split, texts, read, origin, where=where, blank=blank, weights=found_weights)
+    where = [one.where for one in conversations]
+    return Conversations(corpus, split, texts, read, origin, where=where, blank=blank, weights=weight_of)
 
 
 def local_conversations(corpus: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
@@ -184,6 +185,7 @@ def _rows(
         hint = f"A file {place} (or .json, .parquet), given by --data-dir DIR, or owner/name of the hub would be one."
         raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
     name, _, column = corpus.partition(":")
+    advice = f"Or put them in {place} and give --data-dir DIR."
     try:
         if corpus in CONVERSATIONS:
             if split not in source.splits:
@@ -195,10 +197,12 @@ def _rows(
                 return None
         places = {file: f"{origin}, {file.name}" for file in files}
         found = [one for file in files for one in _read(file, column=column, weights=weights, where=places[file])]
+    except Missing as missing:
+        size = source.splits["train"].download_bytes  # one download for both splits
+        raise missing.named(f"conversations {corpus}", source=source.repo, size=size, advice=advice) from None
     except DataError as error:
         raise DataError(
-            f"The conversations of '{corpus}' could not be read from {source.repo}. {error} Or put them in {place} and "
-            "give --data-dir DIR."
+            f"The conversations of '{corpus}' could not be read from {source.repo}. {error} {advice}"
         ) from None
     if split in source.splits:
         check_row_count(corpus, split, origin, len(found), source.splits[split].rows)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.core.settings import content_hash, file_sha256
 from emobench.data.rows import (
     Row,
@@ -100,6 +99,12 @@ class LabelledSource:
                 raise ConfigError(f"`{key}` is of class '{name}'; expected one of {', '.join(self.classes)}.")
 
     @property
+    def text_bytes(self) -> int | None:
+        """The approximate bytes of the splits whose sizes are known."""
+        sizes = [part.rows * part.text_bytes for part in (self.pool, self.test) if part.rows and part.text_bytes]
+        return sum(sizes) if sizes else None
+
+    @property
     def label_columns(self) -> tuple[str, ...]:
         """The columns that may have an example's class."""
         return self.label, self.label_name, "label_name"
@@ -158,7 +163,7 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     """Read both splits.
 
     Raises DataError for a row without its fields or with an unknown class; for a repository also if the number of rows
-    is wrong, or a golden row is missing or has another class.
+    is wrong, or a golden row is missing or has another class. Offline, raises Missing if it was not downloaded before.
     """
     splits, provenance, origins = [], {}, []
     for part in (source.pool, source.test):
@@ -166,9 +171,12 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
         if not examples:
             raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
         splits.append(examples)
-        units = bool(source.unit)
-        texts = ((*e.fields.values(), e.label, e.group, *((e.unit,) if units else ())) for e in examples)
-        provenance[f"{source.name}.{part.split}"] = f"{digest(chain.from_iterable(texts))} ({origin})"
+        texts: list[str] = []
+        for example in examples:
+            texts += [*example.fields.values(), example.label, example.group]
+            if source.unit:
+                texts.append(example.unit)
+        provenance[f"{source.name}.{part.split}"] = f"{digest(texts)} ({origin})"
         origins.append(origin)
     _check_golden(source, splits, origins)
     return LabelledData(source.name, splits[0], splits[1], provenance)
@@ -182,30 +190,39 @@ def _load_split(
         return _examples(source, jsonl_rows(local), {}), f"local: {local.name}"
     refuse_other_suffixes(source.name, part.split, data_dirs)
     if source.name in GENERATED:
-        rows = ({"text": text, "label": label} for text, label in GENERATED[source.name](part.split))
-        where = f"{source.name}.{part.split}"
-        return _examples(source, ((f"{where}:{i}", row) for i, row in enumerate(rows, 1)), {}), "generated, version 1"
+        rows = []
+        for number, (text, label) in enumerate(GENERATED[source.name](part.split), 1):
+            rows.append((f"{source.name}.{part.split}:{number}", {"text": text, "label": label}))
+        return _examples(source, rows, {}), "generated, version 1"
     file = f"DIR/{source.name}.{part.split}.jsonl"
     if not source.repo:
         raise DataError(
             f"{source.name} ({part.split}) has no source on the hub: put it in {file}, give --data-dir DIR."
         )
+    advice = (
+        f'Or put it, one {{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give '
+        "--data-dir DIR."
+    )
     try:
         files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
         _check_digest(part, files, origin)
-        rows = (row for file in files for row in file_rows(file, f"{origin}, {file.name}"))
+        rows = [row for file in files for row in file_rows(file, f"{origin}, {file.name}")]
         examples = _examples(source, rows, source.names)
+    except Missing as missing:
+        raise missing.named(f"data set {source.name}", size=source.text_bytes, advice=advice) from None
     except DataError as error:
         raise DataError(
-            f"{source.name} ({part.split}) could not be read from {source.repo}. {error} Or put it, one "
-            f'{{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give --data-dir DIR.'
+            f"{source.name} ({part.split}) could not be read from {source.repo}. {error} {advice}"
         ) from None
     check_row_count(source.name, part.split, origin, len(examples), part.rows)
     return examples, origin
 
 
 def _check_digest(part: LabelledSplit, files: Sequence[Path], origin: str) -> None:
-    if part.sha256 and part.sha256 not in (digests := [file_sha256(file) for file in files]):
+    if not part.sha256:
+        return
+    digests = [file_sha256(file) for file in files]
+    if part.sha256 not in digests:
         raise DataError(
             f"{origin}, {part.files} has the sha256 {', '.join(digests)}, expected {part.sha256}: it has changed."
         )
@@ -255,10 +272,10 @@ def _text(row: Row, name: str, where: str) -> str:
 
 
 def _choices(row: Row, source: LabelledSource, where: str) -> dict[str, str]:
-    found = row.get(source.choices)
-    if not isinstance(found, list) or len(found) != len(source.classes) or not all(isinstance(c, str) for c in found):
-        raise DataError(f"{where}: expected {len(source.classes)} texts in '{source.choices}', got {found!r}.")
-    return dict(zip(source.classes, found, strict=True))
+    choices, count = row.get(source.choices), len(source.classes)
+    if not isinstance(choices, list) or [type(choice) for choice in choices] != [str] * count:
+        raise DataError(f"{where}: expected {count} texts in '{source.choices}', got {choices!r}.")
+    return dict(zip(source.classes, choices, strict=True))
 
 
 def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: str) -> str:

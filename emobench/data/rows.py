@@ -22,7 +22,7 @@ from emobench.core.reading import (
     parse_json,
     read_text,
 )
-from emobench.models.hub import fetch, resolve_revision
+from emobench.models.hub import fetch, missing_download, resolve_revision
 
 Row = dict[str, Any]
 LONGEST_ROW = 2**27
@@ -131,13 +131,18 @@ def json_rows(file: Path, where: str | None = None) -> list[tuple[str, Row]]:
 
 
 def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:
-    """Fetch the files of a data set's repository that match a pattern. Return them and "hub: repo@commit"."""
+    """Fetch the files of a data set's repository that match a pattern. Return them and "hub: repo@commit".
+
+    Offline, raises Missing for files that were not downloaded before; otherwise DataError if the repository lacks them.
+    """
     commit = resolve_revision(repo, revision, offline=offline, kind="dataset")
     folder = fetch(repo, commit, [pattern], offline=offline, kind="dataset")
     origin = f"hub: {repo}@{commit}"
     files = sorted(folder.glob(pattern))
+    if not files and offline:
+        raise missing_download(repo, commit, "dataset", pattern)
     if not files:
-        raise DataError(f"Of {origin}, no file {pattern} is here; expected it in {folder}.")
+        raise DataError(f"{origin} has no file {pattern}.")
     return files, origin
 
 

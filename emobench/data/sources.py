@@ -2,8 +2,8 @@
 
 Only data files are read; dataset scripts in a repository are never run. A file `DIR/<corpus>.<split>.jsonl` in a data
 folder replaces the source (`emobench.data.texts`). Most downloads have not been tested (`tried=False`);
-`emobench doctor --sources` tests them. Commits, sizes and digests are from public code. A revision that is not a commit
-is resolved to one, which is recorded.
+`python tests/benchmarks evidence.sources` tests them. Commits, sizes and digests are from public code. A revision that
+is not a commit is resolved to one, which is recorded.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from emobench.data.sampling_units import Documents
 from emobench.models.hub import CONVERTED, MAIN
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Documents = Literal["rows", "beginnings", "headings", "sentences", "stream"]
-"""How rows form documents (`emobench.data.documents`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +39,8 @@ class SplitSource:
 class CorpusSource:
     """A corpus: the `fields` of a row are joined by `joiner` to one text. Kind "generated" has no splits here.
 
-    A `preparation` (`emobench.data.preparation`) builds the texts from the rows of one or more splits; `start`, `stop`
-    and `rows` of a split then count texts.
+    A `preparation` (`emobench.data.texts.PREPARATIONS`) builds the texts from the rows of one or more splits; `start`,
+    `stop` and `rows` of a split then count texts.
     """
 
     name: str

@@ -3,25 +3,29 @@
 Rows do not change: WikiText's headings and empty lines are kept. Blocks are cut from each 1,000 *rows*
 (`emobench.data.packing`), so removing rows would give other blocks than the official code.
 Code that needs one text per row (`pack_rows`, prompts) skips blank rows.
+
+WebText and WritingPrompts are prepared as Zhang et al. (MixCE, ACL 2023) did, after their paper and scripts: the EMO
+paper uses both in "the official split provided by Zhang et al." (A.4). This follows their `data/webtext_data.py` and
+`data/writingprompts_data.py` (bloomberg/MixCE-acl2023). The result is then cut to the sizes of Table 4
+(`emobench.data.sources`).
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.core.settings import file_sha256
-from emobench.data.documents import HEADING, units_of_rows
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
 from emobench.data.oracle.labels import episode_texts
 from emobench.data.oracle.language import oracle_texts
-from emobench.data.preparation import PREPARATIONS
 from emobench.data.rows import (
     Row,
     check_row_count,
@@ -33,7 +37,17 @@ from emobench.data.rows import (
     refuse_other_suffixes,
     shown,
 )
-from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource
+from emobench.data.sampling_units import HEADING, Documents, units_of_rows
+from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
+
+ABOVE, BELOW = 50, 1000
+"""Keep texts with more than ABOVE and fewer than BELOW words, split at white space."""
+HELD_OUT = 5_000
+"""Number of texts of WebText's validation and test split, and the largest number for WritingPrompts."""
+
+Fields = tuple[str, ...]
+Rows = Callable[[Split], Iterable[Fields]]
+"""A split -> the fields of each row of the source."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class Texts:
 
     `fingerprint` is "sha256:<hex>" of the texts. `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
     "url: ..." or "generated: ...". `named` is the document of each row; if it is None, `documents` says how rows form
-    documents (`emobench.data.documents`).
+    documents (`emobench.data.sampling_units`).
     """
 
     corpus: str
@@ -55,7 +69,7 @@ class Texts:
 
     @functools.cached_property
     def units(self) -> Sequence[str]:
-        """The sampling unit of each row (`emobench.data.documents`)."""
+        """The sampling unit of each row (`emobench.data.sampling_units`)."""
         return units_of_rows(self.texts, self.documents, self.named)
 
     def as_stream(self) -> Texts:
@@ -81,7 +95,8 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
 
     `DIR/<corpus>.<split>.jsonl` in a data folder is used before the source of the corpus. A name
     such as "stanfordnlp/imdb:text" is a column of a data set of the hub. Rows of a file may name their "document".
-    Raises UnknownNameError for an unknown corpus or split, DataError for rows that cannot be read.
+    Raises UnknownNameError for an unknown corpus or split, DataError for rows that cannot be read; offline, raises
+    Missing for a split that was not downloaded before.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
@@ -128,7 +143,9 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
     if corpus in CORPORA:
         return CORPORA[corpus]
     file = f"DIR/{corpus}.{split}.jsonl"
-    local = {path.name.split(".")[0] for folder in data_dirs for path in folder.glob("*.*.jsonl")}
+    local: set[str] = set()
+    for folder in data_dirs:
+        local |= {path.name.split(".")[0] for path in folder.glob("*.*.jsonl")}
     if corpus in local:
         raise DataError(f"The corpus '{corpus}' has no {split} split in the data folders: expected a file {file}.")
     hint = f"A file {file}, given by --data-dir DIR, would be it; a data set of the hub is OWNER/NAME:COLUMN."
@@ -167,13 +184,15 @@ def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: in
     if source.kind == "generated":
         return _generated(source.name, split)[:limit], f"generated: {source.name}, version 1"
     part = source.splits[split]
-    file = f"DIR/{source.name}.{split}.jsonl"
+    advice = f'Or put it, one {{"text": ...}} a line, in DIR/{source.name}.{split}.jsonl and give --data-dir DIR.'
     try:
         texts, origin = _prepared(source, split, offline)
+    except Missing as missing:
+        item = f"corpus {source.name} ({split})"
+        raise missing.named(item, source=source.repo, size=part.download_bytes, advice=advice) from None
     except DataError as error:
         raise DataError(
-            f"The corpus '{source.name}' ({split}) could not be read from {source.repo}. {error} "
-            f'Or put it, one {{"text": ...}} a line, in {file} and give --data-dir DIR.'
+            f"The corpus '{source.name}' ({split}) could not be read from {source.repo}. {error} {advice}"
         ) from None
     check_row_count(source.name, split, origin, len(texts), part.rows)
     return texts[:limit], origin
@@ -205,24 +224,33 @@ def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[s
 
 def _split_rows(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     """Return the fields of a split's rows, and their origin. If the first source fails, try the mirrors."""
+    missing: Missing | None = None
     reasons = []
     for place in (part.files, *part.mirrors):
-        hub = source.kind == "hub" and place == part.files
         try:
-            return _from_hub(source, part, offline) if hub else _from_url(part, place, offline)
+            if source.kind == "hub" and place == part.files:
+                return _from_hub(source, part, offline)
+            return _from_url(part, place, offline)
+        except Missing as error:
+            missing = missing or error
         except DataError as error:
             reasons.append(str(error))
+    if missing is not None:
+        raise missing.named(missing.item, advice=" ".join(reasons))
     raise DataError(" ".join(reasons))
 
 
 def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
-    tables = [parquet_table(file, f"{origin}, {file.name}") for file in files]
-    named = all(set(source.fields) <= set(table.column_names) for table in tables)
-    columns = [[text for table in tables if named for text in table.column(name).to_pylist()] for name in source.fields]
-    if not named or not all(isinstance(text, str) for column in columns for text in column):
-        raise DataError(f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)}.")
-    return zip(*columns, strict=True), origin
+    rows: list[tuple[str, ...]] = []
+    for file in files:
+        table = parquet_table(file, f"{origin}, {file.name}")
+        columns = [table.column(name).to_pylist() for name in source.fields if name in table.column_names]
+        texts = all(isinstance(text, str) for column in columns for text in column)
+        if len(columns) < len(source.fields) or not texts:
+            raise DataError(f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)}.")
+        rows.extend(zip(*columns, strict=True))
+    return rows, origin
 
 
 def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
@@ -230,7 +258,7 @@ def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tupl
     from datasets import DownloadConfig, DownloadManager
 
     if offline and not cached_url(url).is_file():
-        raise DataError(f"{url} was not downloaded before: run once without --offline.")
+        raise Missing(url, url, None, f"Run once without --offline, which downloads {url}.")
     try:  # without etags, a cached file is used without a request
         file = Path(str(DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)))
     except OSError as error:
@@ -262,3 +290,67 @@ def _check_file(part: SplitSource, url: str, file: Path) -> None:
     raise DataError(
         f"{url} {problem}: the download broke off, or the source has changed. It was removed; run again to fetch it."
     )
+
+
+def webtext(split: Split, rows: Rows) -> Iterator[str]:
+    """Yield the texts of a split of WebText: each on one line, with an allowed length.
+
+    The first training texts fill the test split up to 5,000 texts, the next ones fill the validation split. The others
+    are the training split.
+    """
+    if split == "train":
+        taken = _lacking(rows, "test") + _lacking(rows, "validation")
+        yield from islice(_webtexts(rows("train")), taken, None)
+        return
+    own = list(_webtexts(rows(split)))
+    before = _lacking(rows, "test") if split == "validation" else 0
+    yield from own
+    yield from islice(_webtexts(rows("train")), before, before + max(HELD_OUT - len(own), 0))
+
+
+def writingprompts(split: Split, rows: Rows) -> Iterator[str]:
+    """Yield the texts of a split of WritingPrompts: prompt and story on one line, detokenized, with an allowed length.
+
+    The validation and test splits have at most 5,000 texts and are not filled up.
+    """
+    texts = _of_allowed_length(detokenized(_story(*fields)) for fields in rows(split))
+    yield from texts if split == "train" else islice(texts, HELD_OUT)
+
+
+def detokenized(text: str) -> str:
+    """Return an English text detokenized by sacremoses.
+
+    A line that is blank or a single tag does not change, as in Moses's script.
+    """
+    return text if not text.strip() or re.fullmatch("<.+>", text) else _moses()(text.split(" ")).strip()
+
+
+PREPARATIONS: dict[str, Callable[[Split, Rows], Iterator[str]]] = {"webtext": webtext, "writingprompts": writingprompts}
+
+
+def _webtexts(rows: Iterable[Fields]) -> Iterator[str]:
+    for text in _of_allowed_length(text.replace("\n", " ").strip() for (text,) in rows):
+        # Their script writes the texts to a file and reads its lines: a carriage return also ends a line.
+        yield from (part.strip() for part in re.split("\r\n?", text))
+
+
+def _lacking(rows: Rows, split: Split) -> int:
+    return max(HELD_OUT - sum(1 for _ in _webtexts(rows(split))), 0)
+
+
+def _story(prompt: str, story: str) -> str:
+    for mark, written in (("<newline>", " "), ("``", '"'), ("''", '"')):
+        story = story.replace(mark, written)
+    # Their source has one text per line; other copies may have line ends in place of <newline>.
+    return re.sub("[\r\n]+", " ", f"{prompt.strip()} {story.strip()}")
+
+
+def _of_allowed_length(texts: Iterable[str]) -> Iterator[str]:
+    return (text for text in texts if ABOVE < len(text.split()) < BELOW)
+
+
+@functools.cache
+def _moses() -> Callable[[list[str]], Any]:
+    from sacremoses import MosesDetokenizer
+
+    return functools.partial(MosesDetokenizer(lang="en").detokenize, return_str=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from emobench.data.sources import CORPORA, SplitSource
-from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
+from emobench.models.model import AuxiliaryModel
 
 if TYPE_CHECKING:
-    from emobench.data.labelled import LabelledData, LabelledSource
     from emobench.data.texts import Texts
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,36 +50,6 @@ class Cost:
     """Tokens that each auxiliary model reads, by its part."""
     embedding: Embedding | None = None
     requests: Requests | None = None
-
-
-class Resources(Protocol):
-    """What is on this machine. What is asked for and is not here is None, and noted as a download.
-
-    Each raises what reading it raises, where it is here or could not be downloaded.
-    """
-
-    @property
-    def data_dirs(self) -> Sequence[Path]:
-        """The folders of --data-dir, for `data` of a form of its own."""
-        ...
-
-    def texts(self, corpus: str, split: str) -> Texts | None: ...
-
-    def labelled(self, source: LabelledSource) -> LabelledData | None: ...
-
-    def data(self, what: str, load: Callable[[], T], source: str) -> T | None:
-        """Return what `load` reads, which `source` has."""
-        ...
-
-
-@dataclass(frozen=True)
-class EvaluatedModel:
-    """What a count of tokens may use of the evaluated model."""
-
-    base: UnloadedModel | None = None
-    """The model, for its tokenizer; None where it is not here."""
-    context: int | None = None
-    bytes_per_token: float = 4.0
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from emobench.core.errors import MetricError
 from emobench.core.family import Family, imported
-from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
-from emobench.models.device import LoadOptions
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.rules import Rules, rule_groups
 from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
     from emobench.data.labelled import LabelledSource
-    from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+    from emobench.kinds.cost import Cost
     from emobench.models.encoder import SentenceEncoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packages:
+    """The packages that a task uses besides torch and transformers; the keys of these stages hold their versions."""
+
+    generation: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
 
 
 V = TypeVar("V")
@@ -53,15 +60,6 @@ class TaskData(Protocol):
 
 
 @dataclass(frozen=True)
-class ModelFiles:
-    """The evaluated model on disk, for a program that reads it by itself."""
-
-    name: str
-    folder: Path
-    options: LoadOptions
-
-
-@dataclass(frozen=True)
 class OtherProgram:
     """A program that generates in the place of the harness."""
 
@@ -78,7 +76,7 @@ class Subject:
     model: Any
     """In memory; None where another program generates (see `Kind.generated_by`)."""
     tokenizer: Any
-    other: Callable[[AuxiliaryModel], OtherModel]
+    other: Callable[[AuxiliaryModel], Model]
     """Returns a causal LM or a featurizer."""
     work: Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
     """Begins a piece of work, (title, unit), and gives its progress callback."""
@@ -90,8 +88,8 @@ class Subject:
     What makes it may get the folder of an interrupted attempt."""
     facts: Mapping[str, Any]
     """What identifies the evaluated model, for what is kept of it alone."""
-    files: ModelFiles | None = None
-    """Where the model is None."""
+    files: Model | None = None
+    """The evaluated model on disk, for a program that reads it by itself; the model is None then."""
 
 
 @dataclass
@@ -115,18 +113,14 @@ class Runtime(Protocol):
     """The part of a kind that reads data and models: a module of functions, or an object with these methods."""
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData:
-        """Read the examples, or what identifies them."""
+        """Read the examples, or what identifies them. Offline, raises Missing for data that a run would download."""
         ...
 
-    def find(self, task: Task, resources: Resources) -> Any:
-        """Return what `load` returns where it is on this machine, else None, with the missing parts noted."""
+    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
+        """Estimate the evaluation of one trained model; `data` is None if it is not on this machine."""
         ...
 
-    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
-        """Estimate the evaluation of one trained model."""
-        ...
-
-    def check(self, task: Task, data: Any, model: UnloadedModel, /) -> None:
+    def check(self, task: Task, data: Any, model: Model, /) -> None:
         """Raise a UserError for what would fail after hours of training."""
         ...
 
@@ -184,6 +178,9 @@ class Kind(ABC):
     def check_consent(self, changes: Mapping[str, Any], trusted: bool) -> None:  # noqa: B027
         """Raise ConfigError for changed rules that run foreign code without `--trust-remote-code`."""
 
+    def check_access(self, task: Task) -> None:  # noqa: B027
+        """Raise a UserError for what a run needs and a dry run does not, such as a key for an endpoint."""
+
     def fitting(self, rules: Any, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
         return dict(changes)
@@ -212,7 +209,7 @@ class Kind(ABC):
         """Return the rules that decide what is generated, for the generate stage's key; others can change later."""
         return task.rules
 
-    def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
+    def generation_facts(self, task: Task, model: Model) -> dict[str, Any]:
         """Return what else decides what is generated, such as plugins by their source and version."""
         return {}
 
@@ -220,9 +217,9 @@ class Kind(ABC):
         """Return what else decides the scores, such as metrics of packages by their source and version."""
         return {}
 
-    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
-        """Estimate the evaluation of one trained model, before anything runs."""
-        return self.runtime.cost(task, resources, model)
+    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
+        """Estimate the evaluation of one trained model, before anything runs; `data` as for `Runtime.cost`."""
+        return self.runtime.cost(task, data, model)
 
     # What its results can decide.
 

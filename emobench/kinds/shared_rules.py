@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import check_settings, setting
-from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.models.model import AuxiliaryModel
 from emobench.tasks.rules import RuleGroup, model_rule, seeds
 
 MAUVE_PACKAGES = ("mauve-text", "faiss-cpu", "scikit-learn")

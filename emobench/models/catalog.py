@@ -2,8 +2,8 @@
 
 A model that emobench trains itself takes the seed of its pre-training: `tiny-oracle(seed=1)`.
 The catalog pins the paper's models to commits, taken from public code and papers. The downloads have not been tested
-(`tried=False`); `emobench doctor --sources` tests them. A branch or a tag is resolved to its current commit, which is
-recorded. A model whose packages are installed is read from them, and needs no hub (`packaged.py`).
+(`tried=False`); `python tests/benchmarks evidence.sources` tests them. A branch or a tag is resolved to its current
+commit, which is recorded. A model whose packages are installed is read from them, and needs no hub (`packaged.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from emobench.core.errors import ModelError, UnknownNameError
+from emobench.core.errors import Missing, ModelError, UnknownNameError
 from emobench.core.reading import expand_home, is_file, is_folder
 from emobench.core.settings import parse_call
 from emobench.models.hub import MAIN, resolve_revision
@@ -40,6 +40,25 @@ class Shape(NamedTuple):
     layers: int
     vocabulary: int
     context: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """Sizes of a model, which are known before its weights are read."""
+
+    parameters: int
+    """Tied weights count once."""
+    width: int = 0
+    """0, like `layers`, if the configuration does not name it."""
+    layers: int = 0
+    vocabulary: int = 0
+    """Rows of the head, of a featurizer 0."""
+    context: int | None = None
+    """The longest input in tokens; None if there is no limit."""
+    bytes_per_token: float = 4.0
+    """Bytes of English text per token, rough."""
+    untrainable: str | None = None
+    """Why no objective can train it, None if nothing is known against it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,14 @@ class Alias:
     """Bytes of English text per token."""
     note: str = ""
     tried: bool = False
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The facts for estimates before a download, None for a model that the harness makes."""
+        if self.parameters is None or self.shape is None:
+            return None
+        sizes = self.shape._asdict()
+        return ModelFacts(parameters=self.parameters, **sizes, bytes_per_token=self.bytes_per_token)
 
     @property
     def hub_bytes(self) -> int | None:
@@ -171,7 +198,7 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
     """Return the model for a name: an alias first, then an existing folder, then a hub id.
 
     `gpt2` is the alias, `./gpt2` a folder. The revision of a hub id is resolved to a commit, by the hub or, offline,
-    from the local cache. Raises ModelError if the cache does not have it, and UnknownNameError for any other name.
+    from the local cache. Raises Missing if the cache does not have it, and UnknownNameError for any other name.
     """
     made = find_made_model(name)
     if made is not None:
@@ -206,8 +233,10 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
 def _revision(alias: Alias, *, offline: bool) -> str:
     try:
         return alias.revision or resolve_revision(alias.source, MAIN, offline=offline)
+    except Missing as missing:
+        raise missing.named(missing.item, advice=how_to_install(alias.name)) from None
     except ModelError as error:
-        raise ModelError(f"{error}{how_to_install(alias.name)}") from None
+        raise ModelError(f"{error} {how_to_install(alias.name)}".strip()) from None
 
 
 def find_made_model(name: str) -> ModelSource | None:

@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from emobench.core.errors import ModelError
+from emobench.core.errors import Missing, ModelError
 from emobench.core.reading import expand_home, is_folder, parse_json, read_text
-from emobench.models.catalog import HUB_ID
-from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files
-from emobench.models.hub import MAIN, fetch, resolve_revision
+from emobench.models.catalog import HUB_ID, ModelFacts
+from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files, weights_in
+from emobench.models.hub import MAIN, fetch, missing_download, resolve_revision
 from emobench.models.packaged import how_to_install, packaged_folder
 from emobench.models.quiet import quiet_libraries
 
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
 COMMITS = {"sentence-transformers/all-mpnet-base-v2": "e8c3b32edf5434bc2275fc9bab85f82640a19130"}
 """The commit for a repository. Other repositories use the current commit, which is recorded."""
+FACTS = {"all-mpnet-base-v2": ModelFacts(parameters=109_486_464, width=768, layers=12)}
+"""Sizes for estimates; the weights on the hub are float32."""
 MODULES = "modules.json"
 OWN = "sentence_transformers."
 PATTERNS = ("*.json", "*.txt", "*.safetensors", "*.model")
@@ -34,12 +36,12 @@ BATCH = 32
 class SentenceEncoder:
     """A sentence encoder. Its weights are loaded as float32 at first use."""
 
-    def __init__(self, name: str, folder: Path, facts: Mapping[str, Any], device: str) -> None:
+    def __init__(self, name: str, folder: Path, identity: Mapping[str, Any], device: str) -> None:
         self.name = name
         self.folder = folder
         self.device = device
-        self.facts = facts
-        """The identity of the encoder, for stage keys."""
+        self.identity = identity
+        """The commit, or the digests of its files, for stage keys."""
 
     @cached_property
     def _model(self) -> Any:
@@ -80,34 +82,44 @@ class SentenceEncoder:
         return np.stack(rows).astype(np.float32, copy=False)
 
 
-def find_encoder(
-    name: str, *, offline: bool, device: str = "cpu", setting: str = "", instead: str = ""
-) -> SentenceEncoder:
-    """Return the encoder for an alias, a local folder or a hub id. Raises ModelError if it is not available.
+def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEncoder:
+    """Return the encoder for an alias, a local folder or a hub id.
 
-    Error messages use `setting`, the setting that names the encoder, and `instead`, how to run without one.
+    Raises ModelError if it cannot be used; offline, raises Missing if it was not downloaded before.
     """
     folder = packaged_folder(name) or expand_home(name)
     if is_folder(folder):
         files = _checked_files(folder, name)
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
         return SentenceEncoder(name, folder, {"kind": "local", "files": digests}, device)
-    repo, given = ALIASES.get(name, name), f" with --set {setting}=" if setting else ""
+    repo = ALIASES.get(name, name)
     if HUB_ID.fullmatch(repo) is None:
         raise ModelError(
             f"The sentence encoder {name} is not a folder, a hub id such as org/name, or one of {', '.join(ALIASES)}; "
-            f"give one of them{given and given + 'NAME'}."
+            "give one of them."
         )
     try:
         commit = resolve_revision(repo, COMMITS.get(repo, MAIN), offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)
+        if offline and not (folder / MODULES).is_file():
+            raise missing_download(repo, commit, "model", MODULES)
+    except Missing as missing:
+        facts = FACTS.get(name)
+        size = None if facts is None else 4 * facts.parameters
+        advice = f"{how_to_install(name)} Or give a local one, a folder that sentence-transformers saved.".strip()
+        raise missing.named(f"sentence encoder {name}", size=size, advice=advice) from None
     except ModelError as error:
-        raise ModelError(
-            f"The sentence encoder {name} is not on this machine. {error}{how_to_install(name)} Or give a local one"
-            f"{given and given + 'FOLDER'}{f', or {instead}' if instead else ''}."
-        ) from None
+        raise ModelError(f"The sentence encoder {name}: {error} {how_to_install(name)}".strip()) from None
     _checked_files(folder, name)
     return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo, "commit": commit}, device)
+
+
+def encoder_size(name: str) -> ModelFacts | None:
+    """Return the size of an encoder for estimates: the known one, or that of a folder's weights; None otherwise."""
+    folder = expand_home(name)
+    if name in FACTS or not is_folder(folder):
+        return FACTS.get(name)
+    return ModelFacts(parameters=weights_in(folder))
 
 
 def _checked_files(folder: Path, name: str) -> list[Path]:

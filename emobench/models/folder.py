@@ -1,17 +1,25 @@
-"""The files of a model: their folder, which of them identify the model, whether any is missing, their digests."""
+"""The files of a model: their folder, the checks before they are read, the tokenizer, and the identity."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ModelError
-from emobench.core.reading import parse_json, read_text
+from safetensors import SafetensorError, safe_open
+
+from emobench.core.errors import ModelError, first_line
+from emobench.core.reading import open_file, parse_json, read_text
 from emobench.core.settings import file_sha256
 from emobench.models.catalog import ModelSource
-from emobench.models.hub import MAIN, fetch
+from emobench.models.device import LoadOptions
+from emobench.models.hub import MAIN, fetch, missing_download, published_weights
+from emobench.models.quiet import silent_libraries
 
 CONFIG_FILES = ("config.json", "generation_config.json")
 # Each of these contains a vocabulary. The other tokenizer files only add to it.
@@ -40,6 +48,10 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_MODULES = 50_000
 
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each stored tensor, by its name in the files."""
+
+
 def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) -> Path:
     """Return the folder of a model's files. Files of a hub model are downloaded; `weights=False` leaves out weights."""
     if source.kind == "local":
@@ -52,13 +64,20 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
     return fetch(source.source, source.revision or MAIN, patterns, offline=offline)
 
 
-def require_config_and_tokenizer(folder: Path, name: str) -> None:
-    """Raise ModelError unless the folder has a configuration, a tokenizer and no adapter."""
+def require_config_and_tokenizer(folder: Path, source: ModelSource, *, offline: bool) -> None:
+    """Raise ModelError unless the folder has a configuration, a tokenizer and no adapter.
+
+    Offline, files of a hub model that were not downloaded are Missing.
+    """
+    name, has_config = source.name, (folder / "config.json").is_file()
+    has_vocabulary = any((folder / file).is_file() for file in VOCABULARY_FILES)
     refuse_adapter(folder, name)
-    if not (folder / "config.json").is_file():
+    if offline and source.kind == "hub" and not (has_config and has_vocabulary):
+        raise missing_download(source.source, source.revision or MAIN, "model", "its configuration and tokenizer")
+    if not has_config:
         raise ModelError(f"The model {name} has no config.json in {folder}: expected a folder that transformers saved.")
     read_config(folder, name)
-    if not any((folder / file).is_file() for file in VOCABULARY_FILES):
+    if not has_vocabulary:
         files = ", ".join(VOCABULARY_FILES)
         raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, in the same folder.")
 
@@ -110,17 +129,17 @@ def how_to_convert(source: ModelSource) -> str:
 
 
 def require_weights_here(source: ModelSource) -> None:
-    """Raise ModelError for a hub model whose weights were not downloaded, for use offline."""
-    if source.kind != "hub":
-        return
-    folder = model_folder(source, offline=True, weights=False)
+    """Raise Missing for a hub model whose weights were not downloaded, for use offline."""
+    if source.kind == "hub" and not has_weights(model_folder(source, offline=True, weights=False), source):
+        raise missing_download(source.source, source.revision or MAIN, "model", "its weights")
+
+
+def has_weights(folder: Path, source: ModelSource) -> bool:
+    """Return whether a folder has all files of a model's weights."""
     try:
-        weight_files(folder, source)
+        return bool(weight_files(folder, source))
     except ModelError:
-        raise ModelError(
-            f"The weights of {source.name} are not in {folder}: run `hf download {source.source} --revision "
-            f"{source.revision}` where there is a network, or run once without --offline."
-        ) from None
+        return False
 
 
 def indexed_files(index: Path, kind: str) -> list[str]:
@@ -200,3 +219,114 @@ def file_digest(file: Path) -> str:
 @lru_cache(maxsize=4096)
 def _digest(path: str, _size: int, _mtime_ns: int) -> str:
     return f"sha256:{file_sha256(Path(path))}"
+
+
+def stored_shapes(source: ModelSource, folder: Path, *, offline: bool) -> Shapes | None:
+    """Return the shapes of a model's weights: from its folder, else from its repository.
+
+    None, offline, for a hub model without downloaded weights. Raises ModelError if safetensors are missing.
+    """
+    if source.kind == "local" or has_weights(folder, source):
+        return _read_headers(weight_files(folder, source), source.name)
+    if offline:
+        return None
+    assert source.revision is not None
+    published = published_weights(source.source, source.revision)
+    if published.shapes is None:
+        others = ", ".join(published.others) or "none"
+        raise ModelError(
+            f"{source.source} (commit {source.revision}) publishes no {SINGLE} and no {INDEX} with its files; the "
+            f"weights in it are: {others}. {how_to_convert(source)}"
+        )
+    return published.shapes
+
+
+def require_whole(source: ModelSource, skeleton: Any, stored: Shapes, ignored: Iterable[str] = ()) -> None:
+    """Raise ModelError if the stored weights lack some that the architecture needs.
+
+    `skeleton` is the model on the meta device. Its parts in `ignored` may be absent.
+    """
+    missing = [key for key in missing_weights(skeleton, stored) if key.partition(".")[0] not in set(ignored)]
+    if missing:
+        raise ModelError(
+            f"The safetensors of {source.name} lack {first_of(missing)}, which a {type(skeleton).__name__} needs: they "
+            f"are not a whole model. {how_to_convert(source)}"
+        )
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first three names and the number of the others, for an error message."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
+    """Return the parameters of a model without a stored tensor, sorted. For tied weights one tensor is enough.
+
+    Names are converted by transformers' rules, with or without the prefix of the base model.
+    """
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+    rules = get_model_conversion_mapping(skeleton)
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    if any(len(rule.target_patterns) > 1 for rule in converters):
+        return []  # one tensor becomes several, known only when loading
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    known = skeleton.state_dict()
+    prefix = skeleton.base_model_prefix
+    stored_names = {rename_source_key(name, renamings, converters, prefix, known)[0] for name in stored}
+    missing = {name for name, _ in skeleton.named_parameters(remove_duplicate=False)} - stored_names
+    for tied, kept in (skeleton.all_tied_weights_keys or {}).items():
+        missing -= {tied} if {tied, kept} <= missing else {tied, kept}
+    optional = skeleton._keys_to_ignore_on_load_missing or ()
+    return sorted(name for name in missing if not any(re.search(pattern, name) for pattern in optional))
+
+
+def weights_in(folder: Path) -> int:
+    """Return the number of weights in a folder's safetensors, by their headers."""
+    shapes = _read_headers(folder.glob("*.safetensors"), folder.name)
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def _read_headers(files: Iterable[Path], name: str) -> Shapes:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        try:
+            open_file(file).close()  # safetensors reports a file without read permission as missing
+            with safe_open(file, framework="pt") as tensors:
+                shapes |= {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
+        except OSError as error:
+            raise ModelError(f"{file} of {name} cannot be read: {error.strerror or error}.") from None
+        except SafetensorError as error:
+            raise ModelError(f"{file} of {name} is not a whole safetensors file: {first_line(error)}") from None
+    return shapes
+
+
+def load_tokenizer(source: ModelSource, options: LoadOptions) -> Any:
+    """Return only the tokenizer of a model. Raises ModelError if it cannot be read."""
+    folder = model_folder(source, offline=options.offline, weights=False)
+    require_config_and_tokenizer(folder, source, offline=options.offline)
+    with silent_libraries():
+        return read_tokenizer(folder, source.name, options.trust_remote_code)
+
+
+def tokenizer_digest(tokenizer: Any) -> str | None:
+    """Return the sha256 of all that decides the tokens of a text; None for a tokenizer in Python, which has code."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    called = {"truncation", "padding"}  # what the last call asked for
+    decides = {name: value for name, value in definition.items() if name not in called}
+    facts = [type(tokenizer).__name__, tokenizer.bos_token_id, tokenizer.eos_token_id, decides]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def read_tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
+    """Return the tokenizer of a folder; `name` is the model's. Raises ModelError if it cannot be read."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    except Exception as error:  # `tokenizers` raises bare Exceptions for files that it cannot read
+        raise ModelError(f"The tokenizer of {name} could not be read: {first_line(error)}") from None

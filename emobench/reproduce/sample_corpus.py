@@ -28,16 +28,16 @@ from emobench.core.locks import locked
 from emobench.core.reading import open_file, parse_json, path_exists, read_text
 from emobench.core.settings import PRETRAINED, to_plain
 from emobench.data.sources import SPLITS
-from emobench.models.catalog import ModelSource, find_model
-from emobench.models.device import AUTO, DTYPES, check_device
+from emobench.models.catalog import ModelFacts
+from emobench.models.device import AUTO, DTYPES, LoadOptions, check_device
+from emobench.models.model import Model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite
 from emobench.runs.dry_run.make_outline import make_outline
 from emobench.runs.dry_run.outline import Outline, StageLine, too_long
 from emobench.runs.execution.reporter import Progress, Reporter
-from emobench.runs.planning.estimate import H100, ModelSize, sampling_seconds, this_machine
-from emobench.runs.planning.find_model import find_base_model
-from emobench.runs.planning.ingredients import size_of
+from emobench.runs.planning.estimate import H100, sampling_seconds, this_machine
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import train_plan
@@ -97,22 +97,26 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
     Waits for another process that samples into the folder. Raises ModelError for a model without a start token,
     ConfigError for a folder of other settings, DataError for altered files.
     """
-    from emobench.models.load import check_model
-
     check_device(request.device)
-    source = find_model(request.model, offline=request.offline)
+    options = LoadOptions(
+        device=request.device,
+        dtype=request.dtype,
+        offline=request.offline,
+        trust_remote_code=request.trust_remote_code,
+    )
+    model = Model(request.model, options)
     with quiet_libraries():
-        facts_of_model = check_model(source, offline=request.offline, trust_remote_code=request.trust_remote_code)
-    length = _length(request, facts_of_model.context)
-    _require_short(request, facts_of_model.parameters, length)
+        facts = model.facts
+    length = _length(request, facts.context)
+    _require_short(request, facts, length)
     require_writable(request.out, "--out")
     with storage_errors(request.out, "--out"), locked(request.facts_file.with_suffix(".lock")):
-        facts = _claim(request, _settings(request, source, length))
-        _check_finished(request, facts["splits"])
+        recorded = _claim(request, _settings(request, model, length))
+        _check_finished(request, recorded["splits"])
         if not all(request.file(split).exists() for split in SPLITS):
             with quiet_libraries():
-                _sample(request, source, facts, reporter)
-    return facts
+                _sample(request, model, recorded, reporter)
+    return recorded
 
 
 def start_token(model: Any, tokenizer: Any, name: str) -> int:
@@ -140,12 +144,11 @@ def _length(request: CorpusRequest, context: int | None) -> int:
     return request.length
 
 
-def _require_short(request: CorpusRequest, parameters: int, length: int) -> None:
+def _require_short(request: CorpusRequest, size: ModelFacts, length: int) -> None:
     """Raise ConfigError for texts that would take long on a CPU that was not given by its name."""
     if request.device != "cpu" or request.asked_device != AUTO:
         return
     texts = sum(count for split, count in request.texts.items() if not request.file(split).is_file())
-    size = ModelSize(parameters=parameters)
     seconds = {}
     for kind, machine in (("cpu", this_machine("cpu")), ("cuda", H100)):
         batch = request.batch or BATCH[kind]
@@ -155,14 +158,12 @@ def _require_short(request: CorpusRequest, parameters: int, length: int) -> None
         raise ConfigError(message)
 
 
-def _settings(request: CorpusRequest, source: ModelSource, length: int) -> dict[str, Any]:
+def _settings(request: CorpusRequest, model: Model, length: int) -> dict[str, Any]:
     """Return the settings that decide the texts."""
-    from emobench.models.folder import identity
-
     plain = {
         "emobench": __version__,
         "corpus": request.name,
-        "model": {"name": source.name, **identity(source)},
+        "model": {"name": model.name, **model.identity},
         "seed": request.seed,
         "length": length,
         "dtype": request.dtype,
@@ -217,17 +218,8 @@ def _check_finished(request: CorpusRequest, recorded: Mapping[str, Any]) -> None
             raise _altered(file)
 
 
-def _sample(request: CorpusRequest, source: ModelSource, facts: dict[str, Any], reporter: Reporter) -> None:
-    from emobench.models.load import load_model
-
-    loaded = load_model(
-        source,
-        dtype=request.dtype,
-        device=request.device,
-        offline=request.offline,
-        trust_remote_code=request.trust_remote_code,
-        frozen=True,
-    )
+def _sample(request: CorpusRequest, model: Model, facts: dict[str, Any], reporter: Reporter) -> None:
+    loaded = model.load(frozen=True)
     for split in SPLITS:
         final = request.file(split)
         if not final.exists():
@@ -391,7 +383,7 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
             line = replace(line, what=f"the oracle: {line.what}")
         lines.append(line)
     assert request.model is not None
-    size = size_of(find_base_model(request.model, replace(request, offline=True)))
+    size = base_model(request.model, replace(request, offline=True)).size
     count, tokens = sum(oracle.texts.values()), sum(oracle.texts.values()) * oracle.tokens
     seconds = None
     if size is not None:

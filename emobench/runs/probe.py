@@ -101,7 +101,7 @@ def time_parts(plan: Plan, reporter: Reporter) -> Probe:
     """
     request = plan.request
     if not plan.ready or not is_here(request.device):
-        missing = [download.what for download in plan.ingredients.downloads.values()]
+        missing = list(plan.ingredients.missing)
         what = f"the device {request.device}" if plan.ready else ", ".join(missing) or "what the work reads"
         raise ConfigError(f"--probe does a part of the work. Not on this machine: {what}. Drop --probe.")
     require_writable(request.runs, "--runs")

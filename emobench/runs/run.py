@@ -133,13 +133,13 @@ def prepared(
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")
     describe(plan.model.stages, request, stages)
-    keyed = plan.model.is_there
+    keyed = plan.model.has_identity
     for training in plan.trainings():
         if not keyed or not stages.is_finished(training):
             for corpus in training.corpora.values():  # an error of the data comes before any training
                 execution.corpora.rows(corpus)
     if not keyed:
-        execution.base_folder(plan.model)
+        execution.base(plan.model)
     describe(plan.stages(), request, stages)
     return execution
 
@@ -235,14 +235,14 @@ class DescribedStages:
         if self._last is None or (self._last[0].request, self._last[1]) != (request, description.folder):
             plan = make_plan(request)
             execution = Execution(request, plan.model, self._reporter)
-            execution.base_folder(plan.model)
+            execution.base(plan.model)
             self._last = plan, description.folder, execution
         return self._last[0], self._last[2]
 
 
 def require_trained(plan: Plan, stages: Stages) -> None:
     """Raise ConfigError for a training that is not finished, or was altered, with the command that does it."""
-    if plan.trainings() and not plan.model.is_there:
+    if plan.trainings() and not plan.model.has_identity:
         raise ConfigError(
             f"{plan.model.name} is not made yet in {stages.root}, so that nothing was trained from it there. Make it, "
             f"train and evaluate with: {_command(plan, 'run')}"
@@ -266,7 +266,7 @@ def require_generated(plan: Plan, stages: Stages) -> None:
     Samples are also compared with the digests of the entries on the board.
     """
     again = _command(plan, "run" if plan.trainings() else "evaluate")
-    if not plan.model.is_there:
+    if not plan.model.has_identity:
         raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {again}")
     recorded: dict[Path, str] = {}
     for entry in Leaderboard(plan.request.leaderboard).entries(suite=plan.suite.name):

@@ -9,7 +9,7 @@ import yaml
 
 
 def task_file(name: str, dataset: Mapping[str, Any]) -> str:
-    """Return the YAML of a task on a data set, as `emobench.data.hub_labelled` describes it."""
+    """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` describes it."""
     (field,) = dataset.get("fields", ["text"])
     labels = {one: one.replace("_", " ").lower() for one in dataset["classes"]}
     protocol = {"template": f"{{{field}}} This is {{label}}.", "labels": labels}

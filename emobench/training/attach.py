@@ -24,7 +24,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from emobench.data.packing import WEIGHTS
 from emobench.models.head import Head, final_hidden, require_unchanged
-from emobench.models.own_loss import refuse_auxiliary_loss
+from emobench.models.suitability import refuse_auxiliary_loss
 from emobench.objectives import (
     IGNORED,
     LossResult,

@@ -22,7 +22,7 @@ from transformers.utils.generic import ModelOutput
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.models.head import Head, base_model, unwrapped
-from emobench.models.own_loss import refuse_auxiliary_loss
+from emobench.models.suitability import refuse_auxiliary_loss
 from emobench.objectives import GREEDY, IGNORED, Objective
 from emobench.objectives.expression import Constant
 from emobench.training.attach import LOSS

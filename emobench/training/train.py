@@ -38,7 +38,7 @@ from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE, WEIGHTS
 from emobench.models.device import free_memory
 from emobench.models.head import Head, probe_head
-from emobench.models.own_loss import require_next_token_loss
+from emobench.models.suitability import require_next_token_loss
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.objectives.engine.job import WEIGHT
 from emobench.objectives.engine.linear import rows_for

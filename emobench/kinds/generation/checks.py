@@ -24,11 +24,11 @@ import numpy as np
 from emobench.core.conformance import Broken, Check, Skipped, check, require_source
 from emobench.core.errors import MetricError
 from emobench.data.oracle.language import oracle_tokenizer, oracle_words
-from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
+from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import RANGES, Score
 
 RUNS, PROMPTS, WIDTH = 2, 40, 8
@@ -42,7 +42,7 @@ RULES = GenerationProtocol(
 class ExampleModel:
     """A small random causal LM over the words of the example texts."""
 
-    facts: Mapping[str, Any] = field(default_factory=lambda: {"kind": "example"})
+    identity: Mapping[str, Any] = field(default_factory=lambda: {"kind": "example"})
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -74,7 +74,7 @@ class ExampleMetricContext(MetricContext):
 
     example: ExampleModel = field(default_factory=ExampleModel)
 
-    def model(self, part: str) -> OtherModel:
+    def model(self, part: str) -> Any:
         if part not in self.models:
             raise Broken(f"it asks for the model '{part}', and its `models` has {', '.join(self.models) or 'none'}")
         return self.example

@@ -10,8 +10,7 @@ from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.inference.vllm.package import check_backend
-from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
-from emobench.kinds.cost import Cost, EvaluatedModel, Resources, SplitSize, least, split_size
+from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
 from emobench.kinds.generation.generate import generate_samples
 from emobench.kinds.generation.metric import MetricGroup
@@ -22,6 +21,7 @@ from emobench.kinds.generation.score import TEST_TEXT, score_samples
 from emobench.kinds.interface import Scored, Subject, TestSize
 from emobench.kinds.views import WrittenText
 from emobench.metrics.perplexity import PPL_TEST
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -36,16 +36,9 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
     return texts.as_stream() if rules.documents == "stream" else texts
 
 
-def find(task: Task, resources: Resources) -> Texts | None:
+def cost(task: Task, data: Texts | None, model: Model) -> Cost:
     rules = task.protocol_as(GenerationProtocol)
-    texts = resources.texts(task.corpus, rules.split)
-    return texts.as_stream() if texts is not None and rules.documents == "stream" else texts
-
-
-def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
-    rules = task.protocol_as(GenerationProtocol)
-    texts = find(task, resources)
-    return generation_cost(rules, split_size(task.corpus, rules.split, texts, model.bytes_per_token))
+    return generation_cost(rules, split_size(task.corpus, rules.split, data, model.bytes_per_token))
 
 
 def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
@@ -116,7 +109,7 @@ def check_metrics(named: Sequence[MetricGroup], where: str) -> None:
             known[name] = f"of {metric.name}"
 
 
-def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
+def check(task: Task, texts: Texts, model: Model) -> None:
     rules = task.protocol_as(GenerationProtocol)
     check_backend(rules.sampling.backend, model, "generation.sampling.backend")
     _check_context(task, rules, model)
@@ -130,7 +123,7 @@ def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
         raise DataError(f"Task {task.name}, {texts.corpus}.{texts.split} ({texts.origin}): {error}") from None
 
 
-def _check_context(task: Task, rules: GenerationProtocol, model: UnloadedModel) -> None:
+def _check_context(task: Task, rules: GenerationProtocol, model: Model) -> None:
     """Raise ConfigError where a prompt with its continuation, or a block of PPL_test, is longer than the context."""
     if model.context is None:
         return
@@ -150,11 +143,9 @@ def _check_context(task: Task, rules: GenerationProtocol, model: UnloadedModel) 
         )
 
 
-def check_featurizer(
-    task: Task, featurizer: AuxiliaryModel, reads: int, text_tokens: int | None, model: UnloadedModel
-) -> None:
+def check_featurizer(task: Task, featurizer: AuxiliaryModel, reads: int, text_tokens: int | None, model: Model) -> None:
     """Raise ConfigError where a text may be longer than the featurizer's context."""
-    context = model.known(featurizer).context
+    context = model.other(featurizer).context
     # The evaluated tokenizer's lengths bound the texts that the same model reads as a featurizer.
     longest = min(text_tokens, reads) if featurizer.name == PRETRAINED and text_tokens is not None else reads
     if context is not None and longest > context:
@@ -164,9 +155,9 @@ def check_featurizer(
         )
 
 
-def _check_oracle(task: Task, oracle: AuxiliaryModel, text_tokens: int | None, model: UnloadedModel) -> None:
+def _check_oracle(task: Task, oracle: AuxiliaryModel, text_tokens: int | None, model: Model) -> None:
     """Raise ConfigError where a text is longer than the oracle's context, if its tokens are about as long as ours."""
-    context = model.known(oracle).context
+    context = model.other(oracle).context
     if context is not None and text_tokens is not None and text_tokens > context:
         raise ConfigError(
             f"Task {task.name}: the oracle {oracle.name} reads at most {context} tokens, and a text has {text_tokens}; "

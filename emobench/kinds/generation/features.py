@@ -46,8 +46,8 @@ def features_of(subject: Subject, rule: MauveRule, texts: Sequence[str], *, keep
     if not keep:
         return encode(texts)
     facts = {
-        "featurizer": dict(featurizer.facts),
-        # As base_model loads it: the model before training in the dtype of the run, others in float32.
+        "featurizer": dict(featurizer.identity),
+        # As `Model.other` loads it: the model before training in the dtype of the run, others in float32.
         "dtype": str(subject.model.dtype).removeprefix("torch.") if rule.featurizer == PRETRAINED else "float32",
         "pooling": rule.pooling,
         "max_length": rule.max_length,
@@ -62,7 +62,7 @@ def sentences_of(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str
         with subject.work("sentence embeddings", "texts") as progress:
             return encoder.encode(texts, progress)
 
-    facts = {"encoder": dict(encoder.facts)}
+    facts = {"encoder": dict(encoder.identity)}
     return _kept(subject, facts, texts, encode, "sentence-transformers") if keep else encode(texts)
 
 

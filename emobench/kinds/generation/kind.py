@@ -11,18 +11,19 @@ from emobench.core.family import Family
 from emobench.core.hooks import hookimpl
 from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
-from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
-from emobench.kinds.interface import Kind, OtherProgram, TestSize
+from emobench.kinds.interface import Kind, OtherProgram, Packages, TestSize
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenTexts
+from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
     from emobench.data.texts import Texts
-    from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+    from emobench.kinds.cost import Cost
     from emobench.kinds.generation.metric import MetricGroup
+    from emobench.models.model import Model
 
 METRICS: Family[MetricGroup] = Family(
     name="metric",
@@ -116,9 +117,9 @@ class GenerationKind(Kind):
             facts.append({"name": text, "source": metric.source_sha256, "packages": dict(metric.versions)})
         return {"metrics": facts} if facts else {}
 
-    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
         """The models of named metrics read each text once, as the featurizer does."""
-        cost = super().cost(task, resources, model)
+        cost = super().cost(task, data, model)
         named = self.auxiliary_models(task).keys() - task.protocol_as(GenerationProtocol).auxiliary_models.keys()
         if not named or "featurizer" not in cost.auxiliary_tokens:
             return cost

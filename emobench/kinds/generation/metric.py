@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from emobench.core.errors import MetricError
-from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel
 from emobench.kinds.generation.features import features_of, sentences_of
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts
 from emobench.kinds.interface import Subject
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure, Score
 
 
@@ -38,7 +38,7 @@ class MetricContext:
     files: dict[str, str] = field(default_factory=dict)
     """Files next to the scores: name -> text."""
 
-    def model(self, part: str) -> OtherModel:
+    def model(self, part: str) -> Model:
         """Return a declared causal LM (`use="lm"`), with `model` and `tokenizer`; its weights are read at first use."""
         return self.subject.other(self.models[part])
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource
-from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, least
+from emobench.kinds.cost import Cost, Embedding, least
 from emobench.kinds.icl.examples import pool_of, questions_of
 from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
+from emobench.models.model import AuxiliaryModel, Model
 
 SAMPLE = 32
 """Prompts that are tokenized to estimate the others'; their shots are spread over the pool, not retrieved."""
@@ -18,7 +18,7 @@ BYTES_PER_TOKEN = 4.0
 """Of a sentence encoder."""
 
 
-def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: EvaluatedModel) -> Cost:
+def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: Model) -> Cost:
     """Return the tokens of one forward pass an example over its shared prefix and all labels.
 
     That is prefix + the sum over labels of (suffix - 1); each label's whole prompt where the engine shares nothing.
@@ -28,8 +28,8 @@ def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | No
     else:
         known = rules.held_out or source.test.rows
         examples = None if known is None else least(known, rules.limit)
-    if data is not None and model.base is not None:
-        counts = _sampled(rules, data, model.base.tokenizer, model.base.context)
+    if data is not None and model.is_local:
+        counts = _sampled(rules, data, model.tokenizer, model.context)
         per_example = sum(counts) / len(counts)
     else:
         per_example = _by_bytes(rules, source, data, model)
@@ -71,9 +71,7 @@ def _spread(examples: Sequence[Example], count: int) -> list[Example]:
     return [examples[place * len(examples) // count] for place in range(count)]
 
 
-def _by_bytes(
-    rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: EvaluatedModel
-) -> float | None:
+def _by_bytes(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: Model) -> float | None:
     """Return the tokens of an example's prompts from mean bytes of shots and questions, if these are known."""
     asked = source.pool if rules.held_out else source.test
     shot, query = source.pool.text_bytes, asked.text_bytes

@@ -10,8 +10,7 @@ from typing import Any
 
 from emobench.data.labelled import LabelledData, load_labelled, sampling_units
 from emobench.inference.scoring.scorer import PromptScorer, context_of
-from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
-from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, Resources
+from emobench.kinds.cost import Cost, Embedding
 from emobench.kinds.icl.answers import icl_scores
 from emobench.kinds.icl.cost import embedding_of, icl_cost
 from emobench.kinds.icl.examples import check_pool, duplicate_flags, questions_of
@@ -21,6 +20,7 @@ from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.spec import Task
 
 SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
@@ -33,23 +33,18 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledDat
     return load_labelled(task.dataset, data_dirs=data_dirs, offline=offline)
 
 
-def find(task: Task, resources: Resources) -> LabelledData | None:
+def cost(task: Task, data: LabelledData | None, model: Model) -> Cost:
     assert task.dataset is not None
-    return resources.labelled(task.dataset)
+    return icl_cost(task.protocol_as(IclProtocol), task.dataset, data, model)
 
 
-def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
-    assert task.dataset is not None
-    return icl_cost(task.protocol_as(IclProtocol), task.dataset, find(task, resources), model)
-
-
-def embedding(task: Task, resources: Resources, encoder: AuxiliaryModel) -> Embedding:
+def embedding(task: Task, data: LabelledData | None, encoder: AuxiliaryModel) -> Embedding:
     """Return the texts that a retriever's sentence encoder reads."""
     assert task.dataset is not None
-    return embedding_of(task.dataset, find(task, resources), encoder)
+    return embedding_of(task.dataset, data, encoder)
 
 
-def check(task: Task, data: LabelledData, model: UnloadedModel) -> None:
+def check(task: Task, data: LabelledData, model: Model) -> None:
     """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
     rules = task.protocol_as(IclProtocol)
     if rules.engine == "openicl":

@@ -10,17 +10,18 @@ from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.hooks import hookimpl
 from emobench.core.versions import minor_versions
 from emobench.data.labelled import LabelledData, LabelledSource, sampling_units
-from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.cost import least
 from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.interface import Kind, TestSize
+from emobench.kinds.interface import Kind, Packages, TestSize
 from emobench.kinds.views import LabelAnswers, LabelPrompts
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
-    from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+    from emobench.kinds.cost import Cost
+    from emobench.models.model import Model
 
 
 class IclKind(Kind):
@@ -103,7 +104,7 @@ class IclKind(Kind):
         del decided["scorer"]
         return {**decided, "calibrated": rules.scorer == "calibrated"}
 
-    def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
+    def generation_facts(self, task: Task, model: Model) -> dict[str, Any]:
         """Return what identifies the retriever of a task's shots and its encoder; empty for a task without shots."""
         rules = task.protocol_as(IclProtocol)
         if rules.shots == 0:
@@ -116,13 +117,13 @@ class IclKind(Kind):
         }
         if encoder := self.auxiliary_models(task).get("encoder"):
             facts["packages"] |= minor_versions("sentence-transformers")
-            facts["encoder"] = model.known(encoder).facts
+            facts["encoder"] = model.beside(encoder).identity
         return {"retrieval": facts}
 
-    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
         encoder = self.auxiliary_models(task).get("encoder")
-        embedding = None if encoder is None else self.runtime.embedding(task, resources, encoder)
-        return replace(super().cost(task, resources, model), embedding=embedding)
+        embedding = None if encoder is None else self.runtime.embedding(task, data, encoder)
+        return replace(super().cost(task, data, model), embedding=embedding)
 
 
 @hookimpl

@@ -76,7 +76,7 @@ def openicl_shots(subject: Subject, task: Task, data: LabelledData) -> list[tupl
     names = ("openicl", "faiss-cpu", "sentence-transformers", "transformers", "torch")
     facts = {
         "retriever": "TopkRetriever",
-        "encoder": encoder.facts,
+        "encoder": encoder.identity,
         "packages": {name: version(name) for name in names},
     }
 

@@ -10,9 +10,8 @@ from typing import Any
 from emobench.core.errors import ConfigError
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.inference.vllm.package import check_backend
-from emobench.kinds.auxiliary import UnloadedModel
-from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
-from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions, local_instructions
+from emobench.kinds.cost import Cost, least
+from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions
 from emobench.kinds.instruct.judged import (
     GRADE,
     JUDGEMENTS,
@@ -39,6 +38,7 @@ from emobench.kinds.interface import Scored, Subject, TestSize
 from emobench.kinds.journal import require_count
 from emobench.kinds.views import WrittenText
 from emobench.metrics.rouge import ROUGE
+from emobench.models.model import Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -51,33 +51,19 @@ class InstructRuntime:
     """What reads data and models; see `kinds.interface.Runtime`."""
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
-        rule = task.protocol_as(InstructProtocol).judge
-        if rule.used and rule.backend == "endpoint":
-            # Here and not in `check`, which a dry run calls, too: what judging costs is asked before there is a key.
-            rule.endpoint(JUDGES.load(rule.name).plugin).check_key()
         return load_instructions(task.corpus, data_dirs=data_dirs, offline=offline)
 
-    def find(self, task: Task, resources: Resources) -> Instructions | None:
-        name, dirs = task.corpus, resources.data_dirs
-
-        def read() -> Instructions:
-            return load_instructions(name, data_dirs=dirs, offline=True)
-
-        if name not in SOURCES or local_instructions(name, dirs):
-            return read()
-        return resources.data(f"data set {name}", read, SOURCES[name].repo)
-
-    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+    def cost(self, task: Task, data: Instructions | None, model: Model) -> Cost:
         """Estimate the tokens of prompts, of responses that all have the full length, and of a judge's requests."""
-        rules, data = task.protocol_as(InstructProtocol), self.find(task, resources)
+        rules = task.protocol_as(InstructProtocol)
         if data is None:
             asked, count = None, least(rules.limit, SOURCES[task.corpus].rows) or 0
         else:
             asked = asked_instructions(data, rules)
             count = len(asked)
         prompts = count * PROMPT_TOKENS
-        if asked is not None and model.base is not None:
-            prompts = sum(map(len, prompt_ids(asked, model.base.tokenizer, rules.template)))
+        if asked is not None and model.is_local:
+            prompts = sum(map(len, prompt_ids(asked, model.tokenizer, rules.template)))
         tokens = prompts + count * rules.max_new_tokens
         responses = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
         if not rules.judge.used:
@@ -111,7 +97,7 @@ class InstructRuntime:
         asked = asked_instructions(data, rules)
         return TestSize(len(asked), len({text_digest(one.text, one.asked.input) for one in asked}))
 
-    def check(self, task: Task, data: Instructions, model: UnloadedModel) -> None:
+    def check(self, task: Task, data: Instructions, model: Model) -> None:
         rules = task.protocol_as(InstructProtocol)
         check_backend(rules.backend, model, "instruct.backend")
         prompts = prompt_ids(asked_instructions(data, rules), model.tokenizer, rules.template)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emobench.core.errors import DataError, UnknownNameError
+from emobench.core.errors import DataError, Missing, UnknownNameError
 from emobench.data.conversations import Conversation, instruction_of
 from emobench.data.rows import Row, check_row_count, digest, hub_files, json_rows, jsonl_rows, local_file, only_file
 
@@ -109,18 +109,19 @@ def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:
 
 def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str, Row]], str]:
     if not source.hub:
-        raise DataError(
-            f"{name} (test) is not on the hub. Put {source.file} of {source.repo} in DIR/{name}.test.json and give "
-            "--data-dir DIR."
-        )
+        how = f"Put {source.file} of {source.repo} in DIR/{name}.test.json and give --data-dir DIR."
+        raise Missing(f"data set {name}", source.repo, None, how)
+    advice = (
+        f'Or put its rows, one {{"instruction": ..., "reference": ...}} a line, in DIR/{name}.test.jsonl and give '
+        "--data-dir DIR."
+    )
     try:
         (file,), origin = hub_files(source.repo, source.revision, source.file, offline=offline)
         rows = json_rows(file, f"{origin}, {source.file}")
+    except Missing as missing:
+        raise missing.named(f"data set {name}", advice=advice) from None
     except DataError as error:
-        raise DataError(
-            f"{name} (test) could not be read from {source.repo}. {error} Or put its rows, one "
-            f'{{"instruction": ..., "reference": ...}} a line, in DIR/{name}.test.jsonl and give --data-dir DIR.'
-        ) from None
+        raise DataError(f"{name} (test) could not be read from {source.repo}. {error} {advice}") from None
     return rows, origin
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from emobench.core.errors import MetricError, RunError
 from emobench.core.extras import require
 from emobench.core.settings import content_hash
-from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Requests, least
 from emobench.kinds.instruct.instructions import SOURCES
 from emobench.kinds.instruct.judging.judge import (
@@ -41,6 +40,7 @@ from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import Journal
 from emobench.metrics.by_prompt import mean_by_prompt
+from emobench.models.model import Model
 from emobench.tasks.scores import MOST_MISSING, Measure, Score
 
 TIE = 0.5
@@ -203,19 +203,19 @@ def _answering(subject: Subject, rule: JudgeRule, judge: Judge) -> Answering:
     from emobench.kinds.instruct.judging.local import LocalModel
 
     other = subject.other(rule.local_model(judge))
-    return LocalModel(other.model, other.tokenizer, rule.model or judge.model, content_hash(dict(other.facts)))
+    return LocalModel(other.model, other.tokenizer, rule.model or judge.model, content_hash(dict(other.identity)))
 
 
-def check_judge(rule: JudgeRule, judge: Judge, model: UnloadedModel) -> None:
+def check_judge(rule: JudgeRule, judge: Judge, model: Model) -> None:
     """Raise the UserErrors of asking that are known before any request is sent."""
     if rule.backend == "endpoint":
         require("openai")
         return
     from emobench.kinds.instruct.judging.local import LocalModel
 
-    known = model.known(rule.local_model(judge))
+    tokenizer = model.other(rule.local_model(judge)).tokenizer
     for request in requests_of(judge, Pair("Name a prime number.", "Seven.", "Nine.")):
-        LocalModel(None, known.tokenizer, rule.model or judge.model, "").prompt_ids(request)
+        LocalModel(None, tokenizer, rule.model or judge.model, "").prompt_ids(request)
 
 
 def expected_requests(rule: JudgeRule, judge: Judge, pairs: Iterable[Pair], *, unknown: int) -> Requests:

@@ -11,12 +11,12 @@ from emobench.core.reading import expand_home, is_folder
 from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
-from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Kind, OtherProgram, TestSize
+from emobench.kinds.interface import Kind, OtherProgram, Packages, TestSize
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import JudgedPairs, Preferences, WrittenTexts
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -47,6 +47,11 @@ class InstructKind(Kind):
         """Check that the judge that a protocol names is installed, and takes its parameters."""
         if rules.judge.used:
             JUDGES.load(rules.judge.name)
+
+    def check_access(self, task: Task) -> None:
+        rule = task.protocol_as(InstructProtocol).judge
+        if rule.used and rule.backend == "endpoint":
+            rule.endpoint(JUDGES.load(rule.name).plugin).check_key()
 
     def check_template(self, task: Task, template: str) -> None:
         """Check that the prompts are those of the training, unless `other_template` allows others."""
@@ -91,7 +96,7 @@ class InstructKind(Kind):
         """All rules but the judge's: another one reads the same responses."""
         return {name: value for name, value in task.rules.items() if name != "judge"}
 
-    def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
+    def generation_facts(self, task: Task, model: Model) -> dict[str, Any]:
         """Return the version of the rules by which chat templates are rendered, and responses end."""
         return {"chat": CHAT_RULES} if task.protocol_as(InstructProtocol).template == "chat" else {}
 

@@ -29,7 +29,7 @@ from datasets import config as datasets_config
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from emobench.core.errors import ConfigError, DataError, EmobenchError
+from emobench.core.errors import ConfigError, DataError, EmobenchError, Missing, UserError
 from emobench.core.reading import expand_home, is_folder
 from emobench.core.settings import content_hash, file_sha256
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
@@ -61,7 +61,11 @@ class LmEvalData:
 
 
 def load_tasks(task: str, rules: LmEvalProtocol, *, offline: bool) -> LmEvalData:
-    """Find a task and read its data. Raises ConfigError for a task that cannot be run here, DataError for its data."""
+    """Find a task and read its data.
+
+    Raises ConfigError for a task that cannot be run here, DataError for its data, and Missing if it cannot be built
+    offline and no folder has its data.
+    """
     with quiet_lm_eval(), _network(offline), tempfile.TemporaryDirectory() as folder:
         manager = find_manager(rules.task, rules.include)
         names = reached(rules.task, manager)
@@ -73,7 +77,7 @@ def load_tasks(task: str, rules: LmEvalProtocol, *, offline: bool) -> LmEvalData
         except EmobenchError:
             raise
         except Exception as error:  # of lm-eval, of datasets, or of Python code of the task
-            raise _unbuilt(rules, error) from error
+            raise _unbuilt(task, rules, error, offline) from error
         return _identified(task, rules, loaded, origins, code)
 
 
@@ -144,7 +148,7 @@ def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -
         copy = fetch(path, commit, ["*"], offline=True, kind="dataset")
         options.pop("revision", None)
         return {"dataset_path": str(copy), "dataset_kwargs": options}, f"hub: {path}@{commit}"
-    except DataError:
+    except (DataError, Missing):
         if not offline:
             raise
         return {}, f"hub: {path}"  # the cache of datasets may hold it, of whichever commit
@@ -191,7 +195,7 @@ def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str]
         docs = {name: _docs(one, rules.num_fewshot) for name, one in tasks.items()}
         count = sum(len(one.eval_docs) for one in tasks.values())
     except Exception as error:  # a split that is not there, or Python code of the task
-        raise _unbuilt(rules, error) from error
+        raise _unbuilt(task, rules, error, offline=False) from error
     harness = version("lm-eval")
     definition = {
         "lm-eval": harness,
@@ -260,13 +264,16 @@ def _require_placed(rules: LmEvalProtocol, tasks: Mapping[str, Any]) -> None:
             )
 
 
-def _unbuilt(rules: LmEvalProtocol, error: Exception) -> DataError:
+def _unbuilt(task: str, rules: LmEvalProtocol, error: Exception, offline: bool) -> UserError:
     reason = shorten(str(error), 300, placeholder="...")
-    return DataError(
+    problem = (
         f"lm-evaluation-harness could not read the task '{rules.task}' and its data ({type(error).__name__}: "
-        f"{reason}). Give the data by --set lm_eval.data=DIR, a folder laid out like its repository on the hub, or "
-        "fix the error above."
+        f"{reason}). Give the data by --set lm_eval.data=DIR, a folder laid out like its repository on the hub, or"
     )
+    if offline and not rules.data:
+        source = "lm-evaluation-harness's own source"
+        return Missing(f"data of {task}", source, None, f"{problem} run once without --offline.")
+    return DataError(f"{problem} fix the error above.")
 
 
 def find_manager(name: str, include: str) -> TaskManager:

@@ -17,8 +17,7 @@ from lm_eval.tasks import TaskManager
 from emobench.core.errors import ConfigError
 from emobench.core.reading import json_rows
 from emobench.inference.vllm.package import check_backend
-from emobench.kinds.auxiliary import UnloadedModel
-from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+from emobench.kinds.cost import Cost
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
@@ -31,6 +30,7 @@ from emobench.kinds.lm_eval.model import (
     quiet_lm_eval,
     vllm_model,
 )
+from emobench.models.model import Model
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     Values,
@@ -54,18 +54,12 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
     return load_tasks(task.name, task.protocol_as(LmEvalProtocol), offline=offline)
 
 
-def find(task: Task, resources: Resources) -> LmEvalData | None:
-    return resources.data(
-        f"data of {task.name}", lambda: load(task, data_dirs=(), offline=True), "lm-evaluation-harness's own source"
-    )
-
-
-def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+def cost(task: Task, data: LmEvalData | None, model: Model) -> Cost:
     """Lm-eval alone knows its prompts, when it runs."""
     return Cost(None, None)
 
 
-def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
+def check(task: Task, data: LmEvalData, model: Model) -> None:
     rules = task.protocol_as(LmEvalProtocol)
     check_backend(rules.backend, model, "lm_eval.backend")
     if rules.backend == "vllm":

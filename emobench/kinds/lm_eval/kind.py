@@ -10,8 +10,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.hooks import hookimpl
 from emobench.core.settings import check_settings, setting
 from emobench.inference.vllm.package import generating_program, packages_of
-from emobench.kinds.auxiliary import Packages
-from emobench.kinds.interface import Kind, OtherProgram
+from emobench.kinds.interface import Kind, OtherProgram, Packages
 from emobench.kinds.views import NamedTasks
 from emobench.tasks.lm_eval_numbers import MEASURES
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override

@@ -42,11 +42,12 @@ from emobench.inference.scoring.prompts import LabelPrompts
 from emobench.inference.scoring.scorer import PromptScorer
 from emobench.inference.vllm.continuations import ROWS, end_ids, engine_settings
 from emobench.inference.vllm.engine import Engine, running_engine
-from emobench.kinds.interface import ModelFiles, Subject
+from emobench.kinds.interface import Subject
 from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.metrics.batching import pad
 from emobench.models.head import token_count
+from emobench.models.model import Model
 
 _Base: Any = HFLM  # its decorator hides its type
 
@@ -339,7 +340,7 @@ def vllm_model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> It
         yield model
 
 
-def _without_weights(files: ModelFiles) -> Any:
+def _without_weights(files: Model) -> Any:
     """Return the model that lm-eval asks for its configuration."""
     trusted = files.options.trust_remote_code
     config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=trusted)

@@ -15,8 +15,7 @@ from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.inference.decoding.continuations import sample_continuations
 from emobench.inference.decoding.request import Continuation, Decoding
-from emobench.kinds.auxiliary import UnloadedModel
-from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+from emobench.kinds.cost import Cost
 from emobench.kinds.generation.evaluate import check_featurizer
 from emobench.kinds.generation.features import features_of
 from emobench.kinds.interface import Scored, Subject
@@ -31,6 +30,7 @@ from emobench.metrics.perplexity import perplexity
 from emobench.metrics.rouge import rouge
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head, token_count
+from emobench.models.model import Model
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
@@ -42,11 +42,7 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
     return load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
 
 
-def find(task: Task, resources: Resources) -> Texts | None:
-    return resources.texts(task.corpus, "test")
-
-
-def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+def cost(task: Task, data: Texts | None, model: Model) -> Cost:
     return oracle_cost(task.protocol_as(OracleProtocol))
 
 
@@ -56,7 +52,7 @@ def oracle_cost(rules: OracleProtocol) -> Cost:
     return Cost(texts, round(texts * (4 * rules.length + 2 * (rules.prefix + rules.continuation))))
 
 
-def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
+def check(task: Task, texts: Texts, model: Model) -> None:
     rules = task.protocol_as(OracleProtocol)
     words = oracle_words()
     if len(model.tokenizer) != len(words) + 1 or model.tokenizer.tokenize(words[0]) != [words[0]]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from emobench.core.hooks import hookimpl
-from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.cost import least
-from emobench.kinds.interface import Kind, TestSize
+from emobench.kinds.interface import Kind, Packages, TestSize
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenTexts
+from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 

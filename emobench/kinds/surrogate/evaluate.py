@@ -13,12 +13,12 @@ from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import PRETRAINED
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts, load_texts
-from emobench.kinds.auxiliary import UnloadedModel
-from emobench.kinds.cost import Cost, EvaluatedModel, Resources, SplitSize, least, split_size
+from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.metrics.distances import COLUMNS
 from emobench.metrics.distribution_distances import surrogate_distances
+from emobench.models.model import Model
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
@@ -44,14 +44,9 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
     return load_texts(task.corpus, split, data_dirs=data_dirs, offline=offline)
 
 
-def find(task: Task, resources: Resources) -> Texts | None:
-    return resources.texts(task.corpus, task.protocol_as(SurrogateProtocol).split)
-
-
-def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+def cost(task: Task, data: Texts | None, model: Model) -> Cost:
     rules = task.protocol_as(SurrogateProtocol)
-    texts = find(task, resources)
-    return surrogate_cost(rules, split_size(task.corpus, rules.split, texts, model.bytes_per_token))
+    return surrogate_cost(rules, split_size(task.corpus, rules.split, data, model.bytes_per_token))
 
 
 def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
@@ -65,9 +60,9 @@ def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
     return Cost(texts, tokens, auxiliary_tokens={"surrogate": tokens})
 
 
-def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
+def check(task: Task, texts: Texts, model: Model) -> None:
     rules = task.protocol_as(SurrogateProtocol)
-    surrogate = model.known(rules.auxiliary)
+    surrogate = model.other(rules.auxiliary)
     for name, context in ((model.name, model.context), (rules.model, surrogate.context)):
         if context is not None and rules.max_tokens > context:
             raise ConfigError(
@@ -138,7 +133,7 @@ def usable_texts(
     return rows, counts
 
 
-def _check_vocabulary(task: str, model: UnloadedModel, name: str, other: dict[str, int]) -> None:
+def _check_vocabulary(task: str, model: Model, name: str, other: dict[str, int]) -> None:
     own = model.tokenizer.get_vocab()
     if own == other:
         return

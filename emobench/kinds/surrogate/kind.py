@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from emobench.core.hooks import hookimpl
-from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.cost import least, split_size
 from emobench.kinds.interface import Kind, TestSize
 from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 

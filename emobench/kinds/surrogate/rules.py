@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emobench.core.settings import check_settings, setting
-from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.models.model import AuxiliaryModel
 from emobench.tasks.rules import Rules, model_rule
 
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emobench.core.settings import PRETRAINED
-from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.cost import Cost, EvaluatedModel
+from emobench.kinds.cost import Cost
+from emobench.models.catalog import ModelFacts
 from emobench.models.device import is_here
+from emobench.models.model import AuxiliaryModel
 from emobench.runs.dry_run.outline import StageLine, evaluation_words, training_words
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning import estimate
-from emobench.runs.planning.base_model import AbsentModel
-from emobench.runs.planning.estimate import H100, Machine, ModelSize, this_machine
-from emobench.runs.planning.ingredients import corpus_bytes, corpus_rows, shown_name, size_of
+from emobench.runs.planning.estimate import H100, Machine, this_machine
+from emobench.runs.planning.ingredients import corpus_bytes, corpus_rows, shown_name
 from emobench.runs.planning.plan import Plan
 from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.evaluate import PlannedTask
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from emobench.runs.probe import Probe
 
 EXPECTED_COST = "expected_cost"
-BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class Costs:
         self.corpora = corpora or PackedCorpora(Stages(plan.request.runs), Silent(), keep=False)
         self._amounts: dict[object, Amount] = {}
         self._counts: dict[str, Cost] = {}
-        self._sizes: dict[AuxiliaryModel, ModelSize | None] = {}
-        self.size = size_of(plan.model)
+        self._sizes: dict[AuxiliaryModel, ModelFacts | None] = {}
+        self.size = plan.model.size
         self.machine: Machine = H100
         if is_here(plan.request.device):
             self.machine = this_machine(plan.request.device)
@@ -134,7 +133,7 @@ class Costs:
     def amount(self, planned: PlannedTraining) -> Amount:
         """Return how much a training trains on. Raises ConfigError if its learning rate is 0 in all steps."""
         if planned.recipe not in self._amounts:
-            here = "train" in planned.texts and not isinstance(planned.model, AbsentModel)
+            here = "train" in planned.texts and planned.model.is_local
             count = self._counted if self._exact and here else self._rough
             self._amounts[planned.recipe] = count(planned)
         return self._amounts[planned.recipe]
@@ -143,12 +142,7 @@ class Costs:
         """Return the examples and tokens of an evaluation, as its kind counts them."""
         task = planned.task
         if task.name not in self._counts:
-            read = EvaluatedModel()
-            if not isinstance(self._plan.model, AbsentModel):
-                read = replace(read, base=self._plan.model)
-            if self.size is not None:
-                read = replace(read, context=self.size.context, bytes_per_token=self.size.bytes_per_token)
-            self._counts[task.name] = planned.kind.cost(task, self._plan.ingredients, read)
+            self._counts[task.name] = planned.kind.cost(task, planned.data, self._plan.model)
         return self._counts[task.name]
 
     def all_tokens(self, planned: PlannedTask) -> int | None:
@@ -156,7 +150,7 @@ class Costs:
         counted = self.count(planned)
         return None if counted.tokens is None else counted.tokens + sum(counted.auxiliary_tokens.values())
 
-    def auxiliary(self, model: AuxiliaryModel) -> ModelSize | None:
+    def auxiliary(self, model: AuxiliaryModel) -> ModelFacts | None:
         """Return the size of an auxiliary model."""
         if model.name == PRETRAINED:
             return self.size
@@ -164,7 +158,7 @@ class Costs:
             self._sizes[model] = self._plan.ingredients.auxiliary(model)
         return self._sizes[model]
 
-    def scoring_seconds(self, size: ModelSize | None, tokens: int | None, precision: str) -> float | None:
+    def scoring_seconds(self, size: ModelFacts | None, tokens: int | None, precision: str) -> float | None:
         """Return the time of a forward pass over tokens."""
         if size is None or tokens is None:
             return None
@@ -215,7 +209,7 @@ class Costs:
         else:
             size, count = sum(len(text.encode()) for text in texts.texts), len(texts.texts)
         if size is not None:
-            tokens = int(size / (BYTES_PER_TOKEN if self.size is None else self.size.bytes_per_token))
+            tokens = int(size / self._plan.model.bytes_per_token)
         elif recipe.max_tokens is not None:
             tokens, count = recipe.max_tokens, None
         else:

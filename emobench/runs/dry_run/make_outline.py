@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from emobench.core.errors import Missing
 from emobench.runs.dry_run.costs import Costs
 from emobench.runs.dry_run.outline import ABSENT, DONE, ORDER, TO_DO, Outline, StageLine, run_words
-from emobench.runs.planning.base_model import AbsentModel
 from emobench.runs.planning.estimate import H100, gigabytes
-from emobench.runs.planning.ingredients import Download, Ingredients
+from emobench.runs.planning.ingredients import Ingredients
 from emobench.runs.planning.make_plan import Planner
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.prospects import prospects
@@ -56,12 +56,13 @@ def make_outline(
     costs = Costs(plan, exact=exact, timed=probe, corpora=read.corpora)
     read.ingredients, read.corpora = plan.ingredients, costs.corpora
     runs = _run_lines(plan, costs)
-    downloads = [_download(download, request.offline) for download in plan.ingredients.downloads.values()]
+    downloads = [_download(download, request.offline) for download in plan.ingredients.downloads]
     lines = [*downloads, *_shared_lines(plan, costs, runs), *runs]
     lines.sort(key=lambda line: ORDER.index(line.stage))
-    ahead = [*plan.ingredients.unusable.values(), *plan.warnings()]
+    by_hand = [missing.how for missing in plan.ingredients.missing.values() if missing.by_hand]
+    ahead = [*by_hand, *plan.warnings()]
     if request.offline and downloads:
-        ahead.insert(0, _would_stop(list(plan.ingredients.downloads.values())))
+        ahead.insert(0, _would_stop(plan.ingredients.downloads))
     assumptions = [*_rates(plan, costs)] if probe is None else [probe.note]
     verdicts = []
     if plan.tasks():
@@ -78,7 +79,7 @@ def make_outline(
 
 def _run_lines(plan: Plan, costs: Costs) -> list[StageLine]:
     """Return a line for each stage of each run that has a cost of its own."""
-    stages, keyed, lines = Stages(plan.request.runs), plan.ready and plan.model.is_there, []
+    stages, keyed, lines = Stages(plan.request.runs), plan.ready and plan.model.has_identity, []
     for row, run in plan.rows_and_runs():
         for stage in run.stages():
             line = stage.cost(costs)
@@ -131,9 +132,9 @@ def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Pl
     return replace(whole, lines=tuple(kept), ahead=(*whole.ahead, advice))
 
 
-def _would_stop(missing: Sequence[Download]) -> str:
+def _would_stop(missing: Sequence[Missing]) -> str:
     """Return that a run stops at once, and what it lacks."""
-    shown = ", ".join(download.what for download in missing[:3])
+    shown = ", ".join(download.item for download in missing[:3])
     if missing[3:]:
         shown += " ..."
     are = "1 download is" if len(missing) == 1 else f"{len(missing)} downloads are"
@@ -143,13 +144,13 @@ def _would_stop(missing: Sequence[Download]) -> str:
     )
 
 
-def _download(download: Download, offline: bool) -> StageLine:
+def _download(download: Missing, offline: bool) -> StageLine:
     size = "size not known" if download.size is None else gigabytes(download.size)
     group = ""
     for kind in ("data set ", "corpus "):
-        if download.what.startswith(kind):
-            group = download.what.removeprefix(kind)
-    what = f"{download.what} from {download.source}"
+        if download.item.startswith(kind):
+            group = download.item.removeprefix(kind)
+    what = f"{download.item} from {download.source}"
     stage, state = ("missing", ABSENT) if offline else ("download", TO_DO)
     return StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size, group=group)
 
@@ -193,8 +194,8 @@ def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
         yield f"Evaluations round the trained weights to {dtype} (--dtype), which loses small changes; see the guide."
     if costs.size is None:
         yield f"The size of {model.name} is not known here: no time or memory is given."
-    here = not isinstance(model, AbsentModel)
-    if here and not model.is_there:
+    here = model.is_local
+    if here and not model.has_identity:
         yield f"What is finished is known once {model.name} is made: its weights are part of every key."
     if here and model.source.kind == "hub":
         yield "The hub was not asked: what is here of it is taken as it was downloaded."

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emobench.core.locks import locked
 from emobench.core.settings import PRETRAINED
-from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.interface import ModelFiles, Subject
+from emobench.kinds.interface import Subject
 from emobench.models.device import free_memory
-from emobench.models.folder import model_folder
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.runs.execution.launch import Launch, rank
 from emobench.runs.execution.reporter import Progress, Reporter, Silent
-from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.planning.rebuild import describe
 from emobench.runs.planning.request import Request
 from emobench.runs.signals import interruptible
@@ -33,7 +31,7 @@ class Execution:
     def __init__(
         self,
         request: Request,
-        model: BaseModel,
+        model: Model,
         reporter: Reporter | None = None,
         *,
         anew: Collection[str] = (),
@@ -50,9 +48,9 @@ class Execution:
         self.stages = Stages(request.runs, anew, self.reporter.note)
         self.launch = launch
         self.corpora = corpora or PackedCorpora(self.stages, self.reporter)
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[str, Model] = {}
         """The evaluated model by its training's key, one at a time."""
-        self._others: dict[AuxiliaryModel, _Other] = {}
+        self._others: dict[AuxiliaryModel, Model] = {}
         if request.max_memory is not None:
             from emobench.training.memory import limit_memory
 
@@ -74,16 +72,16 @@ class Execution:
         """Return the evaluations of tasks, after making them."""
         return [Evaluation(self.folder(task.scores), task.scores.key) for task in tasks]
 
-    def base_folder(self, model: BaseModel) -> Path | None:
-        """Return the folder of a model that a stage makes; None for a model that was given."""
+    def base(self, model: Model) -> Model:
+        """Return a model with its files, after making them if a stage does."""
         for stage in model.stages:
-            return self.folder(stage) / "model"
-        return None
+            return model.trained_in(self.folder(stage) / "model")
+        return replace(model)
 
-    def load(self, model: BaseModel, training: PlannedTraining | None = None, *, weights: bool = True) -> Any:
+    def load(self, model: Model, training: PlannedTraining | None = None, *, weights: bool = True) -> Model:
         """Return the model as it is or as a training made it; it stays in memory until another one is loaded.
 
-        With `weights=False` none is in memory afterwards, and only the tokenizer is loaded.
+        With `weights=False` none is in memory afterwards.
         """
         key = "" if training is None else training.key
         if weights and key in self._loaded:
@@ -91,30 +89,27 @@ class Execution:
         if self._loaded:
             self._loaded.clear()
             free_memory()
-        folder = self.base_folder(model) if training is None else self.folder(training, reads=True) / "model"
-        if not weights:
-            return model.load_without_weights(folder)
-        self._loaded[key] = model.load(folder, frozen=True)
-        return self._loaded[key]
+        trained = None if training is None else self.folder(training, reads=True) / "model"
+        loaded = self.base(model) if trained is None else model.trained_in(trained)
+        if weights:
+            self._loaded[key] = loaded
+        return loaded
 
     def subject(self, of: PlannedTask, *, weights: bool = True) -> Subject:
         """Return the model that a task evaluates, with all that its evaluation may use."""
-        return self.subject_of(self.load(of.model, of.training, weights=weights), of.subject)
+        return self.subject_of(self.load(of.model, of.training, weights=weights), of.subject, weights=weights)
 
-    def subject_of(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
-        """Return a loaded model with all that an evaluation may use."""
-        files = None
-        if loaded.model is None:
-            files = ModelFiles(loaded.source.name, model_folder(loaded.source, offline=True), self.model.options)
+    def subject_of(self, model: Model, facts: Mapping[str, Any], *, weights: bool = True) -> Subject:
+        """Return a model with all that an evaluation may use; without `weights`, another program reads its files."""
         return Subject(
-            model=loaded.model,
-            tokenizer=loaded.tokenizer,
+            model=model.model if weights else None,
+            tokenizer=model.tokenizer,
             other=self._other,
             work=self._work,
             sentence_encoder=self.model.sentence_encoder,
             keep=self._keep,
             facts=facts,
-            files=files,
+            files=None if weights else model,
         )
 
     def take_part(self, stage: Stage) -> None:
@@ -146,33 +141,10 @@ class Execution:
     def _keep(self, kind: str, facts: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
         return self.folder(Shared(kind, facts, write))
 
-    def _other(self, auxiliary: AuxiliaryModel) -> _Other:
+    def _other(self, auxiliary: AuxiliaryModel) -> Model:
         if auxiliary not in self._others:
-            self._others[auxiliary] = _Other(self, auxiliary)
+            if auxiliary.name == PRETRAINED:
+                self._others[auxiliary] = self.base(self.model)
+            else:
+                self._others[auxiliary] = replace(self.model.other(auxiliary))
         return self._others[auxiliary]
-
-
-@dataclass(frozen=True)
-class _Other:
-    """An auxiliary model; see `kinds.auxiliary.OtherModel`."""
-
-    execution: Execution
-    auxiliary: AuxiliaryModel
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        return self.execution.model.known(self.auxiliary).facts
-
-    @cached_property
-    def _loaded(self) -> Any:
-        base = self.execution.model
-        folder = self.execution.base_folder(base) if self.auxiliary.name == PRETRAINED else None
-        return base.load_auxiliary(self.auxiliary, folder)
-
-    @property
-    def model(self) -> Any:
-        return self._loaded.model
-
-    @property
-    def tokenizer(self) -> Any:
-        return self._loaded.tokenizer

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Subject
 from emobench.kinds.views import LabelPrompts
 from emobench.models.encoder import SentenceEncoder, find_encoder
+from emobench.models.model import AuxiliaryModel
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import load_kind
 from emobench.runs.execution.reporter import Reporter
@@ -42,10 +42,7 @@ def _subject(request: Request, auxiliary: Mapping[str, AuxiliaryModel], reporter
         raise AssertionError(f"no model reads {model.name} where nothing is scored")
 
     def encoder(name: str) -> SentenceEncoder:
-        model = next(one for one in auxiliary.values() if one.name == name)
-        return find_encoder(
-            name, offline=request.offline, device=request.device, setting=model.setting, instead=model.instead
-        )
+        return find_encoder(name, offline=request.offline, device=request.device)
 
     return Subject(
         model=None,

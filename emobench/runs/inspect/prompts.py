@@ -11,7 +11,7 @@ from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite, load_kind, suite_names
 from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.make_plan import check_machine
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import labelled_task_of
@@ -40,7 +40,7 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     prompts = kind.view(LabelPrompts)
     assert prompts is not None
     prompts.check_shown(task)
-    model = find_base_model(_model(request, task.name), request)
+    model = base_model(_model(request, task.name), request)
     data = kind.runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
     kind.runtime.check(task, data, model)
     require_writable(request.runs, "--runs")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from emobench.core.errors import ConfigError
 from emobench.data.conversations import FORMATS
 from emobench.registry import find_suite, recipe_names, suite_names
-from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.ingredients import Ingredients
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import recipe_of
@@ -53,7 +53,7 @@ def show_training_rows(request: Request, name: str, *, count: int) -> list[Shown
 
 
 def _rows(request: Request, recipe: Recipe, model: str, count: int) -> list[ShownRow]:
-    tokenizer = find_base_model(model, request).tokenizer
+    tokenizer = base_model(model, request).tokenizer
     given = Ingredients(request, look=False).conversations(recipe, "train")
     assert given is not None
     rows = []

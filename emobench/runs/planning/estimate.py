@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from emobench.models.catalog import ModelFacts
 from emobench.training.recipe import Recipe, total_steps
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -24,18 +25,6 @@ SCORED = 4096
 """Tokens of a batch that is scored, about."""
 ADAPTED = 2
 """Square matrices of a layer that LoRA adapts by default: queries and values."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSize:
-    """What estimates need of a model; width and layers are 0 where they are not known."""
-
-    parameters: int
-    width: int = 0
-    layers: int = 0
-    vocabulary: int = 0
-    context: int | None = None
-    bytes_per_token: float = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +96,7 @@ def _timed(device: str, precision: str) -> float:
     return 2 * size**3 / min(times)
 
 
-def training_operations(size: ModelSize, tokens: int, *, lora: bool, checkpointing: bool = False) -> float:
+def training_operations(size: ModelFacts, tokens: int, *, lora: bool, checkpointing: bool = False) -> float:
     """Return 6 N T: 2 N T forward and twice as many backward; with LoRA 4 N T, as frozen weights get no gradient.
 
     Gradient checkpointing adds a second forward pass, 2 N T.
@@ -115,12 +104,12 @@ def training_operations(size: ModelSize, tokens: int, *, lora: bool, checkpointi
     return (6 - 2 * lora + 2 * checkpointing) * size.parameters * tokens
 
 
-def scoring_operations(size: ModelSize, tokens: int) -> float:
+def scoring_operations(size: ModelFacts, tokens: int) -> float:
     """Return 2 N T, a forward pass."""
     return 2 * size.parameters * tokens
 
 
-def sampling_seconds(machine: Machine, size: ModelSize, texts: int, length: int, batch: int, precision: str) -> float:
+def sampling_seconds(machine: Machine, size: ModelFacts, texts: int, length: int, batch: int, precision: str) -> float:
     """Return the time of sampling texts of `length` tokens at most, `batch` at a time, each token in a step."""
     computed = scoring_operations(size, texts * length) / (machine.rate(precision) * machine.scoring)
     return computed + -(-texts // batch) * length * machine.step
@@ -131,7 +120,7 @@ def computes_in(recipe: Recipe) -> str:
     return recipe.weight_dtype if recipe.precision == "float32" else recipe.precision
 
 
-def training_memory(size: ModelSize, recipe: Recipe, *, costs: bool) -> float:
+def training_memory(size: ModelFacts, recipe: Recipe, *, costs: bool) -> float:
     """Return bytes at most: weights, gradients and Adam's two moments, activations, a chunk of logits.
 
     `costs`: the objective keeps a cost embedding besides. Where autocast computes in another precision than that of the
@@ -154,13 +143,13 @@ def training_memory(size: ModelSize, recipe: Recipe, *, costs: bool) -> float:
     return held + trained + activations + costs * size.vocabulary * size.width * compute + _head(size, tokens)
 
 
-def scoring_memory(size: ModelSize, dtype: str, *, sampled: int = 0) -> float:
+def scoring_memory(size: ModelFacts, dtype: str, *, sampled: int = 0) -> float:
     """Return bytes: the weights, a batch, and the keys and values of `sampled` tokens."""
     held = 2 * sampled * size.layers * size.width * BYTES[dtype]
     return size.parameters * BYTES[dtype] + _head(size, SCORED) + held
 
 
-def _head(size: ModelSize, tokens: int) -> int:
+def _head(size: ModelFacts, tokens: int) -> int:
     """Return bytes of two rows of float32 as wide as the vocabulary for each token, as many as a chunk holds."""
     return min(HEAD_CHUNK, 8 * tokens * size.vocabulary)
 

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from emobench.core.errors import ConfigError, DataError, ModelError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, Missing, ModelError, UnknownNameError
 from emobench.core.extras import require
 from emobench.core.settings import PRETRAINED
 from emobench.data.conversations import FORMATS, EndWithinError
 from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
-from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.models.device import check_device, is_here
+from emobench.models.model import AuxiliaryModel
 from emobench.registry import LoadedObjective, load_kind
+from emobench.runs.planning.find_model import check_recipe
 from emobench.runs.planning.ingredients import Ingredients
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.runs.planning.request import Request
@@ -61,13 +62,12 @@ def naming_setting(task: Task, auxiliary: AuxiliaryModel) -> Iterator[None]:
     """Begin the error of an auxiliary model with the setting that it is from."""
     try:
         yield
-    except (ModelError, UnknownNameError) as error:
-        if auxiliary.use == "sentences":
-            raise  # it names its setting by itself
+    except (Missing, ModelError, UnknownNameError) as error:
         where = f"--set {auxiliary.setting}={auxiliary.name}"
         given = auxiliary.setting.removeprefix(f"{task.kind}.") in task.changes
         own = "" if given else f", by protocol {task.protocol_name} of task {task.name}"
-        raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {auxiliary.name}: ')}") from None
+        instead = f" Or {auxiliary.instead}." if auxiliary.instead else ""
+        raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {auxiliary.name}: ')}{instead}") from None
 
 
 class Planner:
@@ -104,7 +104,7 @@ class Planner:
         self.model = self.ingredients.base_model(model_of(request, self.suite))
         if look:
             self._look()
-        ready = check and there and not self.ingredients.downloads and not self.ingredients.unusable
+        ready = check and there and not self.ingredients.missing
         if ready:
             self._check()
         labels = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
@@ -154,7 +154,7 @@ class Planner:
                 ingredients.task_data(task)
                 program = load_kind(task.kind).generated_by(task, self.request.device)
                 if program is not None and program.missing is not None:
-                    ingredients.unusable[program.name] = program.missing
+                    ingredients.missing[program.name] = Missing(program.name, None, None, program.missing, by_hand=True)
                 for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
                     if auxiliary.name != PRETRAINED:
                         with naming_setting(task, auxiliary):
@@ -169,14 +169,17 @@ class Planner:
             self._check_reads(loaded)
         for recipe, tasks in self.parts:
             if self.trained:
-                self.model.check_recipe(recipe)
+                check_recipe(self.model, recipe)
                 self._check_selection(recipe)
                 self._check_conversations(recipe)
             for task in tasks:
-                kind, data = load_kind(task.kind), self._data(task)
+                kind = load_kind(task.kind)
+                if not self.ingredients.look:
+                    kind.check_access(task)
+                data = self._data(task)
                 for auxiliary in kind.auxiliary_models(task).values():
                     with naming_setting(task, auxiliary):
-                        self.model.known(auxiliary)
+                        self.model.beside(auxiliary)
                 kind.runtime.check(task, data, self.model)
 
     def _check_selection(self, recipe: Recipe) -> None:
@@ -215,7 +218,7 @@ class Planner:
         """Return what a task reads. Where it is missing, the error names the tasks that may be left."""
         try:
             return self.ingredients.task_data(task)
-        except DataError as error:
+        except (DataError, Missing) as error:
             others = [other.name for _, tasks in self.parts for other in tasks if other.name != task.name]
             if not others:
                 raise
@@ -240,7 +243,8 @@ class Planner:
                     f"{self.model.name} has other symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
                 )
         for name in names:
-            rows, own = self.model.known(AuxiliaryModel(name, "lm")).rows, self.model.rows
+            rows = self.model.other(AuxiliaryModel(name, "lm")).facts.vocabulary
+            own = self.model.facts.vocabulary
             if rows != own:
                 raise ConfigError(
                     f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "

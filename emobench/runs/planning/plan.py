@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from emobench.core.settings import PRETRAINED
+from emobench.models.model import Model
 from emobench.registry import LoadedObjective
-from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.planning.ingredients import Ingredients
 from emobench.runs.planning.request import Request
 from emobench.runs.stages.evaluate import PlannedTask, RunExamples
@@ -100,7 +100,7 @@ class Plan:
 
     request: Request
     suite: Suite
-    model: BaseModel
+    model: Model
     rows: tuple[PlannedRow, ...]
     ingredients: Ingredients
     recipes: tuple[Recipe, ...] = ()

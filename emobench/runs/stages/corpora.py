@@ -22,8 +22,8 @@ from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import Packed, pack_blocks, pack_rows
 from emobench.data.responses import Counts, ResponseRows, response_rows
 from emobench.data.texts import Texts
+from emobench.models.model import Model
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.signals import interruptible
 from emobench.runs.stages.stage import Stage, Stages
 from emobench.training.recipe import Recipe
@@ -40,7 +40,7 @@ class Corpus(Stage):
     """All packed rows of a split, of which `recipe.max_tokens` takes the first ones."""
 
     kind = "corpus"
-    model: BaseModel
+    model: Model
     recipe: Recipe
     split: str
     texts: Texts
@@ -56,7 +56,7 @@ class Corpus(Stage):
             files.append(str(chat_templates.SCRIPT))  # not imported: it imports jinja2
         facts = {
             "texts": self.texts.fingerprint,
-            "tokenizer": self.model.tokenizer_facts,
+            "tokenizer": self.model.tokenizer_identity,
             "rules": {name: getattr(recipe, name) for name in ("packing", "max_length", *rules)},
             "source": code_sha256(files),
             "packages": minor_versions("tokenizers", "transformers"),

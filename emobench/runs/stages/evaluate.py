@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.core.settings import PRETRAINED, build
 from emobench.core.versions import minor_versions
-from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Kind
 from emobench.leaderboard.run_files import Recorded, read_examples, write_examples
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import load_kind
 from emobench.runs.execution.environment import join_environments, write_environment
-from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.stages.stage import Stage
 from emobench.runs.stages.train import PlannedTraining, machine
 from emobench.tasks.scores import Score
@@ -64,7 +63,7 @@ class PlannedTask:
     task: Task
     data: Any
     """What its kind reads; None in a plan that is not ready, if it is not on this machine."""
-    model: BaseModel
+    model: Model
     training: PlannedTraining | None
     auxiliary: Mapping[str, AuxiliaryModel]
     """The models that it uses besides the evaluated one, by their part."""
@@ -87,14 +86,14 @@ class PlannedTask:
     def subject(self) -> Mapping[str, Any]:
         """The facts of the evaluated model."""
         options = self.model.options
-        facts = {"model": self.model.facts, "dtype": options.dtype, **machine(options, "torch", "transformers")}
+        facts = {"model": self.model.identity, "dtype": options.dtype, **machine(options, "torch", "transformers")}
         if self.training is not None:
             facts["training"] = self.training.key
         return facts
 
     def auxiliary_facts(self, wanted: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Return what identifies auxiliary models, by their part."""
-        return {part: dict(self.model.known(self.auxiliary[part]).facts) for part in wanted}
+        return {part: dict(self.model.beside(self.auxiliary[part]).identity) for part in wanted}
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:

@@ -16,14 +16,12 @@ from emobench.data.oracle.language import TEXT_COUNTS, HiddenMarkovLanguage, ora
 from emobench.data.packing import Packed, RowCollator
 from emobench.data.responses import PackedCollator
 from emobench.data.texts import Texts
-from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.models.catalog import find_model
 from emobench.models.device import LoadOptions, free_memory, quick_collections
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import LoadedObjective
 from emobench.runs.execution.environment import write_environment
 from emobench.runs.execution.launch import rank
-from emobench.runs.planning.base_model import BaseModel
 from emobench.runs.planning.tiny_models import TinyModel, fixed_threads, leave_out_version, write_untrained
 from emobench.runs.stages.corpora import Corpus
 from emobench.runs.stages.stage import Stage
@@ -46,7 +44,7 @@ class PlannedTraining(Stage):
     described = continues = glance = True
     together: ClassVar[bool] = True
     """Whether the processes of a launch train, if there is one."""
-    model: BaseModel
+    model: Model
     objective: LoadedObjective
     recipe: Recipe
     seed: int
@@ -57,9 +55,9 @@ class PlannedTraining(Stage):
     def facts(self) -> Mapping[str, Any]:
         """All that determines the weights."""
         model, objective, recipe, texts = self.model, self.objective, self.recipe, self.texts
-        reads = {name: dict(model.known(AuxiliaryModel(name, "lm")).facts) for name in models_read(objective)}
+        reads = {name: dict(model.beside(AuxiliaryModel(name, "lm")).identity) for name in models_read(objective)}
         facts = {
-            "model": dict(model.facts),
+            "model": dict(model.identity),
             "from_scratch": model.options.from_scratch,
             "objective": {
                 "name": objective.name,
@@ -176,7 +174,7 @@ class PlannedTraining(Stage):
 
     def _load(self, folder: Path, tools: Execution, recipe: Recipe) -> LoadedModel:
         seed = None if self._pretrained else self.seed
-        return self.model.load(tools.base_folder(self.model), seed=seed, dtype=recipe.weight_dtype)
+        return tools.base(self.model).load(seed=seed, dtype=recipe.weight_dtype)
 
     def _tracking(self, tools: Execution) -> Tracking | None:
         from emobench.runs.execution.tracking import tracking_of
@@ -215,7 +213,7 @@ class Pretraining(PlannedTraining):
             super().make(folder, tools)
 
     def _load(self, folder: Path, tools: Execution, recipe: Recipe) -> LoadedModel:
-        return self.model.load(folder / "untrained")
+        return self.model.trained_in(folder / "untrained").load()
 
     def _tracking(self, tools: Execution) -> None:
         return None
@@ -249,12 +247,10 @@ def head_of(name: str, options: LoadOptions) -> Any:
     """Return the head weight of another model, for a cost embedding: in float32, on the CPU."""
     from emobench.models.head import probe_head
 
-    return probe_head(model_of(name, LoadOptions(offline=options.offline))).linear.weight.detach()
+    model = Model(name, LoadOptions(offline=options.offline)).load().model
+    return probe_head(model).linear.weight.detach()
 
 
 def model_of(name: str, options: LoadOptions) -> Any:
     """Return another model, for a teacher, in the precision and on the device of the one that is trained."""
-    from emobench.models.load import load_model
-
-    source = find_model(name, offline=options.offline)
-    return load_model(source, dtype=options.dtype, device=options.device, offline=options.offline).model
+    return Model(name, replace(options, trust_remote_code=False, from_scratch=False)).load().model

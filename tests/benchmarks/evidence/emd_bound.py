@@ -51,7 +51,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 def models(runs: Path) -> Iterator[tuple[str, Any]]:
     """Yield the tiny model as it is, and after fine-tuning with each objective (seed 0, the suite's recipe)."""
     plan = make_plan(Request(suite="oracle-language", objectives=OBJECTIVES, seeds=(0,), runs=runs, offline=True))
-    folder = Execution(plan.request, plan.model).base_folder(plan.model)
+    folder = Execution(plan.request, plan.model).base(plan.model).folder
     yield "pretrained", plan.model.load(folder).model
     for planned, trained in train_plan(plan):
         yield repr(planned.objective.objective), plan.model.load(trained).model

@@ -23,10 +23,10 @@ from safetensors.torch import load_file
 
 from emobench.data.oracle.language import oracle_language, oracle_texts
 from emobench.kinds.oracle.distances import oracle_distances
-from emobench.models.catalog import find_model
-from emobench.models.load import load_model
+from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 from emobench.runs.execution.execution import Execution
-from emobench.runs.planning.find_model import made_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.request import Request
 
 VARIANTS: dict[str, tuple[dict[str, str], int]] = {
@@ -43,8 +43,8 @@ TEXTS = 200
 def base(runs: Path) -> Path:
     """Return the folder of the tiny model, made at first use."""
     request = Request(suite="oracle-language", offline=True, runs=runs)
-    model = made_model("tiny-oracle", request)
-    return Execution(request, model).folder(model.pretraining) / "model"
+    model = base_model("tiny-oracle", request)
+    return Execution(request, model).folder(model.made_by.stage) / "model"
 
 
 def train(model: Path, name: str, runs: Path) -> Path:
@@ -59,7 +59,7 @@ def train(model: Path, name: str, runs: Path) -> Path:
 
 def distances(folder: Path) -> dict[str, float]:
     """Return exact distances from the language, over its first test texts."""
-    loaded = load_model(find_model(str(folder), offline=True))
+    loaded = Model(str(folder), LoadOptions(offline=True)).load()
     ids = loaded.tokenizer(list(oracle_texts("target", "test")[:TEXTS]), add_special_tokens=False)["input_ids"]
     found = oracle_distances(loaded.model, oracle_language("target"), ids)
     return {name: found[name].value for name in METRICS}

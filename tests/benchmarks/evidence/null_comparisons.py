@@ -33,7 +33,7 @@ import numpy as np
 from evidence.null_corpora import corpora
 from scipy import stats
 
-from emobench.data.documents import RUNS
+from emobench.data.sampling_units import RUNS
 from emobench.leaderboard.stats.difference import compare_rows
 from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_items, unpaired
 from emobench.leaderboard.stats.series import Series

@@ -26,6 +26,7 @@ from torch import Tensor
 from emobench.data.packing import Packed, RowCollator, pack_blocks
 from emobench.data.texts import load_texts
 from emobench.models.catalog import find_model
+from emobench.models.device import LoadOptions
 from emobench.models.load import load_model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_recipe, load_objective
@@ -82,7 +83,7 @@ def compared(name: str, options: argparse.Namespace) -> dict[str, float]:
     """Return how far the two are apart: relative differences of losses and norms, and of all weights together."""
     source = find_model(options.model, offline=True)
     with tempfile.TemporaryDirectory() as temporary, quiet_libraries():
-        trained, loop = load_model(source), load_model(source)
+        trained, loop = load_model(source, LoadOptions()), load_model(source, LoadOptions())
         if options.double:
             trained.model.double()
             loop.model.double()

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import torch
 
-from emobench.models.catalog import find_model
-from emobench.models.load import load_model
+from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 
 MODEL = "smollm2-135m-instruct"
 TASKS = ("wikitext2", "ag_news", "webtext")
@@ -122,7 +122,7 @@ def centred(model: str, runs: Path) -> Path:
     """Return a folder of a model whose head has rows of mean 0: the cosines are those of the centred rows."""
     folder = runs / f"centred-{Path(model).name}"
     if not folder.is_dir():
-        loaded = load_model(find_model(model, offline=True))
+        loaded = Model(model, LoadOptions(offline=True)).load()
         weight_VD = loaded.model.get_output_embeddings().weight
         with torch.no_grad():
             weight_VD -= weight_VD.mean(0)

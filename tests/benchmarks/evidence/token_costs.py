@@ -23,8 +23,8 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from emobench.data.texts import load_texts
-from emobench.models.catalog import find_model
-from emobench.models.load import load_model
+from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 
 MODELS = ("smollm2-135m-instruct", "gemma-3-270m")
 CLASSES = {"never": (0, 0), "1 to 9": (1, 9), "10 to 99": (10, 99), "100 and more": (100, 10**12)}
@@ -39,7 +39,7 @@ def costs(weight_VD: Tensor, count_V: Tensor) -> Tensor:
 
 
 def measured(name: str, data: Path) -> dict[str, Any]:
-    loaded = load_model(find_model(name, offline=True))
+    loaded = Model(name, LoadOptions(offline=True)).load()
     tokenizer = loaded.tokenizer
     weight_VD = loaded.model.get_output_embeddings().weight.detach()[: len(tokenizer)].double()
     texts = load_texts("wikitext2", "train", data_dirs=(data,), offline=True).texts

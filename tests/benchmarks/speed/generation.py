@@ -40,9 +40,9 @@ from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad
-from emobench.models.catalog import find_model
+from emobench.models.device import LoadOptions
 from emobench.models.inference import optimize_for_inference
-from emobench.models.load import load_model
+from emobench.models.model import Model
 
 PREFIX, LENGTH, SAMPLES = 20, 80, 5
 GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
@@ -176,7 +176,7 @@ def main(argv: list[str]) -> None:
         model, name = random_model(shape, options.device), "random"
         prompts = torch.randint(1, shape["vocab_size"], (count, PREFIX)).tolist()
     else:
-        loaded = load_model(find_model(options.model, offline=True), device=options.device)
+        loaded = Model(options.model, LoadOptions(offline=True, device=options.device)).load()
         model, name = loaded.model, Path(options.model).name
         prompts = real_prompts(options.data_dir, loaded.tokenizer, count)
     arms = Arms(model, prompts, length)

@@ -54,7 +54,7 @@ class CountingEncoder(SentenceEncoder):
     """An encoder that counts the texts it encodes."""
 
     def __init__(self, encoder: SentenceEncoder) -> None:
-        super().__init__(encoder.name, encoder.folder, encoder.facts, encoder.device)
+        super().__init__(encoder.name, encoder.folder, encoder.identity, encoder.device)
         self.encoded = 0
 
     def encode(self, texts: Sequence[str], progress: Any = None) -> np.ndarray:

@@ -185,10 +185,10 @@ def model_and_tokenizer(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
         torch.manual_seed(0)
         model = GPT2LMHeadModel(GPT2Config(**shape, n_positions=CONTEXT, bos_token_id=0, eos_token_id=0))
         return model.eval(), tokenizer_of(texts, shape["vocab_size"])
-    from emobench.models.catalog import find_model
-    from emobench.models.load import load_model
+    from emobench.models.device import LoadOptions
+    from emobench.models.model import Model
 
-    loaded = load_model(find_model(name, offline=True))
+    loaded = Model(name, LoadOptions(offline=True)).load()
     return loaded.model.eval(), loaded.tokenizer
 
 

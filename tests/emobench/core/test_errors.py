@@ -19,7 +19,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
     lines = [line for line in (errors.__doc__ or "").splitlines() if re.search(r"[├└]── |^    Emo", line)]
     parents, found = {0: ""}, {}
     for line in lines:
-        name = re.search(r"\w+Error", line)
+        name = re.search(r"EmobenchError|(?<=── )\w+", line)
         assert name is not None
         depth = name.start()
         parents = {d: p for d, p in parents.items() if d < depth} | {depth: name[0]}

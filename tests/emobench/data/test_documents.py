@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.data.documents import RUNS, units_of_rows
 from emobench.data.packing import pack_blocks
+from emobench.data.sampling_units import RUNS, units_of_rows
 from emobench.data.texts import load_texts
 
 

@@ -13,7 +13,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.data.hub_labelled import hub_labelled
+from emobench.data.hub_corpus import hub_labelled
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ROWS = [{"text": f"film {i}", "label": i % 2} for i in range(12)]

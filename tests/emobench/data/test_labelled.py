@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled, sampling_units
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -214,15 +214,11 @@ def test_the_fingerprint_sees_texts_classes_and_order_and_not_where_they_are(tmp
 def test_what_is_not_at_hand_says_where_to_put_it(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(DataError, match=r"toy \(train\) has no source on the hub: put it in DIR/toy\.train\.jsonl"):
         load(LOCAL, tmp_path)
-    with pytest.raises(DataError) as error:
+    with pytest.raises(Missing) as missing:
         load(HUB, tmp_path)
-    for words in (
-        "toy (train) could not be read from some/toy",
-        "DIR/toy.train.jsonl",
-        "--offline",
-        '"label_name": ...',
-    ):
-        assert words in str(error.value)
+    assert (missing.value.item, missing.value.source) == ("data set toy", "some/toy")
+    for words in ("DIR/toy.train.jsonl", "--offline", '"label_name": ...'):
+        assert words in missing.value.how
     write(tmp_path, "toy.train.jsonl", ["", ""])
     with pytest.raises(DataError, match=r"toy \(train, local: toy\.train\.jsonl\) holds no example"):
         load(LOCAL, tmp_path)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from emobench.data import preparation
-from emobench.data.preparation import Fields, detokenized, webtext, writingprompts
+from emobench.data import texts as preparation
 from emobench.data.sources import Split
+from emobench.data.texts import Fields, detokenized, webtext, writingprompts
 
 
 def rows(**splits: list[Fields]) -> preparation.Rows:

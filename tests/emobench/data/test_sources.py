@@ -15,7 +15,7 @@ from datasets import config as datasets_config
 from datasets.utils.file_utils import hash_url_to_filename
 from huggingface_hub import constants
 
-from emobench.core.errors import DataError
+from emobench.core.errors import DataError, Missing
 from emobench.data.sources import CORPORA, SPLITS
 from emobench.data.texts import load_texts
 from emobench.models.hub import COMMIT as COMMIT_OF
@@ -60,11 +60,12 @@ def test_every_hub_corpus_of_the_catalog_has_three_splits_and_none_is_claimed_as
 
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if corpus.kind != "generated"])
 def test_a_missing_source_offline_names_the_file_and_the_source(cache: Path, name: str) -> None:
-    with pytest.raises(DataError) as error:
+    with pytest.raises(Missing) as missing:
         load_texts(name, "validation", data_dirs=[], offline=True)
-    assert f"DIR/{name}.validation.jsonl" in str(error.value)
-    assert CORPORA[name].repo in str(error.value)
-    assert "without --offline" in str(error.value)
+    assert (missing.value.item, missing.value.source) == (f"corpus {name} (validation)", CORPORA[name].repo)
+    assert missing.value.size == CORPORA[name].splits["validation"].download_bytes
+    assert f"DIR/{name}.validation.jsonl" in missing.value.how
+    assert "without --offline" in missing.value.how
 
 
 def test_wikitext_rows_are_kept_as_they_are_across_files(cache: Path) -> None:
@@ -77,7 +78,7 @@ def test_wikitext_rows_are_kept_as_they_are_across_files(cache: Path) -> None:
     assert texts.texts == lines
     assert texts.origin == f"hub: Salesforce/wikitext@{PINNED['Salesforce/wikitext']}"
     assert load_texts("wikitext2", "validation", data_dirs=[], offline=True, limit=5).texts == lines[:5]
-    with pytest.raises(DataError, match=r"no file wikitext-2-raw-v1/train-\*\.parquet is here"):
+    with pytest.raises(Missing, match=r"corpus wikitext2 \(train\)"):
         load_texts("wikitext2", "train", data_dirs=[], offline=True)
 
 
@@ -115,7 +116,7 @@ def test_ptb_falls_back_to_the_files_that_its_converted_branch_is_made_of(
     file = cache / "urls" / hash_url_to_filename(part.mirrors[0])
     file.write_bytes(data)
     # A file that is not the known one is refused, and fetched anew by the next call.
-    with pytest.raises(DataError, match=r"not in the local hub cache.*ptb\.test\.txt has the sha256 .* was removed"):
+    with pytest.raises(Missing, match=r"hf download.*ptb\.test\.txt has the sha256 .* was removed"):
         load_texts("ptb", "test", data_dirs=[], offline=True)
     assert not file.exists()
     file.write_bytes(data)
@@ -137,7 +138,7 @@ def test_a_file_of_another_size_is_refused_and_removed(cache: Path) -> None:
     part = CORPORA["webtext"].splits["test"]
     file = cache / "urls" / hash_url_to_filename(part.files)
     file.write_text('{"text": "a"}\n')
-    with pytest.raises(DataError, match=r"webtext\.test\.jsonl has 14 bytes, expected 13,478,245: the download"):
+    with pytest.raises(Missing, match=r"webtext\.test\.jsonl has 14 bytes, expected 13,478,245: the download"):
         load_texts("webtext", "test", data_dirs=[], offline=True)
     assert not file.exists()
 
@@ -206,5 +207,5 @@ def test_webtext_is_prepared_as_by_zhang_et_al_and_its_splits_share_no_text(cach
 @pytest.mark.usefixtures("any_size")
 def test_a_text_that_is_filled_up_needs_the_training_file(cache: Path) -> None:
     write_urls(cache, test=[words("test", 60)])
-    with pytest.raises(DataError, match=r"webtext\.train\.jsonl was not downloaded before"):
+    with pytest.raises(Missing, match=r"downloads .*webtext\.train\.jsonl"):
         load_texts("webtext", "test", data_dirs=[], offline=True)

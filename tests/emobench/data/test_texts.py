@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.data.instruction_sets import local_conversations
 from emobench.data.texts import fingerprint, load_texts
 
@@ -56,8 +56,10 @@ def test_a_file_in_another_format_is_not_passed_by(tmp_path: Path) -> None:
         ConfigError, match=r"has wikitext2\.train\.txt; expected wikitext2\.train\.jsonl, with one JSON"
     ):
         load_texts("wikitext2", "train", data_dirs=[tmp_path], offline=True)
-    with pytest.raises(DataError, match="not in the local hub cache"):
+    with pytest.raises(Missing) as missing:
         load_texts("wikitext2", "test", data_dirs=[tmp_path], offline=True)
+    found = missing.value
+    assert (found.item, found.source, found.size) == ("corpus wikitext2 (test)", "Salesforce/wikitext", 730_000)
 
 
 def test_the_fingerprint_sees_where_texts_end() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource, LabelledSplit
-from emobench.kinds.cost import Cost, EvaluatedModel, SplitSize
+from emobench.kinds.cost import Cost, SplitSize
 from emobench.kinds.generation.evaluate import generation_cost
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl.cost import icl_cost
@@ -17,7 +18,7 @@ from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
 from emobench.kinds.surrogate.evaluate import surrogate_cost
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.request import Request
 
 SOURCE = LabelledSource(
@@ -27,7 +28,14 @@ SOURCE = LabelledSource(
     pool=LabelledSplit(split="train", rows=100, text_bytes=20),
     test=LabelledSplit(split="test", rows=50, text_bytes=10),
 )
-A_BYTE = EvaluatedModel(bytes_per_token=1.0)
+
+
+def missing_model(bytes_per_token: float, context: int | None = None) -> Any:
+    """A model whose files are not on this machine."""
+    return SimpleNamespace(is_local=False, context=context, bytes_per_token=bytes_per_token)
+
+
+A_BYTE = missing_model(1.0)
 # Of one byte a token: a shot is `"` + 20 + `" is ` + label + `.` + separator.
 FIXED, LABELS, TAIL = len('"" is '), {"a": "good", "b": "bad"}, 1
 SHOT = FIXED + 20 + (4 + 3) / 2 + TAIL + 1
@@ -53,9 +61,9 @@ def test_a_prompt_is_its_shared_prefix_and_each_labels_suffix_less_one_token() -
     assert per_example(header="12345") == PREFIX + 5 + sum(s - 1 for s in SUFFIXES)
     assert per_example(scorer="calibrated") == 2 * per_example()
     assert per_example(max_length=100) == 100 + sum(s - 1 for s in SUFFIXES)
-    short = icl_cost(rules(limit=1), SOURCE, None, replace(A_BYTE, context=100))
+    short = icl_cost(rules(limit=1), SOURCE, None, missing_model(1.0, context=100))
     assert short.tokens == 100 + sum(s - 1 for s in SUFFIXES)
-    halved = icl_cost(rules(), SOURCE, None, EvaluatedModel(bytes_per_token=2.0))
+    halved = icl_cost(rules(), SOURCE, None, missing_model(2.0))
     assert halved == Cost(50, round(50 * (PREFIX / 2 + sum(s / 2 - 1 for s in SUFFIXES))))
 
 
@@ -74,11 +82,11 @@ def test_data_that_is_here_is_counted(byte_model: Path) -> None:
         return [Example(f"{split}-{i}", {"text": f"{i:0{size}d}"}, "a") for i in range(count)]
 
     data = LabelledData("made", made("train", 20, 100), made("test", 10, 50), {})
-    model = find_base_model(str(byte_model), Request(suite="nlu", offline=True))
+    model = base_model(str(byte_model), Request(suite="nlu", offline=True))
     shot = FIXED + 20 + 4 + TAIL + 1  # all are of the class "a"
     expected = 50 * (8 * shot + FIXED + 10 + sum(s - 1 for s in SUFFIXES))
-    assert icl_cost(rules(), SOURCE, data, EvaluatedModel(model, model.context, 4.0)) == Cost(50, expected)
-    assert icl_cost(rules(limit=5), SOURCE, data, EvaluatedModel(model, model.context, 4.0)) == Cost(5, expected // 10)
+    assert icl_cost(rules(), SOURCE, data, model) == Cost(50, expected)
+    assert icl_cost(rules(limit=5), SOURCE, data, model) == Cost(5, expected // 10)
     # Without a tokenizer, from the bytes of the data that is here, and the labels' mean.
     assert icl_cost(rules(limit=5), SOURCE, data, A_BYTE).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
 

@@ -25,9 +25,8 @@ from emobench.metrics.distribution_distances import (
     of_model,
     surrogate_distances,
 )
-from emobench.models.catalog import ModelSource
 from emobench.models.head import Head, probe_head
-from emobench.models.load import load_model
+from emobench.models.model import Model
 from emobench.tasks.scores import SECONDARY, Score
 
 TOKENS = 37
@@ -136,7 +135,7 @@ def test_distances_equal_whole_logits_in_float64(pair: Any, token_budget: int, c
 
 
 def test_a_trained_model_against_a_noised_copy(real_model: Path, wikitext: list[str]) -> None:
-    loaded = load_model(ModelSource("base", str(real_model), None, "local"))
+    loaded = Model(str(real_model)).load()
     noised = copy.deepcopy(loaded.model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -23,7 +23,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from emobench.core.errors import ModelError, UnknownNameError
+from emobench.core.errors import Missing, ModelError, UnknownNameError
 from emobench.models.catalog import CATALOG, ModelSource, find_model
 from emobench.models.folder import model_folder
 from emobench.models.hub import COMMIT as COMMIT_OF
@@ -167,9 +167,9 @@ def test_an_alias_is_the_catalogs_commit_and_a_hub_id_the_cached_one_offline(cac
 
 def test_what_was_not_downloaded_is_named_with_the_command(cache: Path) -> None:
     commit = CATALOG["opt-125m"].revision
-    with pytest.raises(ModelError, match=rf"`hf download facebook/opt-125m --revision {commit}` where there is a net"):
+    with pytest.raises(Missing, match=rf"`hf download facebook/opt-125m --revision {commit}` where there is a net"):
         model_folder(find_model("opt-125m", offline=True), offline=True)
-    with pytest.raises(ModelError, match=r"org/name \(revision main\) is not in .* `hf download org/name` where"):
+    with pytest.raises(Missing, match=r"org/name \(revision main\)\. .* `hf download org/name` where"):
         find_model("org/name", offline=True)
 
 
@@ -187,8 +187,9 @@ def test_another_commit_never_stands_for_a_revision_that_is_not_here(cache: Path
     downloaded(cache, "org/name", "v1")
     assert find_model("org/name@v1", offline=True).revision == COMMIT
     for asked, revision in (("org/name@v2", "v2"), ("org/name", "main")):
-        with pytest.raises(ModelError, match=rf"org/name \(revision {revision}\) is not in the local hub cache"):
+        with pytest.raises(Missing) as missing:
             find_model(asked, offline=True)
+        assert missing.value.item == f"org/name (revision {revision})"
 
 
 def test_the_cache_is_told_the_branch_of_a_download(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_the_cache_is_told_the_branch_of_a_download(cache: Path, monkeypatch: py
     monkeypatch.setattr("huggingface_hub.HfApi.repo_info", lambda *_, **__: answer)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(cache))
     assert resolve_revision("org/name", "v1", offline=False) == COMMIT
-    with pytest.raises(ModelError, match=r"\(revision v1\) is not in"):
+    with pytest.raises(Missing, match=r"\(revision v1\)"):
         resolve_revision("org/name", "v1", offline=True)
     fetch("org/name", COMMIT, ["*"], offline=False)
     assert resolve_revision("org/name", "v1", offline=True) == COMMIT

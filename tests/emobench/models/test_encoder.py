@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.core.errors import ModelError
+from emobench.core.errors import Missing, ModelError
 from emobench.models.encoder import BATCH, MODULES, find_encoder
 
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
@@ -51,7 +51,7 @@ def test_vectors_come_in_the_order_of_the_texts_with_progress(encoder: Path) -> 
 
 def test_a_folder_is_known_by_the_files_that_make_it(copied: Path) -> None:
     def facts() -> object:
-        return find_encoder(str(copied), offline=True).facts
+        return find_encoder(str(copied), offline=True).identity
 
     before = facts()
     names = {
@@ -104,14 +104,10 @@ def test_an_encoder_that_is_not_available_names_its_setting_and_what_to_do_witho
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("emobench.models.encoder.packaged_folder", lambda name: None)
-    instead = "leave coherence out with --set coherence.encoder=null"
-    for name, advice in (
-        ("no/ne/at/all", "--set coherence.encoder=NAME."),
-        (
-            "all-mpnet-base-v2",
-            "--set coherence.encoder=FOLDER, or leave coherence out with --set coherence.encoder=null.",
-        ),
-    ):
-        with pytest.raises(ModelError, match=f"^The sentence encoder {name} is ") as error:
-            find_encoder(name, offline=True, setting="coherence.encoder", instead=instead)
-        assert str(error.value).endswith(advice)
+    with pytest.raises(ModelError, match="no/ne/at/all is not a folder, a hub id"):
+        find_encoder("no/ne/at/all", offline=True)
+    with pytest.raises(Missing) as missing:
+        find_encoder("all-mpnet-base-v2", offline=True)
+    assert missing.value.item == "sentence encoder all-mpnet-base-v2"
+    assert missing.value.source == "sentence-transformers/all-mpnet-base-v2"
+    assert missing.value.size == 4 * 109_486_464

@@ -30,6 +30,7 @@ from transformers import (
 from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.features import embed
 from emobench.models.catalog import ModelSource
+from emobench.models.device import LoadOptions
 from emobench.models.load import check_featurizer, check_model, load_featurizer
 
 BERT: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -42,6 +43,9 @@ def bert(cls: Any) -> Any:
 
 def gpt2(cls: Any, **changes: Any) -> Any:
     return cls(GPT2Config(vocab_size=13, n_embd=32, n_layer=2, n_head=2, n_positions=16, **changes))
+
+
+OPTIONS = LoadOptions()
 
 
 def save(folder: Path, model: Any, words: int = 10) -> ModelSource:
@@ -75,8 +79,8 @@ def test_an_encoder_or_a_causal_lm_gives_its_base_models_hidden_states(make: Any
     torch.manual_seed(0)
     model = make().eval()
     where = save(tmp_path / "model", model)
-    assert check_featurizer(where) == 16
-    loaded = load_featurizer(where)
+    assert check_featurizer(where, OPTIONS).context == 16
+    loaded = load_featurizer(where, OPTIONS)
     assert not loaded.model.training
     assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
     found = embed(TEXTS, loaded.model, loaded.tokenizer, pooling="mean", max_length=16)
@@ -99,44 +103,44 @@ def test_weights_that_the_hidden_states_need_are_there_and_no_others(make: Any, 
     key = f"{prefix}encoder.layer.1.output.dense.bias"
     save(folder, bert(make))
     with pytest.raises(ModelError, match=r"lack .*encoder\.layer\.1\.output\.dense\.bias, which a BertModel"):
-        load_featurizer(altered(folder, lambda weights: weights.pop(key)))
+        load_featurizer(altered(folder, lambda weights: weights.pop(key)), OPTIONS)
     save(folder, bert(make))
     third = {f"{prefix}encoder.layer.2.output.dense.bias": torch.zeros(32)}
     with pytest.raises(ModelError, match=r"without a use for it, .*encoder\.layer\.2"):
-        load_featurizer(altered(folder, lambda weights: weights.update(third)))
+        load_featurizer(altered(folder, lambda weights: weights.update(third)), OPTIONS)
     save(folder, bert(make))
     with pytest.raises(ModelError, match=r"in another shape, .*encoder\.layer\.1"):
-        load_featurizer(altered(folder, lambda weights: weights.update({key: torch.zeros(31)})))
+        load_featurizer(altered(folder, lambda weights: weights.update({key: torch.zeros(31)})), OPTIONS)
 
 
 def test_what_can_be_refused_is_refused_before_weights_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(ModelError, match="ids up to 14, but the model's embedding has 13 rows"):
-        check_featurizer(save(folder, bert(BertModel), words=12))
+        check_featurizer(save(folder, bert(BertModel), words=12), OPTIONS)
     wide = {"embeddings.word_embeddings.weight": torch.zeros(13, 33)}
     save(folder, bert(BertModel))
     with pytest.raises(ModelError, match="no tensor of 13 x 32, the embedding"):
-        check_featurizer(altered(folder, lambda weights: weights.update(wide)))
+        check_featurizer(altered(folder, lambda weights: weights.update(wide)), OPTIONS)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="emobench models convert"):
-        check_featurizer(source(folder))
+        check_featurizer(source(folder), OPTIONS)
     config = json.loads((folder / "config.json").read_text())
     auto_map = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": auto_map}))
     (folder / "own.py").write_text("raise SystemExit('this code was run')\n")
     (folder / "pytorch_model.bin").rename(folder / "model.safetensors")
     with pytest.raises(ModelError, match="gives no hidden states"):
-        check_featurizer(source(folder))
+        check_featurizer(source(folder), OPTIONS)
     sizes: dict[str, Any] = {"vocab_size": 13, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     with pytest.raises(ModelError, match="T5Model; expected an encoder"):
-        check_featurizer(save(tmp_path / "t5", T5ForConditionalGeneration(T5Config(**sizes))))
+        check_featurizer(save(tmp_path / "t5", T5ForConditionalGeneration(T5Config(**sizes))), OPTIONS)
 
 
 def test_positions_that_roberta_keeps_for_padding_are_not_read(tmp_path: Path) -> None:
     model = RobertaModel(RobertaConfig(vocab_size=13, max_position_embeddings=17, pad_token_id=0, **BERT))
     where = save(tmp_path / "roberta", model)
-    assert check_featurizer(where) == 16
-    loaded = load_featurizer(where)
+    assert check_featurizer(where, OPTIONS).context == 16
+    loaded = load_featurizer(where, OPTIONS)
     text = ["w2 " * 20]
     assert embed(text, loaded.model, loaded.tokenizer, pooling="mean", max_length=16).shape == (1, 32)
     with pytest.raises((IndexError, RuntimeError)):  # by one position
@@ -156,14 +160,14 @@ def test_mean_pooling_is_that_of_sentence_transformers() -> None:
     texts = ["A film of 1999 .", "He " * 400, "", "It was a play; then it was none."]
     encoder = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     before = SentenceTransformer(modules=[encoder[0], encoder[1]], device="cpu")  # its third module normalises
-    loaded = load_featurizer(source(folder))
+    loaded = load_featurizer(source(folder), OPTIONS)
     found = embed(texts, loaded.model, loaded.tokenizer, pooling="mean", max_length=encoder.max_seq_length or 256)
     np.testing.assert_allclose(found, before.encode(texts), atol=1e-5)
     assert np.linalg.norm(found, axis=1).min() > 1.5  # not of length 1
 
 
 def test_a_text_without_tokens_is_named(tmp_path: Path) -> None:
-    loaded = load_featurizer(save(tmp_path / "model", gpt2(GPT2Model)))
+    loaded = load_featurizer(save(tmp_path / "model", gpt2(GPT2Model)), OPTIONS)
     loaded.tokenizer._tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
     with pytest.raises(MetricError, match=r"1 of 2 texts \(the first: ' '\) have no token"):
         embed(["w1", " "], loaded.model, loaded.tokenizer, pooling="mean", max_length=8)
@@ -172,9 +176,9 @@ def test_a_text_without_tokens_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cls", [BertModel, BertForMaskedLM])
 def test_an_encoder_is_no_causal_model(tmp_path: Path, cls: Any) -> None:
     with pytest.raises(ModelError, match=r"The model m \(bert\) is an encoder, .*; expected a causal LM, such as gpt2"):
-        check_model(save(tmp_path / "m", bert(cls)))
+        check_model(save(tmp_path / "m", bert(cls)), OPTIONS)
 
 
 def test_a_bert_that_was_saved_as_a_decoder_is_a_causal_model(tmp_path: Path) -> None:
     decoder = BertLMHeadModel(BertConfig(vocab_size=13, max_position_embeddings=16, is_decoder=True, **BERT))
-    assert check_model(save(tmp_path / "m", decoder)).class_name == "BertLMHeadModel"
+    assert check_model(save(tmp_path / "m", decoder), OPTIONS).vocabulary > 0

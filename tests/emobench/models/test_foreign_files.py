@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,10 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from emobench.core.errors import ModelError
-from emobench.models.catalog import find_model
 from emobench.models.convert import convert_bin
+from emobench.models.device import LoadOptions
 from emobench.models.encoder import find_encoder
-from emobench.models.folder import identity
-from emobench.models.load import check_featurizer, check_model, load_model
-from emobench.models.tokenizer import load_tokenizer
+from emobench.models.model import Model
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
 
@@ -33,12 +31,16 @@ def model(small_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(small_model, tmp_path / "model"))
 
 
-def facts(folder: Path) -> dict[str, Any]:
-    return identity(find_model(str(folder), offline=True))
+def model_of(folder: Path, **more: Any) -> Model:
+    return Model(str(folder), LoadOptions(offline=True), **more)
+
+
+def facts(folder: Path) -> Mapping[str, Any]:
+    return model_of(folder).identity
 
 
 def check(folder: Path) -> None:
-    check_model(find_model(str(folder), offline=True), offline=True)
+    _ = model_of(folder).facts
 
 
 def save_adapter(base: Path, folder: Path) -> None:
@@ -58,11 +60,10 @@ def test_an_adapter_beside_the_weights_is_refused_wherever_a_model_is_read(model
     """Transformers would apply it, under the same digests: training from it was a traceback."""
     before = facts(model)
     save_adapter(model, model)
-    source = find_model(str(model), offline=True)
     assert facts(model) == before
-    for read in (check_model, load_model, load_tokenizer, check_featurizer):
+    for use, part in (("lm", "facts"), ("lm", "model"), ("lm", "tokenizer"), ("features", "facts")):
         with pytest.raises(ModelError, match=r"holds an adapter \(adapter_config\.json\); expected a whole model"):
-            read(source, offline=True)  # type: ignore[operator]
+            getattr(model_of(model, use=use), part)
     for objective in ("pretrained", "mle"):
         with pytest.raises(ModelError, match="holds an adapter"):
             make_plan(Request(suite="lm-quick", objectives=(objective,), model=str(model), data_dirs=(small_data,)))
@@ -79,7 +80,7 @@ def test_an_adapter_alone_is_merged_as_its_error_says(model: Path, tmp_path: Pat
     for name, place in (("BASE", model), ("ADAPTER", tmp_path / "adapter"), ("OUT", tmp_path / "out")):
         text = text.replace(f"'{name}'", repr(str(place)))
     subprocess.run([sys.executable, "-c", text], check=True, capture_output=True)
-    merged, base = (load_model(find_model(str(p), offline=True)).model for p in (tmp_path / "out", model))
+    merged, base = (model_of(p).load().model for p in (tmp_path / "out", model))
     ids = torch.tensor([[2, 3, 4, 5]])
     assert not torch.allclose(merged(ids).logits, base(ids).logits)
 
@@ -152,9 +153,9 @@ def test_an_encoder_has_its_own_weights_alone(tmp_path: Path) -> None:
     (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}]))
     (folder / "model.safetensors").touch()
     (folder / "0_Router" / "part").mkdir(parents=True)
-    before = find_encoder(str(folder), offline=True).facts
+    before = find_encoder(str(folder), offline=True).identity
     (folder / "0_Router" / "part" / "config.json").write_text("{}")
-    assert find_encoder(str(folder), offline=True).facts != before
+    assert find_encoder(str(folder), offline=True).identity != before
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"holds an adapter .* merge it into the weights"):
         find_encoder(str(folder), offline=True)

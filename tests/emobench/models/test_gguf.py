@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from emobench.core.errors import ModelError
-from emobench.models.catalog import ModelSource, find_model
-from emobench.models.folder import identity
+from emobench.models.catalog import find_model
 from emobench.models.gguf import MAGIC, convert_gguf
-from emobench.models.load import load_model
+from emobench.models.model import Model
 from emobench.models.packaged import gguf_folder
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed: pip install 'emobench[models]'")
@@ -80,7 +79,7 @@ def test_the_weights_are_those_that_transformers_reads(gguf_file: Path, tmp_path
     from transformers import AutoModelForCausalLM
 
     out = convert_gguf(gguf_file, tmp_path / "out")
-    loaded = load_model(ModelSource("tiny", str(out), None, "local"))
+    loaded = Model(str(out)).load()
     expected = AutoModelForCausalLM.from_pretrained(
         gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
     ).state_dict()
@@ -95,8 +94,7 @@ def test_a_file_is_converted_once_and_always_to_the_same_bytes(gguf_file: Path, 
     (first / "mark").touch()
     assert (gguf_folder(gguf_file) / "mark").is_file()
     again = convert_gguf(gguf_file, tmp_path / "again")
-    sources = [ModelSource("tiny", str(folder), None, "local") for folder in (first, again)]
-    assert identity(sources[0]) == identity(sources[1])
+    assert Model(str(first)).identity == Model(str(again)).identity
 
 
 def test_a_gguf_file_is_a_model(gguf_file: Path, cache: Path) -> None:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.core.errors import ModelError
 from emobench.models.head import LogitMap, final_hidden, probe_head, require_unchanged
-from emobench.models.own_loss import refuse_auxiliary_loss
+from emobench.models.suitability import refuse_auxiliary_loss
 
 LLAMA = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

@@ -24,12 +24,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from emobench.core.errors import ModelError, UnknownNameError
-from emobench.models.catalog import ModelSource, find_model
+from emobench.core.errors import Missing, ModelError, UnknownNameError
 from emobench.models.convert import convert_bin
-from emobench.models.folder import identity
-from emobench.models.load import check_model, load_model
-from emobench.models.tokenizer import load_tokenizer
+from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 
 IDS = torch.arange(40)[None]
 
@@ -63,8 +61,8 @@ def gpt2(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-def found(folder: Path) -> ModelSource:
-    return find_model(str(folder), offline=True)
+def model_of(folder: Path, **options: Any) -> Model:
+    return Model(str(folder), LoadOptions(offline=True, **options))
 
 
 def logits(model: Any) -> torch.Tensor:
@@ -75,20 +73,20 @@ def logits(model: Any) -> torch.Tensor:
 def test_a_saved_model_loads_to_the_same_logits_and_prints_nothing(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    loaded = load_model(found(folder))
+    loaded = model_of(folder).load()
     assert capfd.readouterr() == ("", "")
     assert torch.equal(logits(loaded.model), logits(make_model(folder.name)))
     assert not loaded.model.training
     assert loaded.tokenizer("w3 w5")["input_ids"] == [3, 5]
-    assert loaded.source.name == folder.name
+    assert model_of(folder).name == folder.name
 
 
 def test_the_facts_are_those_of_the_model(folder: Path) -> None:
-    facts = check_model(found(folder))
+    facts = model_of(folder).facts
     assert facts.parameters == make_model(folder.name).num_parameters()
-    assert (facts.vocabulary_rows, facts.tokenizer_size) == (60, 60)
+    assert facts.vocabulary == 60
+    assert (facts.width, facts.layers) == (make_model(folder.name).config.hidden_size, 1)
     assert facts.context == {"gpt2": 64, "llama": 48}[folder.name]
-    assert facts.class_name == {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}[folder.name]
 
 
 def test_sharded_weights_load(gpt2: Path) -> None:
@@ -96,32 +94,32 @@ def test_sharded_weights_load(gpt2: Path) -> None:
     make_model("gpt2").save_pretrained(gpt2, max_shard_size="4KB")
     shards = sorted(gpt2.glob("model-*.safetensors"))
     assert len(shards) > 1
-    assert torch.equal(logits(load_model(found(gpt2)).model), logits(make_model("gpt2")))
+    assert torch.equal(logits(model_of(gpt2).load().model), logits(make_model("gpt2")))
     shards[0].unlink()
     with pytest.raises(ModelError, match=f"lacks {shards[0].name}, which"):
-        check_model(found(gpt2))
+        _ = model_of(gpt2).facts
 
 
 def test_dtype_and_device(gpt2: Path) -> None:
-    assert load_model(found(gpt2), dtype="bfloat16").model.transformer.wte.weight.dtype == torch.bfloat16
+    assert model_of(gpt2, dtype="bfloat16").load().model.transformer.wte.weight.dtype == torch.bfloat16
     with pytest.raises(UnknownNameError, match="no dtype 'bf16'"):
-        load_model(found(gpt2), dtype="bf16")
+        model_of(gpt2, dtype="bf16").load()
     with pytest.raises(ModelError, match="--device tpux is unknown"):
-        load_model(found(gpt2), device="tpux")
+        model_of(gpt2, device="tpux").load()
     if not torch.cuda.is_available():
         with pytest.raises(ModelError, match="no CUDA device is available"):
-            load_model(found(gpt2), device="cuda")
+            model_of(gpt2, device="cuda").load()
 
 
 def test_from_scratch_is_fixed_by_its_seed_and_needs_no_weights(gpt2: Path) -> None:
     (gpt2 / "model.safetensors").unlink()
     before = torch.random.get_rng_state()
-    drawn = [logits(load_model(found(gpt2), from_scratch=True, seed=seed).model) for seed in (3, 3, 4)]
+    drawn = [logits(model_of(gpt2).load(seed=seed).model) for seed in (3, 3, 4)]
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     assert torch.equal(torch.random.get_rng_state(), before)
     with pytest.raises(ModelError, match=r"no weights in .*--from-scratch"):
-        load_model(found(gpt2))
+        model_of(gpt2).load()
 
 
 @pytest.mark.parametrize(
@@ -130,9 +128,9 @@ def test_from_scratch_is_fixed_by_its_seed_and_needs_no_weights(gpt2: Path) -> N
 )
 def test_a_folder_that_lacks_a_part_is_refused(gpt2: Path, file: str, words: str) -> None:
     (gpt2 / file).unlink()
-    for use in (check_model, load_model) if file == "model.safetensors" else (check_model, load_model, load_tokenizer):
+    for part in ("facts", "model", "tokenizer")[: 2 if file == "model.safetensors" else 3]:
         with pytest.raises(ModelError, match=f"The model m has {words}"):
-            use(found(gpt2))
+            getattr(model_of(gpt2), part)
 
 
 def test_tokenizers_that_do_not_belong_to_the_head_are_refused(tmp_path: Path) -> None:
@@ -140,10 +138,10 @@ def test_tokenizers_that_do_not_belong_to_the_head_are_refused(tmp_path: Path) -
     for size, words in ((1_101, "ids up to 1100, but the model's head has 1100 rows"), (75, "1025 more than its tok")):
         save_tokenizer(tmp_path, size)
         with pytest.raises(ModelError, match=words):
-            check_model(found(tmp_path))
+            _ = model_of(tmp_path).facts
     for size in (1_100, 76):  # 1,024 rows of padding are the most
         save_tokenizer(tmp_path, size)
-        assert check_model(found(tmp_path)).tokenizer_size == size
+        assert model_of(tmp_path).facts.vocabulary == 1_100
 
 
 def test_broken_files_are_refused(gpt2: Path) -> None:
@@ -151,18 +149,18 @@ def test_broken_files_are_refused(gpt2: Path) -> None:
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelError, match=r"model\.safetensors of m is not a whole safetensors file"):
-        check_model(found(gpt2))
+        _ = model_of(gpt2).facts
     weights.write_bytes(whole)
     config = (gpt2 / "config.json").read_text()
     for text in ('{"model_type": "no-such-model"}', '{"model_type": "t5"}'):
         (gpt2 / "config.json").write_text(text)
         with pytest.raises(ModelError, match=r"config\.json of m gives no causal model"):
-            check_model(found(gpt2))
+            _ = model_of(gpt2).facts
     (gpt2 / "config.json").write_text(config)
-    assert load_tokenizer(found(gpt2))("w7")["input_ids"] == [7]
+    assert model_of(gpt2).tokenizer("w7")["input_ids"] == [7]
     (gpt2 / "tokenizer.json").write_text("{")
     with pytest.raises(ModelError, match="tokenizer of m could not be read"):
-        check_model(found(gpt2))
+        _ = model_of(gpt2).facts
 
 
 @pytest.mark.parametrize("method", ["bitsandbytes", "fp8", "gptq"])
@@ -172,7 +170,7 @@ def test_a_quantised_folder_is_refused_while_planning(gpt2: Path, method: str) -
     quantised = {"quantization_config": {"quant_method": method, "load_in_4bit": True}}
     file.write_text(json.dumps(json.loads(file.read_text()) | quantised))
     with pytest.raises(ModelError, match=method):
-        check_model(found(gpt2))
+        _ = model_of(gpt2).facts
 
 
 @pytest.mark.parametrize("seen", [True, False, None])
@@ -186,9 +184,9 @@ def test_a_decoder_whose_tokens_see_those_after_them_is_refused(tmp_path: Path, 
     file.write_text(json.dumps(json.loads(file.read_text()) | {"use_bidirectional_attention": seen}))
     if seen:
         with pytest.raises(ModelError, match="see those after them"):
-            check_model(found(tmp_path))
+            _ = model_of(tmp_path).facts
     else:
-        assert check_model(found(tmp_path)).context == 48
+        assert model_of(tmp_path).facts.context == 48
 
 
 def test_a_model_without_a_limit_has_no_context(tmp_path: Path) -> None:
@@ -196,7 +194,7 @@ def test_a_model_without_a_limit_has_no_context(tmp_path: Path) -> None:
     config = AutoConfig.for_model("xlnet", vocab_size=60, **sizes)  # its limit is -1
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     save_tokenizer(tmp_path, 60)
-    assert check_model(found(tmp_path)).context is None
+    assert model_of(tmp_path).facts.context is None
 
 
 def test_weights_that_do_not_fit_the_configuration_are_refused(gpt2: Path) -> None:
@@ -210,16 +208,16 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(gpt2: Path) -> No
     assert "lm_head.weight" not in whole  # a tied head may be absent
     change(**{"transformer.h.0.ln_1.weight": None})
     with pytest.raises(ModelError, match=r"lack transformer\.h\.0\.ln_1\.weight"):
-        load_model(found(gpt2))
+        model_of(gpt2).load()
     change(**{"transformer.h.1.ln_1.weight": torch.ones(16)})
     with pytest.raises(ModelError, match=r"without a use for it, transformer\.h\.1\.ln_1\.weight"):
-        load_model(found(gpt2))
+        model_of(gpt2).load()
     change(**{"transformer.h.0.ln_1.weight": torch.ones(17)})
     with pytest.raises(ModelError, match=r"in another shape, transformer\.h\.0\.ln_1\.weight"):
-        load_model(found(gpt2))
+        model_of(gpt2).load()
     change(**{"transformer.wte.weight": torch.ones(61, 16)})
     with pytest.raises(ModelError, match="hold no tensor of 60 x 16"):
-        check_model(found(gpt2))
+        _ = model_of(gpt2).facts
 
 
 def test_a_bin_is_refused_with_the_command_that_converts_it_and_the_command_works(folder: Path) -> None:
@@ -228,9 +226,9 @@ def test_a_bin_is_refused_with_the_command_that_converts_it_and_the_command_work
     torch.save(state, folder / "pytorch_model.bin")
     out = folder.parent / "out"
     with pytest.raises(ModelError, match=rf"emobench models convert {folder} OUT"):
-        check_model(found(folder))
+        _ = model_of(folder).facts
     assert convert_bin(folder, out) == out
-    assert torch.equal(logits(load_model(found(out)).model), logits(make_model(folder.name)))
+    assert torch.equal(logits(model_of(out).load().model), logits(make_model(folder.name)))
     assert not list(out.glob("*.bin"))
     with pytest.raises(ModelError, match="exists; give a folder that does not"):
         convert_bin(folder, out)
@@ -244,7 +242,7 @@ def test_sharded_bins_convert(gpt2: Path, tmp_path: Path) -> None:
         torch.save({key: state[key] for key in state if names[key] == file}, gpt2 / file)
     (gpt2 / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": names}))
     convert_bin(gpt2, tmp_path / "out")
-    assert torch.equal(logits(load_model(found(tmp_path / "out")).model), logits(make_model("gpt2")))
+    assert torch.equal(logits(model_of(tmp_path / "out").load().model), logits(make_model("gpt2")))
     (gpt2 / "pytorch_model-00002-of-00002.bin").unlink()
     with pytest.raises(ModelError, match=r"lacks pytorch_model-00002-of-00002\.bin"):
         convert_bin(gpt2, tmp_path / "other")
@@ -271,19 +269,19 @@ def test_a_bin_that_would_run_code_is_refused(gpt2: Path, tmp_path: Path, monkey
 
 
 def test_the_identity_of_a_folder_is_that_of_the_files_that_count(gpt2: Path, tmp_path: Path) -> None:
-    first = identity(found(gpt2))
+    first = model_of(gpt2).identity
     assert set(first["files"]) >= {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"}
     copy = tmp_path / "copy"
     shutil.copytree(gpt2, copy)
     (copy / "README.md").write_text("a note")
-    assert identity(found(copy)) == first
+    assert model_of(copy).identity == first
     changed = load_file(copy / "model.safetensors")
     changed["transformer.wte.weight"][0, 0] += 1
     save_file(changed, copy / "model.safetensors", metadata={"format": "pt"})
-    second = identity(found(copy))
+    second = model_of(copy).identity
     assert second != first
     save_tokenizer(copy, 59)
-    assert identity(found(copy)) not in (first, second)
+    assert model_of(copy).identity not in (first, second)
 
 
 def test_a_hub_model_loads_from_the_cache_and_is_known_by_its_commit(
@@ -295,14 +293,13 @@ def test_a_hub_model_loads_from_the_cache_and_is_known_by_its_commit(
     (repo / "refs").mkdir(parents=True)
     (repo / "refs" / "main").write_text(commit)
     shutil.copytree(gpt2, repo / "snapshots" / commit)
-    source = find_model("org/name", offline=True)
-    assert identity(source) == {"kind": "hub", "repo": "org/name", "commit": commit}
-    assert torch.equal(logits(load_model(source, offline=True).model), logits(make_model("gpt2")))
+    assert model_of(Path("org/name")).identity == {"kind": "hub", "repo": "org/name", "commit": commit}
+    assert torch.equal(logits(model_of(Path("org/name")).model), logits(make_model("gpt2")))
     (repo / "snapshots" / commit / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=f"hf download org/name --revision {commit} --local-dir FOLDER"):
-        load_model(source, offline=True)
+    with pytest.raises(Missing, match=f"hf download org/name --revision {commit}"):
+        model_of(Path("org/name")).load()
 
 
 def test_the_harness_made_model_has_to_be_made_first() -> None:
     with pytest.raises(ModelError, match="made by the harness at its first run"):
-        load_model(find_model("tiny-oracle", offline=True))
+        model_of("tiny-oracle").load()

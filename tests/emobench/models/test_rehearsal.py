@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.core.errors import ModelError
-from emobench.models.rehearsal import require_generation, why_untrainable
+from emobench.models.suitability import require_generation, why_untrainable
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,

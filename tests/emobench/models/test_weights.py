@@ -27,13 +27,12 @@ from transformers import (
     Qwen2Config,
 )
 
-from emobench.core.errors import ModelError
+from emobench.core.errors import Missing, ModelError
 from emobench.models import hub
-from emobench.models.catalog import find_model
 from emobench.models.convert import convert_bin
-from emobench.models.folder import require_weights_here
-from emobench.models.load import check_model, load_model
-from emobench.models.weights import missing_weights
+from emobench.models.device import LoadOptions
+from emobench.models.folder import missing_weights
+from emobench.models.model import Model
 
 ROWS = 60
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": ROWS}
@@ -105,20 +104,24 @@ def test_a_tied_weight_is_there_under_either_name(opt: Path) -> None:
     assert missing_weights(skeleton, names - {embedding, head}) == [embedding]
 
 
+def model_of(name: object, **options: Any) -> Model:
+    return Model(str(name), LoadOptions(offline=True, **options))
+
+
 def test_opt_without_embeddings_and_head_is_refused_by_the_names_of_what_lacks(opt: Path) -> None:
     as_bin(opt)
     without_embeddings(opt)
     with pytest.raises(ModelError) as refused:
-        check_model(find_model(str(opt), offline=True))
+        _ = model_of(opt).facts
     said = str(refused.value)
     assert "The safetensors of opt-tiny lack model.decoder.embed_positions.weight, model.decoder.embed_tokens" in said
     assert f"emobench models convert {opt} OUT, and give OUT as the model" in said
     out = convert_bin(opt, opt.with_name("out"))
-    whole = load_model(find_model(str(out), offline=True)).model
+    whole = model_of(out).load().model
     assert torch.equal(whole.lm_head.weight, whole.model.decoder.embed_tokens.weight)
     (opt / "pytorch_model.bin").unlink()
     with pytest.raises(ModelError, match=r"they are not a whole model\. Copy the whole model, or save it again"):
-        check_model(find_model(str(opt), offline=True))
+        _ = model_of(opt).facts
 
 
 @pytest.fixture
@@ -162,8 +165,7 @@ NAME = f"{REPO}@{COMMIT}"
 
 def test_a_whole_repository_passes_and_no_weight_is_fetched(published: Callable[..., None], tmp_path: Path) -> None:
     published()
-    found = check_model(find_model(NAME, offline=False))
-    assert found.class_name == "OPTForCausalLM"
+    assert Model(NAME).facts.vocabulary == ROWS
     assert not list((tmp_path / "hub").rglob("*.safetensors"))
 
 
@@ -174,13 +176,13 @@ def test_a_repository_with_bin_files_alone_is_refused_while_planning(
     (opt / "model.safetensors").unlink()
     published()
     with pytest.raises(ModelError) as refused:
-        check_model(find_model(NAME, offline=False))
+        _ = Model(NAME).facts
     said = str(refused.value)
     assert f"{REPO} (commit {COMMIT}) publishes no model.safetensors" in said
     assert "the weights in it are: pytorch_model.bin." in said
     assert f"hf download {REPO} --revision {COMMIT} --local-dir FOLDER, then emobench models convert FOLDER OUT" in said
     # From its configuration alone it can be made.
-    assert check_model(find_model(NAME, offline=False), from_scratch=True).vocabulary_rows == ROWS
+    assert Model(NAME, LoadOptions(from_scratch=True)).facts.vocabulary == ROWS
 
 
 def test_a_repository_whose_safetensors_are_not_whole_is_refused_while_planning(
@@ -189,19 +191,20 @@ def test_a_repository_whose_safetensors_are_not_whole_is_refused_while_planning(
     without_embeddings(opt)
     published()
     with pytest.raises(ModelError, match=r"lack model\.decoder\.embed_positions\.weight, .* emobench models convert"):
-        check_model(find_model(NAME, offline=False))
+        _ = Model(NAME).facts
 
 
 def test_offline_a_model_without_its_weights_stops_the_plan_and_is_a_download_of_the_dry_run(
     published: Callable[..., None], command: Callable[..., Any], small_data: Path, tmp_path: Path
 ) -> None:
     published()
-    source = find_model(NAME, offline=False)
-    check_model(source)  # it leaves the configuration and the tokenizer in the cache
-    with pytest.raises(ModelError, match=f"`hf download {REPO} --revision {COMMIT}` where there is a network"):
-        require_weights_here(source)
+    _ = Model(NAME).facts  # it leaves the configuration and the tokenizer in the cache
+    with pytest.raises(Missing) as missing:
+        model_of(NAME).require_files()
+    assert (missing.value.item, missing.value.source) == (f"model {NAME}", REPO)
+    assert f"hf download {REPO} --revision {COMMIT}" in missing.value.how
     given = ("--model", NAME, "--objective", "mle", "--data-dir", small_data, "--runs", tmp_path / "runs", "--offline")
-    command("train", *given, "--set", "recipe.max_length=32").refused(f"The weights of {REPO} are not in ")
+    command("train", *given, "--set", "recipe.max_length=32").refused(f"Not on this machine: model {NAME}")
     shown = command("train", *given, "--set", "recipe.max_length=32", "--dry-run", "--json").json
     assert [line["what"] for line in shown["plan"] if line["stage"] == "missing"] == [f"model {NAME} from {REPO}"]
 
@@ -216,7 +219,7 @@ def test_a_hub_that_gives_nothing_is_a_sentence(
 
     monkeypatch.setattr(HfApi, "model_info", fails)
     with pytest.raises(ModelError, match=r"The hub gave nothing for facebook/opt-tiny .*no route.*--offline"):
-        check_model(find_model(NAME, offline=False))
+        _ = Model(NAME).facts
 
 
 def test_the_dry_run_of_a_model_that_is_known_as_bin_says_what_to_convert(

@@ -18,8 +18,7 @@ from transformers import AutoModelForCausalLM
 from emobench.core.locks import locked
 from emobench.data.texts import load_texts
 from emobench.inference.decoding.ancestral import descend, levels_of, row_uniforms
-from emobench.models.catalog import ModelSource
-from emobench.models.tokenizer import load_tokenizer
+from emobench.models.model import Model
 
 COUNTS = ("--train", "9", "--validation", "3", "--test", "3", "--length", "12")
 SPLITS = {"train": 9, "validation": 3, "test": 3}
@@ -69,7 +68,7 @@ def test_texts_are_ancestral_samples_of_the_seed_the_split_and_their_place(
 ) -> None:
     """One text at a time, by whole forward passes: begins after BOS, ends at EOS or the length, nothing suppressed."""
     model = AutoModelForCausalLM.from_pretrained(small_model).eval()
-    tokenizer: Any = load_tokenizer(ModelSource("small", str(small_model), None, "local"))
+    tokenizer: Any = Model(str(small_model)).tokenizer
     levels = levels_of(len(tokenizer))
     for split in SPLITS:
         for line in (undisturbed / f"gpt2-oracle.{split}.jsonl").read_text().splitlines():

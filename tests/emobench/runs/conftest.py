@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,12 @@ import pytest
 @pytest.fixture
 def made_runs(tmp_path: Path) -> Path:
     """Its weights are those before its pre-training, which plans need not wait for."""
-    from emobench.runs.planning.find_model import made_model
+    from emobench.runs.planning.find_model import base_model
     from emobench.runs.planning.request import Request
     from emobench.runs.planning.tiny_models import write_untrained
     from emobench.runs.stages.stage import Stages
 
-    model, runs = made_model("tiny-oracle", Request(suite="oracle-language", offline=True)), tmp_path / "runs"
-    Stages(runs).make(model.pretraining, lambda folder: write_untrained(model.tiny, folder / "model"))
+    model, runs = base_model("tiny-oracle", Request(suite="oracle-language", offline=True)), tmp_path / "runs"
+    maker: Any = model.made_by
+    Stages(runs).make(maker.stage, lambda folder: write_untrained(maker.tiny, folder / "model"))
     return runs

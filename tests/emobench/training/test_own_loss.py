@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaFor
 import emobench
 from emobench.core.errors import ModelError
 from emobench.models.head import probe_head
-from emobench.models.own_loss import require_next_token_loss
+from emobench.models.suitability import require_next_token_loss
 
 BAMBA: dict[str, Any] = {
     "vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -169,7 +169,7 @@ def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:
     """Return the facts that decide the vectors of a text."""
     packages = ("sentence-transformers", "transformers", "torch")
     return {
-        "encoder": dict(encoder.facts),
+        "encoder": dict(encoder.identity),
         "device": encoder.device.partition(":")[0],
         "packages": {name: version(name) for name in packages},
     }

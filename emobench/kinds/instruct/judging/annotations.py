@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import DataError
+from emobench.core.errors import DataError, Missing
 from emobench.core.extras import require
 from emobench.core.reading import is_file
 from emobench.data.rows import hub_files, json_rows, jsonl_rows, shown
@@ -100,7 +100,7 @@ def gamed_file(data_dirs: Sequence[Path], *, offline: bool) -> Path:
         return local
     try:
         (file,), _ = hub_files(REPO, "main", GAMED, offline=offline)
-    except DataError as error:
+    except (DataError, Missing) as error:
         raise DataError(
             f"The length-controlled win rate needs {GAMED} of the data set {REPO} on the hub, which is not here "
             f"({error}) Put it in DIR/{GAMED} and give --data-dir DIR."
@@ -118,7 +118,7 @@ def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, 
     long, missing = None, ""
     try:
         long = length_controlled(in_order(rows), gamed_file(data_dirs, offline=offline))
-    except DataError as problem:
+    except (DataError, Missing) as problem:
         missing = str(problem)
     return AnnotatedRates(
         model=str(rows[0].get("generator_2", "")),

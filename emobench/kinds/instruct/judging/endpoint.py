@@ -28,8 +28,8 @@ from emobench.core.errors import ConfigError, ModelError, RunError
 from emobench.core.reading import expand_home, is_folder, require_shallow
 from emobench.core.settings import content_hash
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
-from emobench.models.catalog import find_model
-from emobench.models.folder import identity
+from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 
 OPENAI = "https://api.openai.com/v1"
 BROKEN = 3
@@ -85,7 +85,7 @@ class Endpoint:
     def identity(self) -> str:
         """The name of the model, which is all that is known behind an endpoint; of a folder here, its content."""
         if is_folder(expand_home(self.model)):
-            return content_hash(identity(find_model(self.model, offline=True)))
+            return content_hash(Model(self.model, LoadOptions(offline=True)).identity)
         return self.model
 
     def check_key(self) -> str:

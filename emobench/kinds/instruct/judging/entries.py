@@ -32,8 +32,8 @@ from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robi
 from emobench.kinds.instruct.responses import asked_instructions
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.views import Compared, FolderOf, Keep, Work
-from emobench.models.catalog import find_model
-from emobench.models.folder import identity
+from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 from emobench.models.quiet import quiet_libraries
 from emobench.tasks.rules import override
 from emobench.tasks.spec import Task
@@ -220,12 +220,11 @@ def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) ->
         endpoint.check_key()
         return endpoint
     from emobench.kinds.instruct.judging.local import LocalModel
-    from emobench.models.load import load_model
 
     name = rule.model or judge.model
+    model = Model(name, LoadOptions(device=device, offline=offline))
     with quiet_libraries():
-        loaded = load_model(find_model(name, offline=offline), device=device, offline=offline, frozen=True)
-    return LocalModel(loaded.model, loaded.tokenizer, name, _digest(name, offline))
+        return LocalModel(model.model, model.tokenizer, name, _digest(name, offline))
 
 
 def _identity(rule: JudgeRule, judge: PairJudge, offline: bool) -> str:
@@ -236,4 +235,4 @@ def _identity(rule: JudgeRule, judge: PairJudge, offline: bool) -> str:
 
 
 def _digest(name: str, offline: bool) -> str:
-    return content_hash(identity(find_model(name, offline=offline)))
+    return content_hash(dict(Model(name, LoadOptions(offline=offline)).identity))

@@ -168,10 +168,10 @@ def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
     name: str, trained: Trained, tmp_path: Path
 ) -> None:
     from emobench.core.settings import canonical_json
-    from emobench.runs.planning.find_model import made_model
+    from emobench.runs.planning.find_model import base_model
     from emobench.runs.planning.request import Request
 
-    stage = made_model(name, Request(suite="oracle-language", offline=True)).pretraining
+    stage = base_model(name, Request(suite="oracle-language", offline=True)).made_by.stage
     folder = tmp_path / "train" / stage.key
     shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
     (folder / "stage.json").write_text(canonical_json(stage.facts))

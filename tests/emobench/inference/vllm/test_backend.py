@@ -22,9 +22,9 @@ from emobench.inference.decoding.request import Continuation, Decoding
 from emobench.inference.vllm import continuations as backend
 from emobench.inference.vllm.engine import Engine, running_engine
 from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
-from emobench.kinds.interface import ModelFiles
 from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 
 SHARED = Path(__file__).parents[5] / "shared"
 BASE = SHARED / "models" / "base-en-7m"
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared models and data"),
     pytest.mark.slow,
 ]
-FILES = ModelFiles("base-en-7m", BASE, LoadOptions(device="cpu"))
+FILES = Model(str(BASE), LoadOptions(device="cpu"))
 VOCABULARY = 4096
 """Half of the head's rows stand for padding here."""
 LONGEST = 64

@@ -20,10 +20,9 @@ from emobench.kinds.generation.samples import GeneratedSample, read_samples, sam
 from emobench.metrics.features import embed
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
-from emobench.models.catalog import ModelSource
 from emobench.models.encoder import SentenceEncoder
 from emobench.models.head import probe_head
-from emobench.models.load import load_featurizer
+from emobench.models.model import Model
 
 LENGTHS = ("generation.prefix=4", "generation.continuation=8", "generation.max_length=32")
 RULES = ("generation.sampling.samples=2", "mauve.seeds=[25,7]", "mauve.max_length=48", "mauve.pooling=mean")
@@ -149,7 +148,7 @@ def test_the_test_text_is_scored_by_article_and_its_perplexity_is_that_of_its_bl
     assert all(articles[int(unit.split()[1])].startswith("= Title") for unit in found)
     assert entry["metrics"]["wikitext2/ppl_test"]["units"] == len(found) > 1
 
-    loaded = load_featurizer(ModelSource("small", str(small_model), None, "local"))
+    loaded = Model(str(small_model), use="features").load()
     blocks = pack_blocks(articles, loaded.tokenizer, length=32).first(30 * 32)  # as --limit says
     model = AutoModelForCausalLM.from_pretrained(small_model)
     sums = evaluate_tokens(model, probe_head(model, loaded.tokenizer), list(blocks), {"entropy"})
@@ -176,7 +175,7 @@ def test_scores_equal_the_libraries_on_the_samples_on_disk(evaluate: Any, small_
     assert entry["missing"] == {}
     runs = [[sample for sample in samples if sample.sample == place] for place in (0, 1)]
 
-    loaded = load_featurizer(ModelSource("small", str(small_model), None, "local"))
+    loaded = Model(str(small_model), use="features").load()
 
     def features_of(texts: list[str]) -> np.ndarray:
         return embed(texts, loaded.model, loaded.tokenizer, pooling="mean", max_length=48)

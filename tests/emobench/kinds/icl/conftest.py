@@ -71,7 +71,7 @@ def subject(tmp_path: Path) -> Callable[..., Subject]:
 
     def make(encoder: Path, *, model: Any = None, tokenizer: Any = None, runs: Path = tmp_path / "runs") -> Subject:
         stages, found = Stages(runs), find_encoder(str(encoder), offline=True)
-        counting = CountingEncoder(found.name, found.folder, found.facts, found.device)
+        counting = CountingEncoder(found.name, found.folder, found.identity, found.device)
         return Subject(
             model=model,
             tokenizer=tokenizer,

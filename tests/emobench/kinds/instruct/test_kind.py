@@ -14,7 +14,7 @@ import torch
 from rouge_score.rouge_scorer import RougeScorer
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.data.conversations import FORMATS, Conversation, Turn, instruction_of
 from emobench.kinds.instruct.instructions import load_instructions
 from emobench.kinds.instruct.responses import RESPONSES, generate_responses, prompt_ids, read_responses, response_end
@@ -205,7 +205,7 @@ def test_prompts_of_another_template_than_the_trainings_are_refused(instruct: Ca
 
 def test_instructions_are_read_from_a_list_and_the_rivals_place_is_named(tmp_path: Path) -> None:
     rows = [{"instruction": "Say it.", "output": "It.", "generator": "baize-v2-7b"}]
-    with pytest.raises(DataError, match=r"Put results/baize-v2-7b/model_outputs\.json of github"):
+    with pytest.raises(Missing, match=r"Put results/baize-v2-7b/model_outputs\.json of github"):
         load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True)
     (tmp_path / "baize-v2-7b.test.json").write_text(json.dumps(rows))
     (one,) = load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True).rows

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from emobench.core.errors import ConfigError, DataError, UnknownNameError
+from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.inference.decoding.request import Continuation
-from emobench.kinds.cost import EvaluatedModel, Requests
+from emobench.kinds.cost import Requests
 from emobench.kinds.instruct.instructions import SOURCES, load_instructions
 from emobench.kinds.instruct.judged import MEASURES
 from emobench.kinds.instruct.responses import (
@@ -35,8 +35,8 @@ from emobench.registry import find_task, load_kind
 from emobench.tasks.scores import SECONDARY
 
 TASK = "instructions"
-NOT_HERE = SimpleNamespace(data_dirs=[], data=lambda what, load, source: None)
-"""Resources on a machine without the data."""
+MISSING: Any = SimpleNamespace(is_local=False, bytes_per_token=4.0)
+"""A model whose files are not on this machine."""
 
 
 def runtime() -> Any:
@@ -49,7 +49,9 @@ def task_of(**overrides: Any) -> Any:
 
 @pytest.fixture
 def model(byte_model: Path) -> Any:
-    return SimpleNamespace(name="bytes", tokenizer=AutoTokenizer.from_pretrained(byte_model), context=1024)
+    return SimpleNamespace(
+        name="bytes", is_local=True, tokenizer=AutoTokenizer.from_pretrained(byte_model), context=1024
+    )
 
 
 def test_a_prompt_and_all_but_the_last_token_of_its_response_fit_the_context(model: Any, asked: Path) -> None:
@@ -88,56 +90,52 @@ def test_the_metrics_follow_from_the_judge() -> None:
     assert "No judge was chosen" in found["win_rate"]
 
 
-def test_instructions_are_looked_for_here_and_then_among_the_downloads(tmp_path: Path) -> None:
-    published, offline = find_task("alpaca_eval/open-platypus"), []
+def test_instructions_are_local_or_a_known_download(tmp_path: Path) -> None:
+    def load(task: Any) -> Any:
+        return runtime().load(task, data_dirs=[tmp_path], offline=True)
 
-    def read(what: str, load: Any, source: str) -> str:
-        with pytest.raises(DataError, match="offline"):
-            load()
-        offline.append(source)
-        return "planned"
-
-    resources = SimpleNamespace(data_dirs=[tmp_path], data=read)
-    assert runtime().find(published, resources) == "planned"
-    assert offline == ["tatsu-lab/alpaca_eval"]
+    published = find_task("alpaca_eval/open-platypus")
+    with pytest.raises(Missing) as missing:
+        load(published)
+    assert (missing.value.item, missing.value.source) == ("data set alpaca_eval", "tatsu-lab/alpaca_eval")
     (tmp_path / "alpaca_eval.test.json").write_text(json.dumps([{"instruction": "a", "output": "b"}]))
-    assert len(runtime().find(published, resources)) == 1
     with pytest.raises(UnknownNameError, match="set of instructions"):
-        runtime().find(task_of(), resources)
+        load(task_of())
+    assert len(load(published)) == 1
 
 
 def test_only_the_first_instructions_are_asked(model: Any, asked: Path) -> None:
     data = load_instructions(TASK, data_dirs=[asked], offline=True)
-    resources = SimpleNamespace(data_dirs=[asked], data=NOT_HERE.data)
     prompts = prompt_ids(data.rows, model.tokenizer, "alpaca")
     task = task_of(limit=2, max_new_tokens=9000)
-    found = runtime().cost(task, resources, EvaluatedModel(base=model))
+    found = runtime().cost(task, data, model)
     tokens = sum(map(len, prompts[:2])) + 2 * 9000
     assert (found.examples, found.tokens, found.batch_tokens) == (2, tokens, 16_384)
     assert found.steps == 2 * 9000  # more than one batch, and less than two
-    assert runtime().cost(task, resources, EvaluatedModel()).tokens == 2 * (120 + 9000)
+    assert runtime().cost(task, data, MISSING).tokens == 2 * (120 + 9000)
     assert runtime().test_size(task, data) == load_kind("instruct").test_size(task, "rougeL", data)
     assert (runtime().test_size(task, data).examples, runtime().test_size(task, data).units) == (2, 2)
 
 
 def test_a_judge_is_estimated_with_and_without_the_data(asked: Path) -> None:
+    data = load_instructions(TASK, data_dirs=[asked], offline=True)
     judge = {"name": "pandalm", "url": "http://127.0.0.1:1/v1"}
     given = find_task("alpaca_eval/open-platypus", overrides={"limit": 7, "max_new_tokens": 30, "judge": judge})
-    found = runtime().cost(given, NOT_HERE, EvaluatedModel())
+    found = runtime().cost(given, None, MISSING)
     assert (found.examples, found.tokens) == (7, 7 * (120 + 30))
     assert isinstance(found.requests, Requests)
     assert (found.requests.count, found.requests.written) == (14, 14 * 512)
     assert runtime().test_size(given, None).examples == 7
     one, two = (
         runtime().cost(find_task(TASK, overrides={"limit": 1, "max_new_tokens": length, "judge": judge}),
-                       SimpleNamespace(data_dirs=[asked]), EvaluatedModel()).requests
+                       data, MISSING).requests
         for length in (30, 31)
     )  # fmt: skip
     assert (one.count, two.read - one.read) == (2, 2)  # each order has one response of the model
     more = find_task("alpaca_eval/open-platypus", overrides={"limit": 7, "max_new_tokens": 31, "judge": judge})
-    assert runtime().cost(more, NOT_HERE, EvaluatedModel()).requests.read - found.requests.read == 28
+    assert runtime().cost(more, None, MISSING).requests.read - found.requests.read == 28
     local = find_task(TASK, overrides={"limit": 1, "max_new_tokens": 30, "judge": {**judge, "backend": "local"}})
-    both = runtime().cost(local, SimpleNamespace(data_dirs=[asked]), EvaluatedModel())
+    both = runtime().cost(local, data, MISSING)
     assert both.auxiliary_tokens == {"judge": one.read + one.written}
     assert both.requests is None
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData, find_manager, reached
 from emobench.kinds.lm_eval.kind import named_task
-from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.request import Request
 from emobench.runs.stages.evaluate import PlannedTask
 
@@ -47,7 +47,7 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(
     ]
     assert tasks[0].protocol_id == tasks[1].protocol_id
     assert tasks[0].protocol_id != named_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
-    model = find_base_model(str(small_model), Request(suite="mmlu", offline=True))
+    model = base_model(str(small_model), Request(suite="mmlu", offline=True))
     stages = [PlannedTask(task, data, model, None, {}, {}) for task, data in zip(tasks, (other, one), strict=True)]
     assert stages[0].scores.key == stages[1].scores.key
     assert stages[0].generation.key == stages[1].generation.key
@@ -106,7 +106,7 @@ def test_what_cannot_be_run_is_said(
     name: str, rules: dict[str, str], said: str, own_tasks: Path, mmlu_folder: Path
 ) -> None:
     places = {"OWN": str(own_tasks), "DATA": str(mmlu_folder)}
-    with pytest.raises((ConfigError, DataError)) as caught:
+    with pytest.raises((ConfigError, DataError, Missing)) as caught:
         load(name, **{key: places.get(value, value) for key, value in rules.items()})
     assert said in str(caught.value)
     assert "--set lm_eval." in str(caught.value) or "lm_eval run" in str(caught.value) or "images" in str(caught.value)

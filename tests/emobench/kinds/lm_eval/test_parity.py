@@ -236,11 +236,12 @@ def test_mmlu_itself_with_a_trained_model(
 ) -> None:
     """All 57 subjects of `mmlu`; 18 hold questions of MMLU, the others borrow some."""
     from emobench.models.catalog import ModelSource
+    from emobench.models.device import LoadOptions
     from emobench.models.load import load_model
 
     data = mmlu_like(real_files, tmp_path_factory.mktemp("mmlu"))
     source = ModelSource("base-en-7m", str(real_model), None, "local")
-    loaded = load_model(source)
+    loaded = load_model(source, LoadOptions())
     models = loaded.model, loaded.tokenizer
     scored, _, folder = evaluated("mmlu", models, data=str(data), num_fewshot=2)
     place = wrapped(tmp_path_factory.mktemp("w"), "mmlu", data)

@@ -18,12 +18,13 @@ from emobench.core.errors import ConfigError
 from emobench.inference.decoding.continuations import sample_continuations
 from emobench.inference.decoding.request import Decoding
 from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
-from emobench.kinds.interface import ModelFiles, Subject
+from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval import model as vllm_model
 from emobench.kinds.lm_eval.kind import named_task
 from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
+from emobench.models.model import Model
 
 with_vllm = pytest.mark.skipif(installed_package() != CPU_PACKAGE, reason=f"needs the package {CPU_PACKAGE}")
 
@@ -32,7 +33,7 @@ def as_files(subject: Subject, folder: Path) -> Subject:
     """Return the same model as files, of which nothing is in memory."""
     for part in (subject.model, subject.tokenizer):
         part.save_pretrained(folder)
-    return replace(subject, model=None, files=ModelFiles("bytes", folder, LoadOptions(device="cpu")))
+    return replace(subject, model=None, files=Model(str(folder), LoadOptions(device="cpu")))
 
 
 def answers(subject: Subject, folder: Path, own_tasks: Path, **rules: Any) -> list[Any]:

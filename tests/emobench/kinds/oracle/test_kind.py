@@ -48,7 +48,7 @@ def subject(tmp_path: Path) -> Subject:
     def nothing(*_: Any) -> Any:
         raise AssertionError("an oracle task needs no sentence encoder")
 
-    own: Any = SimpleNamespace(model=model, tokenizer=tokenizer, facts={})
+    own: Any = SimpleNamespace(model=model, tokenizer=tokenizer, identity={})
     return Subject(model, tokenizer, lambda _: own, work, nothing, keep, {})
 
 

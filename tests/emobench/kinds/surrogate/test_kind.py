@@ -17,8 +17,7 @@ from emobench.data.texts import Texts
 from emobench.kinds.surrogate.evaluate import usable_texts
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.metrics.distances import COLUMNS
-from emobench.models.catalog import ModelSource
-from emobench.models.tokenizer import load_tokenizer
+from emobench.models.model import Model
 
 SUITE = ("--suite", "figure-2", "--set", "tasks=wikitext2")
 
@@ -78,7 +77,7 @@ def test_a_context_that_is_too_short_is_refused(evaluate: Any, small_model: Path
 
 
 def test_texts_that_are_skipped_are_counted(small_model: Path) -> None:
-    tokenizer = load_tokenizer(ModelSource("small", str(small_model), None, "local"))
+    tokenizer = Model(str(small_model)).tokenizer
     texts = Texts(
         "c", "validation", ["", "bar", "bar bas", "bar " * 9, "a b c d", "bar bas bal", "bar bar"], "sha", "x"
     )

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from emobench.models.catalog import CATALOG
+from emobench.models.catalog import CATALOG, ModelFacts
 from emobench.report.numbers import large
 from emobench.runs.planning import estimate
 from emobench.runs.planning.estimate import (
     H100,
-    ModelSize,
     computes_in,
     duration,
     gigabytes,
@@ -21,10 +20,9 @@ from emobench.runs.planning.estimate import (
     training_memory,
     training_operations,
 )
-from emobench.runs.planning.ingredients import catalog_size
 from emobench.training.recipe import Recipe
 
-LLAMA = catalog_size("llama-7b")
+LLAMA = CATALOG["llama-7b"].facts
 N, LAYERS, WIDTH, VOCABULARY = 6_738_415_616, 32, 4096, 32_000
 
 
@@ -69,7 +67,7 @@ def test_memory_of_a_full_training_is_weights_gradients_and_two_moments() -> Non
 
 
 def test_a_small_head_takes_little() -> None:
-    size = ModelSize(parameters=10, vocabulary=100)
+    size = ModelFacts(parameters=10, vocabulary=100)
     assert scoring_memory(size, "float32") == 40 + 8 * 4096 * 100
 
 

@@ -24,7 +24,7 @@ from emobench.runs.dry_run.make_outline import make_outline
 from emobench.runs.dry_run.outline import TO_DO
 from emobench.runs.execution.execution import Execution
 from emobench.runs.planning import tiny_models
-from emobench.runs.planning.find_model import find_base_model, made_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import require_trained, run_plan
@@ -39,7 +39,7 @@ import torch
 from dataclasses import replace
 from emobench.models.folder import file_digest
 from emobench.runs.planning import tiny_models
-from emobench.runs.planning.find_model import made_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.request import Request
 
@@ -50,9 +50,9 @@ def first(*given, **options):
 whole, tiny_models.load_texts = tiny_models.load_texts, first
 runs = Path(sys.argv[1])
 request = Request(suite="oracle-language", offline=True, runs=runs)
-model = made_model("tiny-oracle", request)
+model = base_model("tiny-oracle", request)
 before = torch.get_num_threads()
-folder = Execution(request, model).base_folder(model)
+folder = Execution(request, model).base(model).folder
 print(before, torch.get_num_threads(), file_digest(folder / "model.safetensors"), model.entry_fields()["revision"])
 """
 """Pre-trains on the beginning of the corpus, on as many threads as the environment says."""
@@ -84,8 +84,8 @@ def request(runs: Path, model: str = "tiny-oracle", **given: Any) -> Request:
 
 def made(runs: Path, model: str = "tiny-oracle") -> Path:
     asked = request(runs, model)
-    base = made_model(model, asked)
-    return Execution(asked, base).folder(base.pretraining) / "model"
+    base = base_model(model, asked)
+    return Execution(asked, base).folder(base.made_by.stage) / "model"
 
 
 def flip(folder: Path) -> None:
@@ -110,19 +110,19 @@ def test_one_and_two_threads_make_the_same_weights(tmp_path: Path) -> None:
 
 def test_a_made_model_is_identified_as_a_folder_of_its_files_is(short: None, tmp_path: Path) -> None:
     folder = made(tmp_path)
-    base = find_base_model("tiny-oracle", request(tmp_path))
-    assert base.facts == identity(ModelSource("any", str(folder), None, "local"))
-    assert base.facts["files"]["model.safetensors"] == file_digest(folder / "model.safetensors")
+    base = base_model("tiny-oracle", request(tmp_path))
+    assert base.identity == identity(ModelSource("any", str(folder), None, "local"))
+    assert base.identity["files"]["model.safetensors"] == file_digest(folder / "model.safetensors")
     assert "transformers_version" not in (folder / "config.json").read_text()
-    as_folder = find_base_model(str(folder), request(tmp_path))
+    as_folder = base_model(str(folder), request(tmp_path))
     assert as_folder.entry_fields()["revision"] == base.entry_fields()["revision"]
 
 
 def test_before_it_is_made_its_weights_are_not_known(tmp_path: Path) -> None:
-    base = find_base_model("tiny-oracle", request(tmp_path))
-    assert not base.is_there
-    with pytest.raises(ModelError, match="tiny-oracle is not made yet, so that its weights are not known"):
-        _ = base.facts
+    base = base_model("tiny-oracle", request(tmp_path))
+    assert not base.has_identity
+    with pytest.raises(ModelError, match="tiny-oracle is not made yet"):
+        _ = base.identity
 
 
 @pytest.mark.slow
@@ -147,15 +147,15 @@ def test_equal_ingredients_and_other_weights_are_another_model(tmp_path: Path, m
 
 @pytest.mark.usefixtures("short")
 def test_a_made_model_that_was_altered_since_is_made_anew_and_is_what_it_was(tmp_path: Path) -> None:
-    whole = find_base_model("tiny-oracle", request(tmp_path))
+    whole = base_model("tiny-oracle", request(tmp_path))
     folder = made(tmp_path)
-    facts, before = whole.facts, (folder / "model.safetensors").stat()
+    before_identity, before = whole.identity, (folder / "model.safetensors").stat()
     flip(folder)
     os.utime(folder / "model.safetensors", ns=(before.st_atime_ns, before.st_mtime_ns))
-    again = find_base_model("tiny-oracle", request(tmp_path))
-    assert not again.is_there
+    again = base_model("tiny-oracle", request(tmp_path))
+    assert not again.has_identity
     made(tmp_path)
-    assert again.facts == facts
+    assert again.identity == before_identity
 
 
 @pytest.mark.usefixtures("short")
@@ -195,7 +195,7 @@ def test_another_seed_makes_a_replicate_of_the_model(tmp_path: Path) -> None:
     found = {}
     for seed, name in enumerate(("tiny-oracle", "tiny-oracle(seed=1)")):
         folder = made(tmp_path, name)
-        base = find_base_model(name, request(tmp_path, name))
+        base = base_model(name, request(tmp_path, name))
         found[name] = base.entry_fields()
         assert found[name]["name"] == name
         assert found[name]["source"] == "tiny-oracle"
@@ -209,9 +209,9 @@ def test_another_seed_makes_a_replicate_of_the_model(tmp_path: Path) -> None:
 
 def test_the_setting_changes_with_what_a_model_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def setting(name: str) -> str:
-        base = find_base_model(name, request(tmp_path, name))
-        monkeypatch.setattr(type(base), "facts", {})
-        return base.entry_fields()["pretraining"]["setting"]
+        base = base_model(name, request(tmp_path, name))
+        assert base.made_by is not None
+        return base.made_by.pretraining_fields()["setting"]
 
     whole = registry.find_recipe
     settings = [setting("tiny-oracle"), setting("tiny-icl")]

@@ -14,8 +14,8 @@ import pytest
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
-from emobench.runs.planning import base_model
-from emobench.runs.planning.find_model import find_base_model
+from emobench.runs.planning import find_model
+from emobench.runs.planning.find_model import base_model, check_recipe
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.request import Request
@@ -105,7 +105,7 @@ RECIPE = (
 
 
 def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_model, "require_liger_on", lambda device: None)
+    monkeypatch.setattr(find_model, "require_liger_on", lambda device: None)
     planned = plan(model, data)
     found = {"base": keys(planned)}
     found |= {name: keys(plan(model, data, **change)) for name, change in TRAINING.items()}
@@ -304,25 +304,25 @@ def test_gradients_that_cannot_be_scaled_are_refused_before_any_training(small_m
     for lora, dtype in (("true", "bfloat16"), ("false", "float32"), ("false", "bfloat16")):
         settings_of = parse_overrides([*settings, f"recipe.lora={lora}", f"recipe.weight_dtype={dtype}"])
         request = Request(suite="nlu", device="cuda", settings=settings_of, offline=True)
-        model, recipe = find_base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
+        model, recipe = base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
         if lora == "true" or dtype == "float32":
-            model.check_recipe(recipe)
+            check_recipe(model, recipe)
         else:
             with pytest.raises(ConfigError, match=r"weight_dtype is bfloat16; use --set recipe\.weight_dtype=fl"):
-                model.check_recipe(recipe)
+                check_recipe(model, recipe)
 
 
 def test_half_precision_is_for_evaluations_and_float16_is_refused_on_a_cpu(small_model: Path) -> None:
     for dtype in ("bfloat16", "float16"):
         settings_of = parse_overrides(["recipe.max_length=16"])
         request = Request(suite="nlu", device="cpu", dtype=dtype, settings=settings_of, offline=True)
-        model, recipe = find_base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
+        model, recipe = base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
         assert (recipe.precision, recipe.weight_dtype, model.options.dtype) == (dtype, "float32", dtype)
         if dtype == "bfloat16":
-            model.check_recipe(recipe)
+            check_recipe(model, recipe)
         else:
             with pytest.raises(ConfigError, match=r"by --dtype\), which scales its loss on a CUDA device"):
-                model.check_recipe(recipe)
+                check_recipe(model, recipe)
 
 
 def test_a_cost_model_of_another_vocabulary_is_refused_before_any_training(

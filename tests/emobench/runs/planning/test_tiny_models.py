@@ -13,7 +13,7 @@ from emobench.data import bpe
 from emobench.data.oracle.labels import SECTION_NAMES, label_words
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_recipe, find_task
-from emobench.runs.planning.find_model import made_model
+from emobench.runs.planning.find_model import base_model
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.tiny_models import TINY_MODELS, tokenizer_of, write_untrained
 
@@ -59,23 +59,23 @@ def test_a_tiny_model_is_what_it_says(name: str, english: Path, tmp_path: Path) 
 
 def test_tiny_lm_is_another_model_with_other_texts(english: Path, tmp_path: Path) -> None:
     """Its texts, in the data folders, are part of what identifies it, and its tokenizer is the same each time."""
-    first, again = (made_model("tiny-lm", request(english)) for _ in range(2))
-    assert first.pretraining.key == again.pretraining.key
+    first, again = (base_model("tiny-lm", request(english)) for _ in range(2))
+    assert first.made_by.stage.key == again.made_by.stage.key
     bpe._train.cache_clear()
     assert again.tokenizer.get_vocab() == tokenizer_of(TINY_MODELS["tiny-lm"], request(english).data_dirs).get_vocab()
     other = tmp_path / "other"
     other.mkdir()
     for file in english.iterdir():
         (other / file.name).write_text(file.read_text().replace("nobody", "somebody"))
-    assert made_model("tiny-lm", request(other)).pretraining.key != first.pretraining.key
+    assert base_model("tiny-lm", request(other)).made_by.stage.key != first.made_by.stage.key
 
 
 def test_tiny_lm_needs_english_in_the_data_folders(english: Path) -> None:
     with pytest.raises(DataError, match=r"no webtext\.train\.jsonl; add --data-dir DIR.* or give another model"):
-        made_model("tiny-lm", request())
+        base_model("tiny-lm", request())
     (english / "webtext.validation.jsonl").unlink()
     with pytest.raises(DataError, match=r"no webtext\.validation\.jsonl"):
-        made_model("tiny-lm", request(english))
+        base_model("tiny-lm", request(english))
 
 
 def test_the_labels_of_the_task_are_words_of_the_episodes() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emobench.data.packing import Packed, pack_blocks, pack_rows
-from emobench.models.tokenizer import tokenizer_digest
+from emobench.models.folder import tokenizer_digest
 from emobench.runs.dry_run.make_outline import make_outline
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning.make_plan import make_plan

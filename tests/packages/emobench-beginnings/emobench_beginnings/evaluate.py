@@ -22,13 +22,8 @@ def load(task: emobench.Task, *, data_dirs: Sequence[Path], offline: bool) -> An
     return emobench.load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
 
 
-def find(task: emobench.Task, resources: Any) -> Any:
-    return resources.texts(task.corpus, "test")
-
-
-def cost(task: emobench.Task, resources: Any, model: Any) -> emobench.Cost:
+def cost(task: emobench.Task, texts: Any, model: Any) -> emobench.Cost:
     rules = task.protocol_as(BeginningsProtocol)
-    texts = find(task, resources)
     count = rules.limit if texts is None else len(texts.texts[: rules.limit])
     return emobench.Cost(count, None if count is None else count * rules.tokens)
 

@@ -1,10 +1,11 @@
-"""`emobench doctor --sources`: each source is tried by headers and first rows; what fails says why; nothing hangs."""
+"""The benchmark of sources: each source is tried by headers and first rows; what fails says why; nothing hangs."""
 
 from __future__ import annotations
 
 import io
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,11 +21,13 @@ import pytest
 from huggingface_hub import HfApi, constants
 
 from emobench.core.errors import DataError
-from emobench.data.remote import begin_url
 from emobench.data.sources import CORPORA
 from emobench.models.catalog import CATALOG
-from emobench.runs.inspect import source_checks
-from emobench.runs.inspect.source_checks import all_sources, try_source
+
+sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))  # as `python tests/benchmarks NAME` does
+
+from evidence import sources
+from evidence.sources import all_sources, begin_url, try_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXTS = b"".join(json.dumps({"id": i, "text": f"text {i}"}).encode() + b"\n" for i in range(20_000))
@@ -68,7 +71,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An empty cache, and no host asked before."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    source_checks._silence_of.cache_clear()
+    sources._silence_of.cache_clear()
 
 
 def closed_port() -> str:
@@ -179,35 +182,34 @@ def test_labels_of_a_data_set_are_read_by_their_names(hub: Callable[..., None]) 
 def test_a_model_is_tried_as_a_plan_tries_it(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", server)
     facts = SimpleNamespace(parameters=CATALOG["gpt2"].parameters)
-    monkeypatch.setattr(source_checks, "check_model", lambda source, **_: facts)
+    monkeypatch.setattr(sources, "Model", lambda name, options: SimpleNamespace(facts=facts))
     assert state_of("model gpt2").note == "safetensors of 124,439,808 parameters, whole"
     facts.parameters = 5
     assert "it has 5 parameters, expected 124,439,808: another model" in state_of("model gpt2").note
     facts.parameters = CATALOG["opt-125m"].parameters
     published = SimpleNamespace(shapes=None, others=("pytorch_model.bin", "tf_model.h5"))
-    monkeypatch.setattr(source_checks, "published_weights", lambda *_: published)
+    monkeypatch.setattr(sources, "published_weights", lambda *_: published)
     assert state_of("model opt-125m").note == ".bin: emobench models convert"
     published.others = ()
     assert "expected a pytorch_model.bin; its weights are: none" in state_of("model opt-125m").note
 
 
 def test_without_a_network_it_ends_at_once_with_sentences(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError("Network is unreachable")
 
     monkeypatch.setattr("socket.create_connection", refuse)
     monkeypatch.setattr("socket.getaddrinfo", refuse)
-    done = command("doctor", "--sources", "--json")
-    assert done.code == 1
-    assert {row["works"] for row in done.json} == {False}
-    assert {row["what"].split(" (")[0] for row in done.json} >= {
+    with pytest.raises(SystemExit) as ended:
+        sources.main()
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert (ended.value.code, last.startswith("0 of ")) == (True, True)
+    assert all(line.startswith("fails\t") and "gives no answer" in line for line in lines)
+    assert {line.split("\t")[1].split(" (")[0] for line in lines} >= {
         *(f"model {alias.name}" for alias in CATALOG.values() if alias.kind == "hub"),
         *(f"corpus {corpus.name}" for corpus in CORPORA.values() if corpus.kind != "generated"),
         *(f"data set {name}" for name in ("sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_news", "mmlu")),
         "sentence encoder all-mpnet-base-v2",
     }
-    assert all("gives no answer" in row["note"] for row in done.json)
-    shown = command("doctor", "--sources")
-    assert (shown.code, "0 of " in shown.out) == (1, True)

@@ -1,4 +1,9 @@
-"""A model's own loss, whose place an objective takes: it must be the next token's cross-entropy and nothing else.
+"""Whether a model can be trained with an objective, and can generate: measured, as configurations do not say all.
+
+A plan tries the model's class on the meta device, without weights (`require_generation`, `why_untrainable`). Some
+classes cannot run there, because they read values; then `probe_head` decides with the weights. With weights,
+`require_next_token_loss` measures the model's own loss, whose place an objective takes: it must be the next token's
+cross-entropy and nothing else.
 
 Legend: B sequences, T positions, V vocabulary.
 """
@@ -10,18 +15,89 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from emobench.core.errors import ModelError
-from emobench.models.head import eval_mode, unwrapped
+from emobench.core.errors import ModelError, first_line
+from emobench.models.head import base_model, eval_mode, find_linear, unwrapped
 from emobench.models.quiet import silent_libraries
 
 LENGTH = 8
-"""Tokens of a measured sequence."""
+"""Tokens of a sequence whose loss is measured."""
+META_LENGTH = 4
+"""Tokens of a sequence on the meta device."""
 TOLERANCES = {torch.float64: 1e-4, torch.float32: 1e-4}
 """Largest relative difference from the cross-entropy, by the precision of the loss."""
 COARSE = 2e-2
 """The same in half precision."""
+
+
+def require_generation(name: str, skeleton: nn.Module) -> None:
+    """Raise ModelError for a model that computes a text at once, but not with the cache that generation needs."""
+    if _error_of(skeleton, use_cache=False) is not None:
+        return
+    error = _error_of(skeleton, use_cache=True)
+    if error is not None:
+        raise ModelError(
+            f"The model {name} ({type(skeleton).__name__}) cannot generate: with its cache, transformers fails in "
+            f"'{first_line(error)}'. Give a model whose configuration fits its class."
+        )
+
+
+def why_untrainable(skeleton: nn.Module) -> str | None:
+    """Return why no objective can train a model on the meta device, None if nothing is known against it."""
+    try:
+        refuse_auxiliary_loss(skeleton)
+        linear = find_linear(skeleton)
+    except ModelError as error:
+        return str(error)
+    layers = _layers_before_the_head(skeleton, linear)
+    if not layers:
+        return None
+    return (
+        f"The LM head of {type(skeleton).__name__} cannot be used: between the base model and the head are further "
+        f"layers ({', '.join(layers)}). Use a causal model with a plain linear head."
+    )
+
+
+def _layers_before_the_head(skeleton: nn.Module, linear: nn.Linear) -> list[str]:
+    """Return the classes of the layers with weights that run outside the base model before the head."""
+    body = base_model(skeleton)
+    inside = set(body.modules()) | {linear}
+    called: list[str] = []
+    passed: list[str] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        called.append(type(module).__name__)
+
+    def pass_on(*_: Any) -> None:
+        passed.extend(called)
+
+    outside = [module for module in skeleton.modules() if module not in inside and list(module.parameters(False))]
+    if not outside:
+        return []
+    handles = [module.register_forward_hook(note) for module in outside]
+    handles.append(linear.register_forward_pre_hook(pass_on))
+    try:
+        _error_of(skeleton, use_cache=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return passed
+
+
+@torch.no_grad()
+def _error_of(skeleton: nn.Module, *, use_cache: bool) -> Exception | None:
+    """Return the error of a forward pass on the meta device."""
+    training, _ = skeleton.training, skeleton.eval()
+    try:
+        with torch.device("meta"):
+            ids_1T: Tensor = torch.zeros(1, META_LENGTH, dtype=torch.long)
+            skeleton(input_ids=ids_1T, use_cache=use_cache)
+    except Exception as error:  # a class can raise anything
+        return error
+    finally:
+        skeleton.train(training)
+    return None
 
 
 def refuse_auxiliary_loss(model: nn.Module, asked: Any = None) -> None:
