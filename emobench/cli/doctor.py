@@ -47,10 +47,6 @@ def doctor(
     print_table("emobench doctor", ("what", "state", "note"), rows)
 
 
-def _hub_is_off() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
-
-
 def _machine() -> list[list[str]]:
     import torch
 
@@ -59,27 +55,29 @@ def _machine() -> list[list[str]]:
         ["python", platform.python_version(), platform.platform()],
         ["cpu", f"{len(os.sched_getaffinity(0))} cores", f"{memory:.0f} GiB memory"],
     ]
+    automatic = "cpu"
     if torch.cuda.is_available():
+        automatic = "cuda:0"
         for i in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(i)
             rows.append([f"cuda:{i}", gpu.name, f"{gpu.total_memory / 2**30:.0f} GiB; use --device cuda:{i}"])
     else:
         rows.append(["cuda", "none", "models of over a billion parameters need one"])
-    rows.append(["--device auto", "cuda:0" if torch.cuda.is_available() else "cpu", "what commands take by default"])
-    hub = "off (HF_HUB_OFFLINE)" if _hub_is_off() else "on"
-    rows.append(["hub", hub, "models and corpora that are not on disk"])
+    rows.append(["--device auto", automatic, "what commands take by default"])
+    hub_is_off = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+    rows.append(["hub", "off (HF_HUB_OFFLINE)" if hub_is_off else "on", "models and corpora that are not on disk"])
     return rows
 
 
 def _packages() -> list[list[str]]:
-    return [[name, _version(name) or "missing", purpose] for name, purpose in PACKAGES.items()]
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    rows = []
+    for name, purpose in PACKAGES.items():
+        try:
+            state = version(name)
+        except PackageNotFoundError:
+            state = "missing"
+        rows.append([name, state, purpose])
+    return rows
 
 
 def _plugins() -> list[list[str]]:
@@ -92,7 +90,8 @@ def _plugins() -> list[list[str]]:
             except EmobenchError as error:
                 rows.append([f"{family.name} {name}", "unusable", str(error)])
     for name, problem in registry.tasks_plugins().items():
-        rows.append([f"tasks {name}", "ok" if problem is None else "unusable", str(problem or "")])
+        state = "ok" if problem is None else "unusable"
+        rows.append([f"tasks {name}", state, str(problem or "")])
     return rows
 
 

@@ -127,7 +127,7 @@ def _parameters(cls: Any) -> list[dict[str, Any]]:
 
 def _list(family: Family[Any], json: bool) -> None:
     entries = [facts_of(family, name) for name in family.names()]
-    others = imported(family.glossary)() if family.glossary else {}
+    others = dict(imported(family.glossary)()) if family.glossary else {}
     if json:
         print_json(entries)
         return
@@ -138,17 +138,20 @@ def _list(family: Family[Any], json: bool) -> None:
         columns = [column for column in family.columns if any(entry.get(column) for entry in groups[title])]
         rows = []
         for entry in groups[title]:
-            is_ours = entry["origin"].startswith("emobench ")
-            origin = "" if is_ours else f" [{entry['origin']}]"
-            rows.append([entry["name"], *(_cell(entry.get(column)) for column in columns), entry["summary"] + origin])
+            summary = entry["summary"]
+            if not entry["origin"].startswith("emobench "):
+                summary += f" [{entry['origin']}]"
+            facts = [_cell(entry.get(column)) for column in columns]
+            rows.append([entry["name"], *facts, summary])
         print_table(title, ("name", *columns, "what"), rows, unbroken=("name",))
         print_out("")
-    names = {name for entry in entries for name in (entry["name"], *entry.get("measures", ()))}
-    rows = [
-        [name, info["unit"], info["better"], info["range"], info["definition"]]
-        for name, info in others.items()
-        if name not in names
-    ]
+    for entry in entries:
+        others.pop(entry["name"], None)
+        for measure in entry.get("measures", ()):
+            others.pop(measure, None)
+    rows = []
+    for name, info in others.items():
+        rows.append([name, info["unit"], info["better"], info["range"], info["definition"]])
     if rows:
         print_table("Other names in entries", ("name", "unit", "better", "range", "what"), rows, unbroken=("name",))
         print_out("")
@@ -160,8 +163,9 @@ def _list(family: Family[Any], json: bool) -> None:
 def _cell(value: Any) -> str:
     """Return a fact as a table shows it."""
     if isinstance(value, Mapping):
-        inner = all(isinstance(item, Mapping) for item in value.values())
-        return ("\n" if inner else ", ").join(f"{key}: {_cell(item)}" for key, item in value.items())
+        lines = [f"{key}: {_cell(item)}" for key, item in value.items()]
+        separator = "\n" if all(isinstance(item, Mapping) for item in value.values()) else ", "
+        return separator.join(lines)
     if isinstance(value, list):
         if value and isinstance(value[0], Mapping):
             if "default" in value[0]:
@@ -179,9 +183,10 @@ def _show(family: Family[Any], text: str, json: bool) -> None:
             if json:
                 print_json(info)
                 return
-            line = f"unit {info['unit']}, better: {info['better']}, range: {info['range']}"
-            source = [f"from {info['source']}"] if info["source"] else []
-            print_out(f"{text}: {info['title']}", "", info["definition"], "", line, *source)
+            print_out(f"{text}: {info['title']}", "", info["definition"], "")
+            print_out(f"unit {info['unit']}, better: {info['better']}, range: {info['range']}")
+            if info["source"]:
+                print_out(f"from {info['source']}")
             return
     shown = facts_of_terms(family, text)
     for facts in shown:
@@ -191,7 +196,9 @@ def _show(family: Family[Any], text: str, json: bool) -> None:
         print_json(shown if len(shown) > 1 or "weight" in shown[0] else shown[0])
         return
     for place, facts in enumerate(shown):
-        print_out(*([""] if place else []), *_page(facts))
+        if place:
+            print_out("")
+        print_out(*_page(facts))
 
 
 def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:
@@ -223,8 +230,10 @@ def _called(family: Family[Any], call: str) -> dict[str, Any]:
 
 def _word(text: str) -> str:
     """Return a word as a shell takes it: in double quotes where it needs some and they are enough."""
-    plain = shlex.quote(text)
-    return plain if plain == text or set(text) & set('"$`\\!') else f'"{text}"'
+    quoted = shlex.quote(text)
+    if quoted == text or set(text) & set('"$`\\!'):
+        return quoted
+    return f'"{text}"'
 
 
 def _page(facts: dict[str, Any]) -> list[Any]:
@@ -243,16 +252,18 @@ def _page(facts: dict[str, Any]) -> list[Any]:
         if name not in NOT_LABELLED and (text := _cell(value)):
             rows.append((name.replace("_", " "), text))
     parts.append(_labelled(rows))
-    if facts["parameters"]:
-        parts += ["", _labelled([_parameter_row(parameter) for parameter in facts["parameters"]])]
+    rows = []
+    for parameter in facts["parameters"]:
+        label = f"{parameter['name']}: {parameter['type']} = {parameter['value']}"
+        if parameter["value"] != parameter["default"]:
+            label += f" (default {parameter['default']})"
+        meaning = parameter["help"]
+        if parameter["range"]:
+            meaning += f" [{parameter['range']}]"
+        rows.append((label, meaning))
+    if rows:
+        parts += ["", _labelled(rows)]
     return parts
-
-
-def _parameter_row(parameter: dict[str, Any]) -> tuple[str, str]:
-    default = f" (default {parameter['default']})" if parameter["value"] != parameter["default"] else ""
-    allowed = f" [{parameter['range']}]" if parameter["range"] else ""
-    label = f"{parameter['name']}: {parameter['type']} = {parameter['value']}{default}"
-    return label, parameter["help"] + allowed
 
 
 def _labelled(rows: Sequence[tuple[str, str]]) -> Table:
@@ -275,8 +286,11 @@ def _check(family: Family[Any], names: Sequence[str], json: bool) -> None:
         outcomes = run_checks(plugin)
         ok = all(outcome.status != "failed" for outcome in outcomes)
         reports.append({family.name: name, "ok": ok, "checks": outcomes})
-        if not json:
-            print_out(*([""] if len(reports) > 1 else []), *_checked(name, outcomes))
+        if json:
+            continue
+        if len(reports) > 1:
+            print_out("")
+        print_out(*_checked(name, outcomes))
     if json:
         print_json(reports if len(reports) > 1 else reports[0])
     if not all(report["ok"] for report in reports):
@@ -290,8 +304,10 @@ def _checked(name: str, outcomes: Sequence[Outcome]) -> list[Any]:
         table.add_column(width=width, overflow="fold")
     problems: list[Any] = []
     for outcome in outcomes:
-        reason = f" ({outcome.found})" if outcome.status == "skipped" else ""
-        table.add_row(SIGNS[outcome.status], Text(outcome.name), Text(outcome.promise + reason))
+        promise = outcome.promise
+        if outcome.status == "skipped":
+            promise += f" ({outcome.found})"
+        table.add_row(SIGNS[outcome.status], Text(outcome.name), Text(promise))
         if outcome.status == "failed":
             problem = Table.grid(padding=(0, 1, 0, 0))
             problem.add_row(Text(f"{outcome.name}:"), Text(outcome.found))
@@ -325,7 +341,7 @@ def write_package(family: Family[Any], name: str, variant: str | None, directory
     """
     variants = family.variants or ("",)
     if variant is not None and variant not in family.variants:
-        known = f"one of {', '.join(family.variants)}" if family.variants else f"none for a {family.name}"
+        known = ", ".join(family.variants) or f"none for a {family.name}"
         raise ConfigError(f"--kind is '{variant}'; expected {known}.")
     if name == PRETRAINED:
         raise ConfigError(f"'{name}' stands for a model as it is; give the {family.name} another name.")

@@ -156,18 +156,24 @@ def list_suites(json: options.Json = False) -> None:
 def show_suite(name: Name, json: options.Json = False) -> None:
     """Show a suite: its recipes with all their values, and its tasks."""
     suite = find_suite(name)
-    runs = [{"recipe": to_plain(find_recipe(r.recipe, r.settings)), "tasks": list(r.tasks)} for r in suite.runs]
+    runs = []
+    for run in suite.runs:
+        recipe = find_recipe(run.recipe, run.settings)
+        runs.append({"recipe": to_plain(recipe), "tasks": list(run.tasks)})
     if json:
         print_json({**to_plain(suite), "runs": runs})
         return
     print_out(f"{suite.name} (version {suite.version}): {suite.description}")
     if suite.primary:
-        many = sum(len(run.tasks) for run in suite.runs) > 1
-        print_out(f"primary endpoint: {suite.primary}{', the mean over the tasks that have it' if many else ''}")
+        line = f"primary endpoint: {suite.primary}"
+        if sum(len(run.tasks) for run in suite.runs) > 1:
+            line += ", the mean over the tasks that have it"
+        print_out(line)
     meanings = meanings_of_settings()
     for run in runs:
-        print_out(f"recipe {run['recipe']['name']}, then {', '.join(run['tasks'])}")
-        _print_values({k: v for k, v in run["recipe"].items() if k != "name"}, "recipe.", meanings)
+        recipe = run["recipe"]
+        print_out(f"recipe {recipe.pop('name')}, then {', '.join(run['tasks'])}")
+        _print_values(recipe, "recipe.", meanings)
         meanings = {}  # once is enough for several recipes
 
 
@@ -179,7 +185,10 @@ def list_models(json: options.Json = False) -> None:
         return
     shown = ("name", "source", "params", "note")
     for title, members in _model_groups().items():
-        rows = [[a.name, a.source, large(a.parameters) if a.parameters else "", _note(a)] for a in members]
+        rows = []
+        for alias in members:
+            parameters = large(alias.parameters) if alias.parameters else ""
+            rows.append([alias.name, alias.source, parameters, _note(alias)])
         if rows:
             print_table(title, shown, rows, unbroken=shown[:3])
             print_out("")

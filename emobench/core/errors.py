@@ -51,9 +51,10 @@ class UnknownNameError(UserError):
         names = sorted(known)
         by_case = {name.casefold(): name for name in reversed(names)}
         near = difflib.get_close_matches(given.casefold(), by_case, n=1, cutoff=0.6)
-        guess = f"; did you mean '{by_case[near[0]]}'?" if near else "."
-        listed = f" Known: {', '.join(names)}." if names else f" There is no {kind} at all."
-        super().__init__(f"{where}There is no {kind} '{given}'{guess}{listed}{' ' + hint if hint else ''}")
+        sentence = f"{where}There is no {kind} '{given}'"
+        sentence += f"; did you mean '{by_case[near[0]]}'?" if near else "."
+        sentence += f" Known: {', '.join(names)}." if names else f" There is no {kind} at all."
+        super().__init__(f"{sentence} {hint}".strip())
 
 
 class ConfigError(UserError):

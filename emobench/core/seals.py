@@ -64,12 +64,18 @@ def find_damage(folder: Path, *, full: bool, leave_out: str = "", only: str = ""
     """
     sealed = _read(folder)
     if sealed is None:
-        return Damage(folder / SEAL, "is not there" if not (folder / SEAL).exists() else "cannot be understood")
+        problem = "cannot be understood" if (folder / SEAL).exists() else "is not there"
+        return Damage(folder / SEAL, problem)
     for name, file in sealed.items():
-        if only in ("", name) and (what := _difference(folder / name, file, full)):
-            return Damage(folder / name, what)
-    added = next((path for name, path in _files(folder, leave_out) if only in ("", name) and name not in sealed), None)
-    return None if added is None else Damage(added, "was added to what is finished", foreign=True)
+        if only not in ("", name):
+            continue
+        problem = _difference(folder / name, file, full)
+        if problem:
+            return Damage(folder / name, problem)
+    for name, path in _files(folder, leave_out):
+        if only in ("", name) and name not in sealed:
+            return Damage(path, "was added to what is finished", foreign=True)
+    return None
 
 
 def _difference(path: Path, sealed: _File, full: bool) -> str:
@@ -96,7 +102,10 @@ def _read(folder: Path) -> dict[str, _File] | None:
     """Return the content of a folder's seal, or None if it is missing or cannot be read."""
     try:
         plain = json.loads((folder / SEAL).read_text())
-        return {name: _File(int(size), int(changed), str(digest)) for name, (size, changed, digest) in plain.items()}
+        files = {}
+        for name, (size, changed, digest) in plain.items():
+            files[name] = _File(int(size), int(changed), str(digest))
+        return files
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     except (AttributeError, TypeError, ValueError, RecursionError):

@@ -85,7 +85,10 @@ def _code(node: Any) -> str:
         return f"[{', '.join(_code(item) for item in node if not _is_bare_string(item))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
-    fields = [f"{name}={_code(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if value not in (None, []):
+            fields.append(f"{name}={_code(value)}")
     return f"{type(node).__name__}({', '.join(fields)})"
 
 
@@ -100,7 +103,12 @@ def to_plain(value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value) if not _left_out(value, f)}
+        plain = {}
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            if "optional" not in field.metadata or item != field.default:
+                plain[field.name] = to_plain(item)
+        return plain
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -117,10 +125,6 @@ OPTIONAL = {"optional": True}
 
 A setting that is added to a dataclass in this way changes no key and no entry of those that do not use it.
 """
-
-
-def _left_out(owner: Any, field: dataclasses.Field[Any]) -> bool:
-    return "optional" in field.metadata and getattr(owner, field.name) == field.default
 
 
 def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
@@ -221,19 +225,29 @@ def convert(hint: Any, value: Any, where: str) -> Any:
 @functools.cache
 def _shape(cls: type) -> tuple[dict[str, tuple[frozenset[Any], Converter]], list[str]]:
     """Return each field's types that need no conversion and its converter, and the names of the required fields."""
+    shape = {}
+    required = []
     hints = get_type_hints(cls)
-    fields = [f for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
-    shape = {f.name: (_exact(hints[f.name]), _converter(hints[f.name])) for f in fields}
-    missing = dataclasses.MISSING
-    return shape, [f.name for f in fields if f.default is missing and f.default_factory is missing]
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if not field.init:
+            continue
+        hint = hints[field.name]
+        shape[field.name] = (_exact(hint), _converter(hint))
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            required.append(field.name)
+    return shape, required
 
 
 @functools.cache
 def _exact(hint: Any) -> frozenset[Any]:
     """Return the scalar types whose values need no conversion to `hint`."""
-    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    options = (hint,)
+    if get_origin(hint) in (Union, types.UnionType):
+        options = get_args(hint)
     first, *others = options  # with several types, the first might convert a value of a later one
-    return frozenset(options) if first in _SCALARS and others in ([], [type(None)]) else frozenset()
+    if first in _SCALARS and others in ([], [type(None)]):
+        return frozenset(options)
+    return frozenset()
 
 
 @functools.cache
@@ -266,7 +280,8 @@ def _to_union(options: list[Converter], optional: bool, value: Any, where: str) 
             return option(value, where)
         except UserError as error:
             # An error inside a mapping is more useful than the error that a mapping was not expected.
-            problem = error if problem is None or isinstance(value, Mapping) else problem
+            if problem is None or isinstance(value, Mapping):
+                problem = error
     raise typing.cast(UserError, problem)
 
 
@@ -278,17 +293,15 @@ def _to_literal(choices: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _to_sequence(result: type[list[Any] | tuple[Any, ...]], item: Any, value: Any, where: str) -> Any:
     if not isinstance(value, (list, tuple)):
-        raise ConfigError(f"{where} is {_shown(value)}; expected a list, such as {_list_like(item, value)}.")
+        example = "[1, 2]"
+        if item is str:
+            is_word = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)
+            example = f"[{value}]" if is_word else "[one, two]"
+        raise ConfigError(f"{where} is {_shown(value)}; expected a list, such as {example}.")
     if _exact(item).issuperset(map(type, value)):
         return result(value)
     to_item = _converter(item)
     return result([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
-
-
-def _list_like(item: Any, value: Any) -> str:
-    """Return an example of a list of items of a type: of what was given alone where that is one word."""
-    word = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)
-    return (f"[{value}]" if word else "[one, two]") if item is str else "[1, 2]"
 
 
 def _to_mapping(to_key: Converter, to_item: Converter, of_any: bool, value: Any, where: str) -> Any:
@@ -296,7 +309,10 @@ def _to_mapping(to_key: Converter, to_item: Converter, of_any: bool, value: Any,
         raise ConfigError(f"{where} is {_shown(value)}; expected a mapping.")
     if isinstance(value, Located) and of_any:
         return value  # keep the line numbers for later errors
-    return {to_key(k, where): to_item(v, f"{where}.{k}") for k, v in value.items()}
+    converted = {}
+    for key, item in value.items():
+        converted[to_key(key, where)] = to_item(item, f"{where}.{key}")
+    return converted
 
 
 def _to_scalar(hint: Any, value: Any, where: str) -> Any:
@@ -310,7 +326,8 @@ def _to_scalar(hint: Any, value: Any, where: str) -> Any:
     if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
         return value
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    raise ConfigError(f"{where} is {_shown(value)}; expected {names.get(hint, getattr(hint, '__name__', hint))}.")
+    expected = names.get(hint, getattr(hint, "__name__", hint))
+    raise ConfigError(f"{where} is {_shown(value)}; expected {expected}.")
 
 
 def _shown(value: Any) -> str:

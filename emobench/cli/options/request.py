@@ -96,14 +96,19 @@ class PlanningOptions(LoadingOptions):
                 "torchrun started several processes, and each would do all of this command's work: only `emobench run` "
                 "and `emobench train` train under it. Start this one alone, and give it the GPUs: --devices auto."
             )
-        own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
+        for name, value in more.items():
+            if isinstance(value, list):
+                more[name] = tuple(value)
+        settings = list(self.set_ or ())
+        if protocol:
+            settings.append(f"protocol={protocol}")
         return Request(
-            settings=parse_overrides([*(self.set_ or ()), *([f"protocol={protocol}"] if protocol else ())]),
+            settings=parse_overrides(settings),
             data_dirs=tuple(self.data_dir or ()),
             runs=self.runs,
             command=shlex.join(["emobench", *sys.argv[1:]]),
             **self.loading(),
-            **own,
+            **more,
         )
 
 
@@ -134,8 +139,13 @@ class TrainingOptions(PlanningOptions):
 
     def training(self, **more: Any) -> Request:
         """Return what the options ask for; `more` has fields of the request that are the command's own."""
-        own = {"objectives": self.objective or [], "model": self.model, "seeds": self.seed or []}
-        return self.request(**{**own, "from_scratch": self.from_scratch, **more})
+        own = {
+            "objectives": self.objective or [],
+            "model": self.model,
+            "seeds": self.seed or [],
+            "from_scratch": self.from_scratch,
+        }
+        return self.request(**{**own, **more})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,8 +291,11 @@ class BudgetOptions:
         """Bytes of --max-memory."""
         if self.max_memory is None:
             return None
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", self.max_memory.upper())
-        size = 0 if found is None else int(float(found[1]) * UNITS[found[2] or ""])
+        size = 0
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", self.max_memory.upper())
+        if match is not None:
+            number, unit = match.groups(default="")
+            size = int(float(number) * UNITS[unit])
         if not 0 < size < 2**60:
             raise ConfigError(f"--max-memory is {self.max_memory}; expected a size, such as 16GB or 500MB.")
         return size
@@ -292,8 +305,10 @@ class BudgetOptions:
         if self.max_tokens is None:
             return
         read = Read()
-        totals = [make_outline(request, read=read).totals() for request in requests]
-        tokens = sum(total.tokens["train"] for total in totals)
+        tokens = 0
+        for request in requests:
+            totals = make_outline(request, read=read).totals()
+            tokens += totals.tokens["train"]
         if tokens > self.max_tokens:
             raise ConfigError(
                 f"This would train on {tokens:,} target tokens, and --max-tokens is {self.max_tokens:,}. Train on less "
@@ -325,24 +340,34 @@ class BudgetOptions:
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with an option for each field of those of its parameters that are dataclasses."""
     signature = inspect.signature(command, eval_str=True)
-    hints: dict[str, Any] = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
-    fields = {name: _fields(group) for name, group in groups.items()}
-    parameters = [p for own in signature.parameters.values() for p in fields.get(own.name, [own])]
+    groups: dict[str, Any] = {}
+    parameters: dict[str, inspect.Parameter] = {}
+    for parameter in signature.parameters.values():
+        own = [parameter]
+        if dataclasses.is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            own = _fields(parameter.annotation)
+        for one in own:
+            parameters[one.name] = one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
     @functools.wraps(command)
     def flat(**given: Any) -> None:
-        made = {name: group(**{p.name: given.pop(p.name) for p in fields[name]}) for name, group in groups.items()}
-        command(**given, **made)
+        for name, group in groups.items():
+            values = {field.name: given.pop(field.name) for field in dataclasses.fields(group)}
+            given[name] = group(**values)
+        command(**given)
 
-    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    flat.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    flat.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    flat.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return flat
 
 
-def _fields(group: type) -> list[inspect.Parameter]:
+def _fields(group: Any) -> list[inspect.Parameter]:
     """Return a dataclass's fields as parameters, those of the class itself before those that it inherits."""
-    known, hints = inspect.signature(group).parameters, get_type_hints(group, include_extras=True)
-    names = [name for cls in group.__mro__ for name in inspect.get_annotations(cls)]
-    return [known[name].replace(annotation=hints[name]) for name in names]
+    parameters = []
+    known = inspect.signature(group).parameters
+    hints = get_type_hints(group, include_extras=True)
+    for cls in group.__mro__:
+        for name in inspect.get_annotations(cls):
+            parameters.append(known[name].replace(annotation=hints[name]))
+    return parameters

@@ -49,21 +49,28 @@ class Terminal(Silent):
     def work(self, title: str, unit: str) -> Iterator[Progress]:
         began = time.monotonic()
         with self._bars.shown() as bar:
-            self._values, task = "", bar.add_task(escape(visible(f"{self._prefix}{title}")), total=None, rate="")
+            self._values = ""
+            label = visible(f"{self._prefix}{title}")
+            task = bar.add_task(escape(label), total=None, rate="")
 
             def advance(done: int, total: int) -> None:
+                rate = self._values
                 speed = bar._tasks[task].speed
-                shown = self._values or (f"{speed:.1f} {unit}/s" if speed else "")
-                bar.update(task, completed=done, total=total, rate=shown)
+                if not rate and speed:
+                    rate = f"{speed:.1f} {unit}/s"
+                bar.update(task, completed=done, total=total, rate=rate)
 
             yield advance
             bar.remove_task(task)
         seconds = time.monotonic() - began
         if seconds >= SHORT:
-            self.note(f"  {title}: {_duration(seconds)}")
+            minutes, rest = divmod(seconds, 60)
+            duration = f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{rest:.1f} s"
+            self.note(f"  {title}: {duration}")
 
     def values(self, values: Mapping[str, float]) -> None:
-        self._values = "  ".join(text.format(values[name]) for name, text in SHOWN.items() if name in values)
+        shown = [text.format(values[name]) for name, text in SHOWN.items() if name in values]
+        self._values = "  ".join(shown)
 
     def worker(self, name: str) -> Terminal:
         return Terminal(self._bars, name)
@@ -82,9 +89,10 @@ class _Bars:
     def shown(self) -> Iterator[progress.Progress]:
         """Return the display, which is there while any work is in progress."""
         with self._lock:
-            bars = self._bars = self._bars or self._new()
-            if not self._works:
-                bars.start()
+            if self._bars is None:
+                self._bars = _new_bars(self.console)
+                self._bars.start()
+            bars = self._bars
             self._works += 1
         try:
             yield bars
@@ -95,17 +103,17 @@ class _Bars:
                     bars.stop()
                     self._bars = None
 
-    def _new(self) -> progress.Progress:
-        one_line = Column(no_wrap=True)
-        columns = (
-            progress.TextColumn("{task.description}", table_column=one_line),
-            progress.BarColumn(bar_width=6),
-            progress.MofNCompleteColumn(table_column=one_line.copy()),
-            progress.TextColumn("{task.fields[rate]}", table_column=one_line.copy()),
-            progress.TimeRemainingColumn(compact=True, table_column=one_line.copy()),
-        )
-        # Without a terminal (CI, a log file) a line at the end is enough.
-        return progress.Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+
+def _new_bars(console: Console) -> progress.Progress:
+    columns = (
+        progress.TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        progress.BarColumn(bar_width=6),
+        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        progress.TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+    )
+    # Without a terminal (CI, a log file) a line at the end is enough.
+    return progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def reporter(quiet: bool) -> Silent:
@@ -143,29 +151,33 @@ def print_json(value: Any) -> None:
 
 def print_json_text(text: str) -> None:
     """Print JSON, or lines of it, on stdout."""
-    out = sys.stdout if _json_out is None else _json_out
+    out = _json_out or sys.stdout
     out.write(visible_json(text.removesuffix("\n")) + "\n")
     out.flush()
 
 
 def print_out(*renderables: Any) -> None:
     """Print results on stdout; text is never read as markup."""
-    console = _stdout()
     for renderable in renderables:
-        console.print(visible_lines(renderable) if isinstance(renderable, str) else renderable)
+        _stdout().print(_harmless(renderable))
 
 
 def print_lines(*lines: Any) -> None:
     """Print lines on stdout as they are, however long: a terminal breaks them, and nothing is cut or added."""
-    console = _stdout()
     for line in lines:
-        console.print(visible_lines(line) if isinstance(line, str) else line, soft_wrap=True)
+        _stdout().print(_harmless(line), soft_wrap=True)
+
+
+def _harmless(renderable: Any) -> Any:
+    """Return text as `visible_lines` shows it; the console does the same for anything else."""
+    return visible_lines(renderable) if isinstance(renderable, str) else renderable
 
 
 def _stdout() -> Console:
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return _console(markup=False, highlight=False)
     # A file or a pipe has no width of its own: wide enough for a table in one piece.
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return _console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
+    return _console(markup=False, highlight=False, width=PIPED_WIDTH)
 
 
 def stdout_width() -> int:
@@ -197,8 +209,3 @@ def _console(**settings: Any) -> Console:
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()) -> None:
     """Print a plain table on stdout; columns in `unbroken` are never wrapped."""
     print_out(TextTable(title, header, rows, unbroken))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(seconds, 60)
-    return f"{rest:.1f} s" if minutes < 1 else f"{minutes:.0f} min {rest:.0f} s"

@@ -39,7 +39,13 @@ class UnreadError(OutputError):
 
 def visible(text: str) -> str:
     """Return a line with anything that a terminal would act on as its escape, such as `\\x1b`."""
-    return "".join(c if _is_harmless(c) else c.encode("unicode_escape").decode() for c in text)
+    return "".join(map(_visible_character, text))
+
+
+def _visible_character(character: str) -> str:
+    if _is_harmless(character):
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def visible_lines(text: str) -> str:
@@ -49,14 +55,18 @@ def visible_lines(text: str) -> str:
 
 def visible_json(text: str) -> str:
     """Return the same JSON, in whose texts a terminal finds nothing to act on."""
-    return text if text.isascii() else "".join(c if c == "\n" or _is_harmless(c) else _json_escape(c) for c in text)
+    if text.isascii():
+        return text
+    return "".join(map(_json_character, text))
 
 
 def _is_harmless(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def _json_escape(character: str) -> str:
+def _json_character(character: str) -> str:
+    if character == "\n" or _is_harmless(character):
+        return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
@@ -165,7 +175,8 @@ def remark(*lines: str) -> None:
 def fail(error: EmobenchError) -> int:
     """Print an error of ours as a sentence, and return its exit code."""
     if not isinstance(error, UnreadError):
-        remark(f"error: {_ENDLESS.sub(lambda line: f'{line[0][:600]} ... {line[0][-300:]}', str(error))}")
+        message = _ENDLESS.sub(lambda line: f"{line[0][:600]} ... {line[0][-300:]}", str(error))
+        remark(f"error: {message}")
     return error.exit_code
 
 

@@ -34,59 +34,68 @@ class TextTable:
     """Columns but the first are aligned to the right."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = [[visible(name), *(visible_lines(row[i]) for row in self.rows)] for i, name in enumerate(self.header)]
-        widths = [max(cell_len(line) for text in column for line in text.split("\n")) for column in columns]
-        longest = [max((cell_len(word) for text in column for word in text.split()), default=0) for column in columns]
-        firm = [i == 0 or name in self.unbroken for i, name in enumerate(self.header)]
-        half = options.max_width // 2
-        least = [w if fixed else min(long, half) for w, fixed, long in zip(widths, firm, longest, strict=True)]
-        kept = _fitting(least, firm, options.max_width)
-        narrow = _narrowed([widths[i] for i in kept], [least[i] for i in kept], options.max_width)
-        if len(kept) == len(columns):
-            yield self._table(columns, narrow, range(len(self.rows)))
+        columns = [_Column(self, place, options.max_width // 2) for place in range(len(self.header))]
+        shown = _fitting(columns, options.max_width)
+        _narrow(shown, options.max_width)
+        below = [column for column in columns if column not in shown]
+        if not below:
+            yield self._table(shown, range(len(self.rows)))
             return
         for row in range(len(self.rows)):
-            yield self._table([columns[i] for i in kept], narrow, [row], headed=row == 0)
-            for i, column in enumerate(columns):
-                if i not in kept and column[row + 1]:
-                    text = f"{column[0]}: {column[row + 1]}" if column[0] else column[row + 1]
-                    yield Padding(Text(text, overflow="fold"), (0, 0, 0, INDENT))
+            yield self._table(shown, [row], headed=row == 0)
+            for column in below:
+                text = column.texts[row]
+                if text:
+                    label = f"{column.name}: " if column.name else ""
+                    yield Padding(Text(label + text, overflow="fold"), (0, 0, 0, INDENT))
 
-    def _table(
-        self, columns: Sequence[Sequence[str]], widths: Sequence[int], rows: Sequence[int], *, headed: bool = True
-    ) -> Table:
-        title = Text(visible(self.title)) if self.title and headed else None
-        table = Table(
-            title=title, title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=headed
-        )
-        for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
-            justify = "right" if self.right and place else "left"
-            table.add_column(Text(column[0]), overflow="fold", width=width, justify=justify)
+    def _table(self, columns: Sequence[_Column], rows: Sequence[int], *, headed: bool = True) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=headed, title_justify="left")
+        if self.title and headed:
+            table.title = Text(visible(self.title))
+        for column in columns:
+            justify = "right" if self.right and not column.is_first else "left"
+            table.add_column(Text(column.name), overflow="fold", width=column.width, justify=justify)
         for row in rows:
-            table.add_row(*(Text(column[row + 1]) for column in columns))
+            table.add_row(*(Text(column.texts[row]) for column in columns))
         return table
 
 
-def _fitting(least: Sequence[int], firm: Sequence[bool], room: int) -> list[int]:
+class _Column:
+    """A column of a table with its widths in cells."""
+
+    def __init__(self, table: TextTable, place: int, longest_word: int) -> None:
+        self.name = visible(table.header[place])
+        self.texts = [visible_lines(row[place]) for row in table.rows]
+        self.is_first = place == 0
+        self.is_firm = self.is_first or table.header[place] in table.unbroken
+        self.width = 0
+        self.least = 0
+        for text in (self.name, *self.texts):
+            self.width = max(self.width, *map(cell_len, text.split("\n")))
+            self.least = max(self.least, *map(cell_len, text.split()), 0, 0)
+        self.least = self.width if self.is_firm else min(self.least, longest_word)
+
+
+def _fitting(columns: Sequence[_Column], room: int) -> list[_Column]:
     """Return the columns that fit beside one another: all of them, or all but those with the longest words.
 
     Columns that are wrapped go first, and the first column never goes.
     """
-    kept = list(range(len(least)))
-    while sum(least[i] + GAP for i in kept) - GAP > room:
-        loose = [i for i in kept if not firm[i]] or kept[1:]
+    kept = list(columns)
+    while sum(column.least + GAP for column in kept) - GAP > room:
+        loose = [column for column in kept if not column.is_firm] or kept[1:]
         if not loose:
             break
-        kept.remove(max(loose, key=lambda i: (least[i], i)))
+        widest = max(column.least for column in loose)
+        kept.remove([column for column in loose if column.least == widest][-1])
     return kept
 
 
-def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Return widths that fit into `room`, if those in `least` do; the widest column gives first."""
-    found = list(widths)
-    while sum(found) + GAP * (len(found) - 1) > room:
-        wider = [i for i, width in enumerate(found) if width > least[i]]
+def _narrow(columns: Sequence[_Column], room: int) -> None:
+    """Narrow columns until they fit into `room`, if their least widths do; the widest column gives first."""
+    while sum(column.width + GAP for column in columns) - GAP > room:
+        wider = [column for column in columns if column.width > column.least]
         if not wider:
             break
-        found[max(wider, key=lambda i: found[i])] -= 1
-    return found
+        max(wider, key=lambda column: column.width).width -= 1
