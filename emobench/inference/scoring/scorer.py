@@ -6,7 +6,6 @@ Legend: N scored tokens of a batch, B its examples, D hidden width, K nodes of a
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,19 +14,15 @@ import numpy as np
 import torch
 
 from emobench.core.errors import ModelError
-from emobench.inference.scoring.engines import ENGINES, Batch, KeptTrunk, scored_tokens
-from emobench.inference.scoring.probe import (
-    MADE_LENGTH,
-    branches,
-    extreme_prompts,
-    joined_refusal,
-    length,
-    made_prompts,
-    refusal,
-    row_width,
+from emobench.inference.scoring.engines import (
+    KeptTrunk,
+    difference_from_plain,
+    plain_slots,
+    read_plain,
+    read_trie,
+    scored_tokens,
 )
-from emobench.inference.scoring.prompts import LabelPrompts
-from emobench.inference.scoring.trie import TrieRow, make_row, read_count, shared_tokens, trunks
+from emobench.inference.scoring.trie import LabelPrompts, TrieRow, alike, make_row, trunks
 from emobench.metrics.batching import reading
 from emobench.models.head import probe_head
 from emobench.objectives import GREEDY, token_statistics
@@ -38,7 +33,6 @@ PADDING = 0.05
 """Most padding of a batch, as a share."""
 TRUNK, ROW = 32, 512
 """Least tokens of a trunk, and most slots of a row of several examples."""
-NEVER = 2**62
 TRUNK_SHARE = 4
 """A slot of keys and values that are copied weighs this much less than one that is read."""
 
@@ -56,12 +50,12 @@ class Losses:
     label_nats: tuple[float, ...]
     label_tokens: tuple[int, ...]
     label_greedy: tuple[bool, ...] = ()
-    """Whether each of a label's own tokens was the most likely one; empty unless asked for."""
+    """Whether each of a label's own tokens was the most likely one; empty unless requested."""
 
 
 @dataclass
 class TokenCounts:
-    """What went through the model so far."""
+    """Tokens that went through the model so far."""
 
     tokens: int = 0
     slots: int = 0
@@ -73,22 +67,43 @@ class TokenCounts:
         return 1 - self.tokens / self.slots if self.slots else 0.0
 
 
+@dataclass(frozen=True)
+class PlannedRow:
+    """A row of `trie` that is to be read: examples by their places, behind `trunk` tokens."""
+
+    trunk: int
+    examples: list[int]
+    slots: int
+    longest: int
+    """Tokens of the longest prompt."""
+    branches: bool
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes that decide whether a model reads the row rightly: a window counts tokens, or slots."""
+        joined, branching = len(self.examples) > 1, self.branches
+        return self.longest, self.trunk + self.slots, self.trunk, joined * self.longest, branching * self.longest
+
+
+LAYOUTS = {"trie": ("joined", "alone"), "plain": ("plain",), "auto": ("joined", "alone", "plain")}
+"""For each engine, the layouts to try, fastest first. joined: rows of several examples, behind trunks."""
+
+
 def context_of(model: Any) -> int | None:
     """Return the most tokens that a model reads; None if its configuration names no limit."""
     return getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
 class PromptScorer:
-    """Scores prompts. `engine` is trie, cache, plain, or auto: the first of these that the model computes rightly.
+    """Scores prompts. `engine` is trie, plain, or auto: `trie` if the model computes it rightly.
 
-    What an engine computes is compared with `plain` once, before it is used: on small made prompts, on the longest
-    prompt, and on the widest row of several examples. `engine` then names the one that is used, and `refused` says why
-    others are not. Raises ModelError where a named engine is wrong for the model, and for prompts longer than its
-    context.
+    `trie` is compared with `plain` before it is used, on the rows of the plan that are extreme in one of their `sizes`.
+    `layout` then names the layout that is used, and `refused` says why others are not. Raises ModelError if `trie` is
+    requested and wrong for the model, and for prompts longer than its context.
 
-    The token `unscored` is neither scored nor counted, wherever it stands. With `labels_only`, the head reads only what
-    predicts the labels' own tokens; with `greedy`, it also says whether they were the most likely ones. `section` is
-    the part of the settings that errors name.
+    The token `unscored` is neither scored nor counted, wherever it stands. With `labels_only`, the head reads only
+    hidden states that predict the labels' own tokens; with `greedy`, losses say whether these were the most likely
+    ones. `section` is the part of the settings that errors name.
     """
 
     def __init__(
@@ -103,7 +118,7 @@ class PromptScorer:
         section: str = "icl",
     ) -> None:
         self.model = model
-        self.engine = engine
+        self.layout = ""
         self.refused: dict[str, str] = {}
         self.counts = TokenCounts()
         self._wanted = engine
@@ -111,154 +126,157 @@ class PromptScorer:
         self._labels_only = labels_only
         self._greedy = greedy
         self._section = section
-        self._probed = Extent(0, 0, 0)
-        self._others: dict[Extent, str] = {}
-        """Engines for prompts beyond those that were probed."""
-        self._budget = token_budget
-        self.reads_trunks = True
-        self.joins_examples = True
-        self._joined = Extent(0, 0, 0)
-        """Of the rows of several examples that were compared with `plain`."""
-        self._planned: dict[str, tuple[int, int]] = {}
-        """The tokens of an example's trunk, and its row."""
+        device = next(model.parameters()).device.type
+        self._budget = token_budget or TOKEN_BUDGET.get(device, TOKEN_BUDGET["cuda"])
+        self._compared = [0] * 6
+        """The largest sizes of the rows that were compared with `plain`, and the longest prompt with a mask."""
+        self._planned: dict[tuple[tuple[int, ...], ...], tuple[int, int]] = {}
+        """The tokens of an example -> those of its trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
         """The trunk of the last batch, and the losses and misses of its tokens, (2, C)."""
-        # All rows of the head, those that stand for no token among them: as OpenICL and lm-eval.
+        # All rows of the head, padding included, as in OpenICL and lm-eval.
         self._head = probe_head(model)
+
+    @property
+    def engine(self) -> str:
+        """The engine that is used."""
+        return "plain" if self.layout == "plain" else "trie"
 
     def batches(self, prompts: Sequence[LabelPrompts]) -> list[list[int]]:
         """Return the places of prompts that are scored together, batch by batch. The engine is chosen here."""
         if not prompts:
             return []
-        extent = Extent.of(prompts)
-        if not extent.is_within(self._probed) or not self._probed.longest:
-            self.engine, self.reads_trunks = self._choose(prompts)
-            self._probed = extent.joined(self._probed)
-        budget = self._budget or TOKEN_BUDGET.get(next(self.model.parameters()).device.type, TOKEN_BUDGET["cuda"])
-        if self.engine != "trie":
-            return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
-        plan = self._plan(prompts, budget)
-        if self.reads_trunks and not self._reads_longest_trunk(plan):
-            self.reads_trunks = False
-            plan = self._plan(prompts, budget)
-        if self.joins_examples and not self._joins_rightly(prompts, plan):
-            self.joins_examples = False
-            plan = self._plan(prompts, budget)
-        batches: list[list[int]] = []
-        for tokens, rows in plan.items():
+        self._check_context(max(prompts, key=lambda prompt: prompt.longest))
+        for layout in LAYOUTS[self._wanted]:
+            self.layout = layout
+            if layout == "plain":
+                return like_lengths([plain_slots(prompt) for prompt in prompts], self._budget)
+            rows = self._plan(prompts)
+            reason = self._refusal(prompts, rows)
+            if reason is None:
+                return self._trie_batches(prompts, rows)
+            self.refused[layout] = reason
+        raise ModelError(
+            f"{self._section}.engine={self._wanted} does not give what {type(self.model).__name__} computes from each "
+            f"prompt by itself: {reason}. Use --set {self._section}.engine=auto."
+        )
+
+    def _plan(self, prompts: Sequence[LabelPrompts]) -> list[PlannedRow]:
+        groups = [(0, (i,)) for i in range(len(prompts))]
+        if self.layout == "joined":
+            groups = trunks([self._start(prompt) for prompt in prompts], TRUNK, self._budget // 2)
+        rows: list[PlannedRow] = []
+        for trunk, examples in sorted(groups, key=lambda group: -group[0]):
+            last: PlannedRow | None = None
+            for i in examples:
+                row = _planned(prompts, trunk, [i])
+                if last is not None and self.layout == "joined":
+                    common = alike(self._start(prompts[last.examples[-1]]), self._start(prompts[i])) - trunk
+                    if 2 * common >= row.slots:  # half of it or more is in the row
+                        joined = _planned(prompts, trunk, [*last.examples, i])
+                        if joined.slots <= ROW:
+                            row = joined
+                            rows.pop()
+                rows.append(row)
+                last = row
+        for number, row in enumerate(rows):
+            for i in row.examples:
+                self._planned[prompts[i].tokens] = row.trunk, number
+        return rows
+
+    def _start(self, prompt: LabelPrompts) -> tuple[int, ...]:
+        """Return the tokens that may be read for several examples: shared by all labels, and of none if these alone
+        are scored."""
+        shared = prompt.shared
+        if self._labels_only:
+            shared = min(shared, *(prompt.label_starts or (0,)))
+        return prompt.tokens[0][:shared]
+
+    def _refusal(self, prompts: Sequence[LabelPrompts], rows: Sequence[PlannedRow]) -> str | None:
+        """Return why the model does not read rows rightly, or None. Rows within those compared before are not tried."""
+        masked = any(row.branches for row in rows)
+        extreme, sizes = [], []
+        for k in range(5):
+            extreme.append(max(rows, key=lambda row: row.sizes[k]))
+            sizes.append(extreme[k].sizes[k])
+        sizes.append(masked * sizes[0])
+        if all(size <= compared for size, compared in zip(sizes, self._compared, strict=True)):
+            return None
+        with reading(self.model) as device:
+            for row in {id(row): row for row in extreme}.values():
+                reason = difference_from_plain(self.model, prompts, row.examples, row.trunk, device, masked)
+                if reason is not None:
+                    return reason
+        self._compared = list(map(max, sizes, self._compared))
+        return None
+
+    def _trie_batches(self, prompts: Sequence[LabelPrompts], rows: Sequence[PlannedRow]) -> list[list[int]]:
+        by_trunk: dict[tuple[int, ...], list[PlannedRow]] = {}
+        for row in rows:
+            by_trunk.setdefault(prompts[row.examples[0]].tokens[0][: row.trunk], []).append(row)
+        batches = []
+        for tokens, behind in by_trunk.items():
             copied = len(tokens) // TRUNK_SHARE
-            for batch in like_lengths([slots + copied for slots, _ in rows], budget):
-                examples = [rows[r][1] for r in batch]
-                batches.append(list(itertools.chain.from_iterable(examples)))
+            for places in like_lengths([row.slots + copied for row in behind], self._budget):
+                batch: list[int] = []
+                for place in places:
+                    batch += behind[place].examples
+                batches.append(batch)
         return batches
 
-    def _reads_longest_trunk(self, plan: Plan) -> bool:
-        """Say whether the model keeps all keys and values of the longest trunk. It is kept for the first batch."""
-        trunk = max(plan, key=len)
-        if not trunk:
-            return True
-        try:
-            with reading(self.model) as device:
-                self._trunk(trunk, device)
-        except ModelError:
-            return False
-        return True
-
-    def _joins_rightly(self, prompts: Sequence[LabelPrompts], plan: Plan) -> bool:
-        """Say whether rows of several examples give what `plain` gives: the widest one, and that of the longest prompt.
-
-        Such a row gives all rows of its batch a mask, so the longest prompt of all is compared as well, in a row with
-        another one. Rows within the extent of those that were compared before are not compared again.
-        """
-        joined, reach = [], []
-        for trunk, planned in plan.items():
-            for slots, row in planned:
-                if len(row) > 1:
-                    joined.append((len(trunk), row, len(trunk) + slots))
-                    reach.append(max(length(prompts[i]) for i in row))
-        if not joined:
-            return True
-        last = max(range(len(prompts)), key=lambda i: length(prompts[i]))
-        rows = [max(joined, key=lambda one: one[2]), joined[reach.index(max(reach))]]
-        if length(prompts[last]) > max(reach):
-            rows.append((0, [joined[0][1][0], last], 0))
-        for trunk, row, width in rows:
-            members = [prompts[i] for i in row]
-            longest = max(map(length, members))
-            extent = Extent(longest, width, longest)
-            if not extent.is_within(self._joined):
-                self._joined = extent.joined(self._joined)
-                with reading(self.model) as device:
-                    if joined_refusal(self.model, members, trunk, device) is not None:
-                        return False
-        return True
-
-    def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> Plan:
-        plan: Plan = {}
-        number = 0
-        least = TRUNK if self.reads_trunks else NEVER
-        groups = trunks(prompts, least, budget // 2)
-        for trunk in sorted(groups, key=lambda one: -one.tokens):
-            rows: list[tuple[int, list[int]]] = []
-            for i in trunk.examples:
-                slots = read_count(make_row(prompts, [i], trunk.tokens))
-                last = rows[-1][1] if rows and self.joins_examples else []
-                if last and 2 * (shared_tokens(prompts[last[-1]], prompts[i]) - trunk.tokens) >= slots:
-                    joined = [*last, i]  # half of it or more is in the row
-                    together = read_count(make_row(prompts, joined, trunk.tokens))
-                    if together <= ROW:
-                        rows[-1] = (together, joined)
-                        continue
-                rows.append((slots, [i]))
-            for _, examples in rows:
-                self._planned |= {prompts[i].id: (trunk.tokens, number) for i in examples}
-                number += 1
-            tokens = prompts[trunk.examples[0]].tokens[0][: trunk.tokens]
-            plan.setdefault(tokens, []).extend(rows)
-        return plan
-
     def losses(self, prompts: Sequence[LabelPrompts]) -> list[Losses]:
-        """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision."""
-        engine = self._engine_of(prompts)
-        trunk, groups = 0, [[b] for b in range(len(prompts))]
-        if engine == "trie":
-            trunk, groups = self._rows(prompts)
+        """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision.
+
+        Prompts that were not planned are compared by themselves, and change nothing for others: an interrupted run
+        gives the same numbers.
+        """
+        trunk, groups, layout = 0, [[b] for b in range(len(prompts))], self.layout
+        if layout != "plain":
+            if all(prompt.tokens in self._planned for prompt in prompts):
+                trunk, groups = self._rows(prompts)
+            elif self._refusal(prompts, [_planned(prompts, 0, group) for group in groups]) is not None:
+                layout = "plain"
+        kept, trunk_2C = None, np.zeros((2, 0))
         with reading(self.model) as device:
-            kept, read_2C = self._trunk(prompts[0].tokens[0][:trunk], device) if trunk else (None, np.zeros((2, 0)))
+            if trunk:
+                kept, trunk_2C = self._trunk(prompts[0].tokens[0][:trunk], device)
             rows = [make_row(prompts, group, trunk) for group in groups]
             chosen = [self._scored(prompts, row) for row in rows]
             scored = scored_tokens(rows, chosen)
-            done = ENGINES[engine].run(self.model, Batch(prompts, rows, kept), scored, device)
+            if layout == "plain":
+                done = read_plain(self.model, prompts, scored, device)
+            else:
+                done = read_trie(self.model, rows, kept, scored, device)
             read_2N = self._read(done.hidden_ND, scored.target_N)
         self.counts.tokens += done.tokens
         self.counts.slots += done.slots
-        return self._sums(prompts, rows, chosen, read_2N, read_2C)
-
-    def _engine_of(self, prompts: Sequence[LabelPrompts]) -> str:
-        # Prompts longer than those probed do not change the others' engine: an interrupted run gives the same numbers.
-        extent = Extent.of(prompts)
-        if extent.is_within(self._probed):
-            return self.engine
-        if extent not in self._others:
-            self._others[extent], _ = self._choose(prompts)
-        return self._others[extent]
+        read_of: dict[tuple[int, int], np.ndarray] = {}
+        first = 0
+        for row, chosen_K in zip(rows, chosen, strict=True):
+            read_2K = np.zeros((2, len(chosen_K)))
+            stop = first + int(chosen_K.sum())
+            read_2K[:, chosen_K] = read_2N[:, first:stop]
+            first = stop
+            for owner, path_K in row.paths.items():
+                read_of[owner] = np.hstack([trunk_2C, read_2K[:, path_K]])
+        return [self._losses_of(b, prompt, read_of) for b, prompt in enumerate(prompts)]
 
     def _rows(self, prompts: Sequence[LabelPrompts]) -> tuple[int, list[list[int]]]:
-        """Return the tokens of the trunk of a batch, and which of its examples are in a row together."""
-        planned = [self._planned.get(prompt.id, (0, -1 - b)) for b, prompt in enumerate(prompts)]
-        trunk = min(tokens for tokens, _ in planned)
-        start = prompts[0].tokens[0][:trunk]
-        if any(prompt.shared < trunk or prompt.tokens[0][:trunk] != start for prompt in prompts):
-            trunk = 0  # prompts with other inputs than those that were planned
-        if self._labels_only and any(min(prompt.label_starts or (0,)) < trunk for prompt in prompts):
-            trunk = 0  # its tokens are not scored
+        """Return the tokens of the trunk of a batch, and its examples row by row, as planned."""
         rows: dict[int, list[int]] = {}
-        for b, (_, row) in enumerate(planned):
+        lengths = []
+        for b, prompt in enumerate(prompts):
+            length, row = self._planned[prompt.tokens]
+            lengths.append(length)
             rows.setdefault(row, []).append(b)
+        trunk = min(lengths)
+        start = prompts[0].tokens[0][:trunk]
+        if any(self._start(prompt)[:trunk] != start for prompt in prompts):
+            trunk = 0  # a batch of the caller's own
         return trunk, list(rows.values())
 
     def _trunk(self, tokens: tuple[int, ...], device: torch.device) -> tuple[KeptTrunk, np.ndarray]:
-        """Return a trunk and what its tokens cost, (2, C); they are read where the last batch had another one."""
+        """Return a trunk and the losses of its tokens, (2, C); they are read if the last batch had another one."""
         if self._kept is None or self._kept[0].tokens != tokens:
             self._kept = None  # one at a time
             kept = KeptTrunk.read(self.model, tokens, device)
@@ -280,107 +298,52 @@ class PromptScorer:
             own_K = np.zeros_like(wanted_K)
             for (b, label), path_K in row.paths.items():
                 starts = prompts[b].label_starts
-                own_K[path_K[row.place_K[path_K] >= (starts[label] if starts else 0)]] = True
+                if starts is not None:
+                    path_K = path_K[row.place_K[path_K] >= starts[label]]
+                own_K[path_K] = True
             wanted_K &= own_K
         return wanted_K
 
     def _read(self, hidden_ND: Any, target_N: np.ndarray) -> np.ndarray:
+        """Return the loss of each token, and with `greedy` whether another one was more likely, (2, N)."""
         targets_N = torch.from_numpy(target_N).to(hidden_ND.device)
         needs = {"log_prob", GREEDY} if self._greedy else {"log_prob"}
         statistics = token_statistics(hidden_ND, self._head, targets_N, frozenset(needs))
         missed_N = 1 - statistics[GREEDY] if self._greedy else torch.zeros_like(statistics.log_prob)
         return torch.stack([-statistics.log_prob, missed_N]).double().cpu().numpy()
 
-    def _sums(
-        self,
-        prompts: Sequence[LabelPrompts],
-        rows: Sequence[TrieRow],
-        chosen: Sequence[np.ndarray],
-        read_2N: np.ndarray,
-        read_2C: np.ndarray,
-    ) -> list[Losses]:
-        """Add up each prompt's losses, in float64; a label's own may begin in the trunk."""
-        read_of: dict[tuple[int, int], np.ndarray] = {}
-        first = 0
-        for row, chosen_K in zip(rows, chosen, strict=True):
-            read_2K = np.zeros((2, len(chosen_K)))
-            stop = first + int(chosen_K.sum())
-            read_2K[:, chosen_K], first = read_2N[:, first:stop], stop
-            read_of |= {owner: np.hstack([read_2C, read_2K[:, path_K]]) for owner, path_K in row.paths.items()}
-        losses = []
-        for b, prompt in enumerate(prompts):
-            losses.append(self._losses_of(prompt, [read_of[b, i] for i in range(len(prompt.tokens))]))
-        return losses
-
-    def _losses_of(self, prompt: LabelPrompts, read: Sequence[np.ndarray]) -> Losses:
-        prompt_nats: list[float] = []
-        if not self._labels_only:
-            prompt_nats = [float(nats_T.sum()) for nats_T, _ in read]
-        prompt_tokens = [self._counted(ids) for ids in prompt.tokens]
-        label_nats, label_tokens, greedy = [], [], []
-        if prompt.label_starts is not None:
-            for ids, start, (nats_T, missed_T) in zip(prompt.tokens, prompt.label_starts, read, strict=True):
+    def _losses_of(self, b: int, prompt: LabelPrompts, read_of: dict[tuple[int, int], np.ndarray]) -> Losses:
+        """Add up a prompt's losses, in float64; a label's own may begin in the trunk."""
+        prompt_nats, prompt_tokens, label_nats, label_tokens, greedy = [], [], [], [], []
+        for label, ids in enumerate(prompt.tokens):
+            nats_T, missed_T = read_of[b, label]
+            counted_T = np.asarray(ids) != self._unscored
+            prompt_tokens.append(int(counted_T.sum()))
+            if not self._labels_only:
+                prompt_nats.append(float(nats_T.sum()))
+            if prompt.label_starts is not None:
+                start = prompt.label_starts[label]
                 label_nats.append(float(nats_T[start:].sum()))
-                label_tokens.append(self._counted(ids[start:]))
+                label_tokens.append(int(counted_T[start:].sum()))
                 if self._greedy:
                     greedy.append(not missed_T[start:].any())
-        nats, tokens = tuple(label_nats), tuple(label_tokens)
-        return Losses(tuple(prompt_nats), tuple(prompt_tokens), nats, tokens, tuple(greedy))
+        return Losses(*map(tuple, (prompt_nats, prompt_tokens, label_nats, label_tokens, greedy)))
 
-    def _counted(self, ids: Sequence[int]) -> int:
-        return sum(token != self._unscored for token in ids)
-
-    def _choose(self, prompts: Sequence[LabelPrompts]) -> tuple[str, bool]:
-        """Return the engine for prompts, and whether it may read trunks; note why others are not used.
-
-        Raises ModelError for prompts that do not fit.
-        """
-        longest = max(prompts, key=length)
-        _check_context(self.model, longest)
-        trials = [extreme_prompts(prompts)]
-        if (context_of(self.model) or MADE_LENGTH) >= MADE_LENGTH:
-            vocabulary = min(self._head.tokens, self.model.get_input_embeddings().weight.shape[0])
-            trials.insert(0, made_prompts(vocabulary))
-        for name in ENGINES if self._wanted == "auto" else [self._wanted]:
-            with reading(self.model) as device:
-                engine = ENGINES[name]
-                reasons = (refusal(engine, self.model, trial, device) for trial in trials if name != "plain")
-                reason = next(filter(None, reasons), None)
-                if reason is None:
-                    if name != "trie":
-                        return name, False
-                    return name, not any(refusal(engine, self.model, trial, device, trunk=True) for trial in trials)
-            self.refused[name] = reason
-        raise ModelError(
-            f"{self._section}.engine={self._wanted} does not give what {type(self.model).__name__} computes from each "
-            f"prompt by itself: {self.refused[self._wanted]}. Use --set {self._section}.engine=auto."
-        )
+    def _check_context(self, longest: LabelPrompts) -> None:
+        """Raise ModelError for a prompt that the model cannot read: on a GPU its own error says nothing."""
+        context = context_of(self.model)
+        if context is not None and longest.longest - 1 > context:
+            raise ModelError(
+                f"The prompt of example {longest.id} has {longest.longest} tokens, but {type(self.model).__name__} "
+                f"reads at most {context}, and the last one is not read; use --set icl.max_length={context}, or fewer "
+                "shots."
+            )
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Tokens of the longest prompt, of the widest row, and of the longest prompt that is read with a mask."""
-
-    longest: int
-    widest: int
-    masked: int
-
-    @classmethod
-    def of(cls, prompts: Sequence[LabelPrompts]) -> Extent:
-        """Return the extent of rows of one example each; one that branches gives all rows of its batch a mask."""
-        longest = max(map(length, prompts), default=0)
-        masked = longest if any(map(branches, prompts)) else 0
-        return cls(longest, max(map(row_width, prompts), default=0), masked)
-
-    def is_within(self, other: Extent) -> bool:
-        return self.longest <= other.longest and self.widest <= other.widest and self.masked <= other.masked
-
-    def joined(self, other: Extent) -> Extent:
-        return Extent(max(self.longest, other.longest), max(self.widest, other.widest), max(self.masked, other.masked))
-
-
-Plan = dict[tuple[int, ...], list[tuple[int, list[int]]]]
-"""The rows of each trunk, the longest trunk first: the slots of a row, and its examples' places."""
+def _planned(prompts: Sequence[LabelPrompts], trunk: int, examples: list[int]) -> PlannedRow:
+    row = make_row(prompts, examples, trunk)
+    longest = max(prompts[i].longest for i in examples)
+    return PlannedRow(trunk, examples, row.slots, longest, row.branches)
 
 
 def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -399,13 +362,3 @@ def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:
             batches.append([index])
             filled = lengths[index]
     return batches
-
-
-def _check_context(model: Any, longest: LabelPrompts) -> None:
-    """Raise ModelError for a prompt that the model cannot read: on a GPU its own error says nothing."""
-    context = context_of(model)
-    if context is not None and length(longest) - 1 > context:
-        raise ModelError(
-            f"The prompt of example {longest.id} has {length(longest)} tokens, but {type(model).__name__} reads at "
-            f"most {context}, and the last one is not read; use --set icl.max_length={context}, or fewer shots."
-        )

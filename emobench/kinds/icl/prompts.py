@@ -13,7 +13,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.data.labelled import Example
-from emobench.inference.scoring.prompts import LabelPrompts
+from emobench.inference.scoring.trie import LabelPrompts
 from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
 
 EXAMPLES_A_TIME = 64

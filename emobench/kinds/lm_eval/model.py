@@ -38,8 +38,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.data.chat_templates import ChatRefusedError, continued_chat, render_chat
-from emobench.inference.scoring.prompts import LabelPrompts
 from emobench.inference.scoring.scorer import PromptScorer
+from emobench.inference.scoring.trie import LabelPrompts
 from emobench.inference.vllm.continuations import ROWS, end_ids, engine_settings
 from emobench.inference.vllm.engine import Engine, running_engine
 from emobench.kinds.interface import Subject

@@ -23,7 +23,6 @@ from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spre
 from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from emobench.inference.scoring.engines import ENGINES
 from emobench.inference.scoring.scorer import PromptScorer, TokenCounts
 from emobench.inference.scoring.trie import make_row
 from emobench.kinds.icl.prompts import ExamplePrompts
@@ -38,6 +37,7 @@ LLAMA_7B = {
 }
 TOY = LLAMA_7B | {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 TOY |= {"num_attention_heads": 4}
+ENGINES = ("trie", "plain")
 
 
 def model_of(shape: dict[str, int], device: str) -> Any:
@@ -59,14 +59,11 @@ def flops(prompts: list[ExamplePrompts], shape: dict[str, int], engine: str) -> 
     which predicts nothing.
     """
     D, F, layers = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
-    rows = [make_row([prompt], [0], 0) for prompt in prompts]
+    rows = [make_row([prompt], [0]) for prompt in prompts]
     if engine == "plain":
         places = [np.arange(len(ids) - 1) for prompt in prompts for ids in prompt.tokens]
-    elif engine == "trie":
-        places = [row.place_K[row.read_K] for row in rows]
     else:
-        places = [np.arange(prompt.shared) for prompt in prompts]
-        places += [np.arange(prompt.shared, len(ids) - 1) for prompt in prompts for ids in prompt.tokens]
+        places = [row.place_K[row.read_K] for row in rows]
     read, seen = sum(map(len, places)), sum(int((place_T + 1).sum()) for place_T in places)
     scored = sum(int((row.place_K > 0).sum()) for row in rows)
     return 2 * (layers * ((4 * D * D + 3 * D * F) * read + 2 * D * seen) + shape["vocab_size"] * D * scored)

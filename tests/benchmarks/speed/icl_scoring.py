@@ -8,7 +8,7 @@ round, medians of process time, from texts to losses: each arm tokenizes. Arms:
 
     openicl   PPLInferencer.inference, batch size 8, its shots given
     lm-eval   HFLM.loglikelihood(prompt up to the label, label to the end), batch size 8
-    plain, cache, trie   our engines, each compared with `plain` once: `comparison_seconds` of the time of `trie`
+    plain, trie   our engines, each compared with `plain` once: `comparison_seconds` of the time of `trie`
 
 OpenICL and lm-eval must be installed; `targets.py` holds what must be reached.
 """
@@ -44,7 +44,7 @@ from openicl_peer import Peer
 EXAMPLES = {"trec": 20, "ag_news": 12, "sst2": 16}
 SHAPE = {"vocab_size": 50257, "n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 2048}
 BATCH = 8
-ENGINES = ("plain", "cache", "trie")
+ENGINES = ("plain", "trie")
 ARMS = ("openicl", "lm-eval", *ENGINES)
 
 

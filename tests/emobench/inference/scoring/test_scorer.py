@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from emobench.core.errors import ModelError
 from emobench.inference.scoring import scorer as module
-from emobench.inference.scoring.prompts import LabelPrompts
 from emobench.inference.scoring.scorer import Losses, PromptScorer, like_lengths
+from emobench.inference.scoring.trie import LabelPrompts
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
@@ -77,7 +77,7 @@ def test_auto_finds_an_engine_that_is_right(name: str) -> None:
     scorer = scorer_of(model)
     assert_same(scored(scorer, prompts), reference(model, prompts))
     assert scorer.engine == BEST[name]
-    assert list(scorer.refused) == {"trie": [], "cache": ["trie"], "plain": ["trie", "cache"]}[scorer.engine]
+    assert bool(scorer.refused) is (scorer.engine == "plain")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -91,7 +91,7 @@ def test_rows_may_be_wider_than_the_context_if_prompts_are_not(name: str) -> Non
     assert scorer.engine == BEST[name]
 
 
-@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
+@pytest.mark.parametrize("engine", ["trie", "plain"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     model = tiny_model("llama", attn_implementation=attention)
@@ -99,7 +99,7 @@ def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     assert_same(scored(scorer_of(model, engine, token_budget=150), prompts), reference(model, prompts))
 
 
-@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
+@pytest.mark.parametrize("engine", ["trie", "plain"])
 @pytest.mark.parametrize(
     ("tokens", "starts"),
     [
@@ -160,7 +160,7 @@ def test_what_many_examples_begin_with_is_read_once(name: str) -> None:
     model, prompts = tiny_model(name), fixed_shots(groups=2, examples=6)
     scorer = scorer_of(model, token_budget=100)
     assert_same(scored(scorer, prompts), reference(model, prompts))
-    if scorer.engine == "trie" and scorer.reads_trunks:
+    if scorer.layout == "joined":
         # Behind the shots, little is alike by chance.
         assert trie_tokens(prompts) <= scorer.counts.tokens <= trie_tokens(prompts) + 2 * len(prompts)
         assert len(scorer.batches(prompts)) > 2
@@ -186,7 +186,7 @@ def test_examples_that_go_on_alike_share_a_row(gpt2: Any) -> None:
     assert found[:5] == found[5:]
 
 
-@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
+@pytest.mark.parametrize("engine", ["trie", "plain"])
 def test_labels_alone_cost_no_head_for_the_rest(gpt2: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = fixed_shots(groups=2, examples=4, shots=35)
     whole = scored(scorer_of(gpt2, engine), prompts)
@@ -198,7 +198,7 @@ def test_labels_alone_cost_no_head_for_the_rest(gpt2: Any, engine: str, monkeypa
     assert sum(read) <= sum(sum(one.label_tokens) for one in whole)
 
 
-@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
+@pytest.mark.parametrize("engine", ["trie", "plain"])
 def test_greedy_labels_are_those_of_the_most_likely_tokens(gpt2: Any, engine: str) -> None:
     prompts = fixed_shots(groups=2, examples=6, shots=35)
     for place, prompt in enumerate(prompts[::2]):  # a label that the model would write itself
@@ -287,8 +287,7 @@ def test_examples_share_no_row_where_a_window_counts_its_slots() -> None:
     for one, joins in ((model, False), (llama, True)):
         scorer = scorer_of(one, token_budget=1024)
         assert_same(scored(scorer, prompts), reference(one, prompts))
-        assert scorer.engine == "trie"
-        assert scorer.joins_examples is joins
+        assert scorer.layout == ("joined" if joins else "alone")
 
 
 @pytest.mark.parametrize("name", ["mistral, short window", "gemma2, short window", "gpt-neo, local", "llama"])
@@ -320,7 +319,7 @@ def test_a_trunk_that_outgrows_the_window_is_read_with_each_row(name: str) -> No
     ]
     scorer = scorer_of(model, token_budget=100)
     assert_same(scored(scorer, prompts), reference(model, prompts))
-    assert (scorer.engine, scorer.reads_trunks) == ("trie", False)
+    assert scorer.layout == "alone"
 
 
 @pytest.mark.parametrize("name", ["mistral, short window", "gemma2, short window"])
@@ -332,7 +331,7 @@ def test_a_mask_for_short_prompts_is_tried_on_the_longest(name: str) -> None:
     assert_same(scored(scorer, [long]), reference(model, [long]))
     assert scorer.engine == "trie"
     assert_same(scored(scorer, [long, short]), reference(model, [long, short]))
-    assert scorer.engine == "cache"
+    assert scorer.engine == "plain"
 
 
 def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
@@ -345,7 +344,7 @@ def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("engine", ["auto", "cache"])
+@pytest.mark.parametrize("engine", ["auto", "plain"])
 def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) -> None:
     model, prompts = tiny_model("llama", dtype), random_prompts(6)
     scorer = scorer_of(model, engine)
@@ -364,7 +363,7 @@ def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) ->
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("engine", ["trie", "cache"])
+@pytest.mark.parametrize("engine", ["trie", "plain"])
 def test_on_a_gpu(dtype: torch.dtype, engine: str) -> None:
     prompts = random_prompts(30)
     expected = scored(scorer_of(tiny_model("llama", dtype).float(), "plain"), prompts)

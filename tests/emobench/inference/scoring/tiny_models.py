@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers as hf
 
-from emobench.inference.scoring.prompts import LabelPrompts
+from emobench.inference.scoring.trie import LabelPrompts
 
 VOCABULARY, CONTEXT, EOS = 97, 64, 1
 
@@ -62,16 +62,9 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         mamba_chunk_size=16,
     ),
 }
-BEST = dict.fromkeys(CONFIGS, "trie") | {
-    "mistral, short window": "cache",
-    "gemma2, short window": "cache",
-    "gpt-neo, local": "cache",
-    "bloom": "cache",
-    "mpt": "cache",
-    "mamba": "plain",
-    "recurrent-gemma": "plain",
-    "falcon-h1": "plain",
-}
+WINDOWED = ("mistral, short window", "gemma2, short window", "gpt-neo, local")
+BEST = dict.fromkeys(CONFIGS, "trie")
+BEST |= dict.fromkeys((*WINDOWED, "bloom", "mpt", "mamba", "recurrent-gemma", "falcon-h1"), "plain")
 """The engine that each of them ends in, for prompts longer than the window."""
 
 
