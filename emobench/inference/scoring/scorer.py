@@ -150,16 +150,18 @@ class PromptScorer:
         for layout in LAYOUTS[self._wanted]:
             self.layout = layout
             if layout == "plain":
-                return like_lengths([plain_slots(prompt) for prompt in prompts], self._budget)
+                break
             rows = self._plan(prompts)
             reason = self._refusal(prompts, rows)
             if reason is None:
                 return self._trie_batches(prompts, rows)
             self.refused[layout] = reason
-        raise ModelError(
-            f"{self._section}.engine={self._wanted} does not give what {type(self.model).__name__} computes from each "
-            f"prompt by itself: {reason}. Use --set {self._section}.engine=auto."
-        )
+        if self.layout != "plain":
+            raise ModelError(
+                f"{self._section}.engine=trie does not give what {type(self.model).__name__} computes from each prompt "
+                f"by itself: {self.refused[self.layout]}. Use --set {self._section}.engine=auto."
+            )
+        return like_lengths([plain_slots(prompt) for prompt in prompts], self._budget)
 
     def _plan(self, prompts: Sequence[LabelPrompts]) -> list[PlannedRow]:
         groups = [(0, (i,)) for i in range(len(prompts))]
