@@ -341,7 +341,9 @@ def write_package(family: Family[Any], name: str, variant: str | None, directory
     """
     variants = family.variants or ("",)
     if variant is not None and variant not in family.variants:
-        known = ", ".join(family.variants) or f"none for a {family.name}"
+        known = f"none for a {family.name}"
+        if family.variants:
+            known = f"one of {', '.join(family.variants)}"
         raise ConfigError(f"--kind is '{variant}'; expected {known}.")
     if name == PRETRAINED:
         raise ConfigError(f"'{name}' stands for a model as it is; give the {family.name} another name.")

@@ -520,20 +520,16 @@ def test_new_packages_are_clean_and_mark_the_tests_of_the_example(packages: Path
 
 @pytest.mark.slow
 def test_new_packages_are_installed_and_pass_their_own_tests(packages: Path, tmp_path: Path) -> None:
+    """Each package's own tests run the checks of `emobench FAMILY check`."""
     places = [str(packages / name) for name in NEW]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    code = "import sys\nfrom typer.testing import CliRunner\nfrom emobench.cli import app\n"
-    code += f"for name, (plural, _) in {NEW}.items():\n"
-    code += "    done = CliRunner().invoke(app, [plural, 'check', name])\n    print(done.output)\n"
-    code += "    assert done.exit_code == 0, (name, done.output, done.exception)\n"
-    checked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "my-words: 5 ok." in checked.stdout
     command = ["pytest", "-p", "no:cacheprovider", "-W", "error", "--quiet", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, *places], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    for words in ([*command, *places], ["emobench", "metrics", "check", "my-words"]):
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("my-words: 5 ok.\n")
 
 
 def test_a_package_here_that_is_not_installed_is_told_how(
