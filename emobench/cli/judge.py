@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +12,15 @@ from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter, visible
 from emobench.core.settings import parse_overrides
 from emobench.models.device import resolve_device
-from emobench.runs.inspect.judged import RoundRobin, annotations_of, has_judgements, judged_pairs
-from emobench.runs.inspect.recorded_runs import newest_of
-from emobench.runs.inspect.samples import Writer, has_texts
+from emobench.report.notes import DUELS
+from emobench.runs.inspect.recorded_runs import newest_of, notes_of
+from emobench.runs.inspect.samples import (
+    RoundRobin,
+    annotations_of,
+    has_judgements,
+    has_texts,
+    judged_pairs,
+)
 
 
 def judge(
@@ -47,83 +52,61 @@ def judge(
     """
     rule = judged_pairs().rule_of(parse_overrides(set_ or ()))
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
+    entries = [one.entry for one in named]
     judging = RoundRobin(
-        entries=[one.entry for one in named],
-        rule=rule,
-        runs=runs,
-        tasks=task or (),
-        seed=seed,
-        limit=limit,
-        offline=offline,
+        entries=entries, rule=rule, runs=runs, tasks=task or (), seed=seed, limit=limit, offline=offline
     )
     if dry_run:
-        _show_expected(judging.expected(), json=json)
+        expected = judging.expected()
+        if json:
+            print_json({"judging": expected})
+            return
+        rows = []
+        for one in expected:
+            counts = (one.pairs, one.kept, one.requests, one.tokens_read, one.tokens_written)
+            rows.append([one.task, *map("{:,}".format, counts)])
+        header = ("task", "pairs", "kept replies", "requests", "tokens read", "tokens written")
+        print_table(f"{expected[0].judge}, answered by {expected[0].model}: nobody was asked", header, rows)
+        print_out("", "Tokens are estimates: read by the length of the prompts, written at most.")
         return
     outcomes = judging.judge(reporter(quiet), resolve_device(device))
     if json:
         print_json({"judged": outcomes})
         return
-    for one in named:
-        if one.note():
-            print_lines(f"{visible(one.entry.objective.label)}: {one.note()}")
+    print_lines(*notes_of(named))
     for outcome in outcomes:
         _print(outcome)
 
 
-def _show_expected(expected: Sequence[Any], *, json: bool) -> None:
-    if json:
-        print_json({"judging": expected})
-        return
-    rows = []
-    for one in expected:
-        counts = (one.pairs, one.kept, one.requests, one.tokens_read, one.tokens_written)
-        rows.append([one.task, *(f"{count:,}" for count in counts)])
-    header = ("task", "pairs", "kept replies", "requests", "tokens read", "tokens written")
-    print_table(f"{expected[0].judge}, answered by {expected[0].model}: nobody was asked", header, rows)
-    print_out(
-        "", "Tokens are rough: those read by the length of the prompts, those written as many as a reply may have."
-    )
-
-
 def _print(outcome: Any) -> None:
-    names = [_name(writer, outcome.writers) for writer in outcome.writers]
+    several = len({writer.model for writer in outcome.writers}) > 1
+    names = []
+    for writer in outcome.writers:
+        name = visible(f"{writer.objective} [{writer.entry[:6]}]")
+        names.append(f"{visible(writer.model)} {name}" if several else name)
     rows = []
     for duel in outcome.duels:
-        low, high = duel.ci95
-        counts = (str(duel.wins), str(duel.ties), str(duel.losses))
-        rows.append(
-            [names[duel.first], names[duel.second], *counts, f"{duel.win_rate:.1%}", f"{low:.1%} to {high:.1%}"]
-        )
+        counts = map(str, (duel.wins, duel.ties, duel.losses))
+        interval = "{:.1%} to {:.1%}".format(*duel.ci95)
+        rows.append([names[duel.first], names[duel.second], *counts, f"{duel.win_rate:.1%}", interval])
     header = ("entry", "against", "wins", "ties", "losses", "win rate", "95 % interval")
     print_table(f"{outcome.task}: {outcome.judge}, answered by {outcome.model}", header, rows)
-    print_out("")
     rated = []
-    unbounded = False
     for name, one in zip(names, outcome.ratings, strict=True):
-        rating = interval = "-"
+        rated.append([name, "-", "-"])
         if one.rating is not None:
-            rating = f"{one.rating:.0f}"
-        if one.ci95 is not None:
-            interval = f"{one.ci95[0]:.0f} to {one.ci95[1]:.0f}"
-        unbounded = unbounded or "-" in (rating, interval)
-        rated.append([name, rating, interval])
+            rated[-1] = [name, f"{one.rating:.0f}", "{:.0f} to {:.0f}".format(*one.ci95)]
+    print_out("")
     print_table("Ratings: 1000 is the mean, 400 more are odds of 10 to 1", ("entry", "rating", "95 % interval"), rated)
     read, written = outcome.tokens_read, outcome.tokens_written
     notes = [
-        f"{outcome.instructions} instructions. A win is preferred in both orders; orders that disagree are a tie.",
-        "win rate: the mean preference of both orders. A tie is half a win; probabilities are averaged.",
+        f"{outcome.instructions} instructions; {outcome.without_verdict} more lack a verdict and are not counted.",
+        *DUELS,
         f"{outcome.replies:,} replies, with {read:,} tokens read and {written:,} written.",
     ]
-    if outcome.without_verdict:
-        notes.append(f"{outcome.without_verdict} more were left out, since a verdict on them is missing.")
-    if unbounded:
-        notes.append("-: a model won, or lost, every time, also in resamples, so that ratings have no bound.")
+    if any("-" in row for row in rated):
+        notes.append("-: ratings have no bound, since a model won or lost every time.")
     print_out("", *notes)
-
-
-def _name(writer: Writer, writers: tuple[Writer, ...]) -> str:
-    model = f"{writer.model} " if len({one.model for one in writers}) > 1 else ""
-    return visible(f"{model}{writer.objective} [{writer.entry[:6]}]")
 
 
 def score(
@@ -159,18 +142,19 @@ def score(
             annotated.append(({"file": word}, view.read_annotations(Path(word))))
             continue
         ((entry, *_),) = newest_of([word], leaderboard, lambda one: has_judgements(one, runs))
-        for name, pairs in annotations_of(entry, runs, task, seed).items():
+        for name, pairs in annotations_of(entry, runs, task or (), seed).items():
             annotated.append(({"entry": entry.id, "task": name}, pairs))
-    documents, rows, missing = [], [], []
+    documents, rows = [], []
+    missing: dict[str, None] = {}
     for origin, pairs in annotated:
         rates = view.rates(pairs, data_dir or (), offline=offline)
         documents.append({**origin, **asdict(rates)})
-        numbers = (rates.win_rate, rates.standard_error, rates.length_controlled, rates.length_controlled_minimal)
-        shown = ["-" if number is None else f"{number:.2%}" for number in numbers]
-        model = rates.model or Path(origin["file"]).name
-        rows.append([model, origin.get("task", "-"), str(rates.count), *shown])
-        if rates.missing and rates.missing not in missing:
-            missing.append(rates.missing)
+        row = [rates.model or Path(origin["file"]).name, origin.get("task", "-"), str(rates.count)]
+        for number in (rates.win_rate, rates.standard_error, rates.length_controlled, rates.length_controlled_minimal):
+            row.append("-" if number is None else f"{number:.2%}")
+        rows.append(row)
+        if rates.missing:
+            missing[rates.missing] = None
     if json:
         print_json(documents)
         return

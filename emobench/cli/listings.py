@@ -26,7 +26,7 @@ from emobench.models.gguf import convert_gguf
 from emobench.models.packaged import PACKAGED, installed_pieces
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
 from emobench.report.numbers import large
-from emobench.runs.inspect.export_task import export_task
+from emobench.runs.inspect.prompts import export_task
 from emobench.runs.inspect.settings import Setting, meanings_of_settings
 from emobench.runs.inspect.settings import settings as settings_of
 from emobench.tasks.new_file import task_file

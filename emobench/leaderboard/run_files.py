@@ -33,7 +33,7 @@ from emobench.core.errors import DataError
 from emobench.core.files import write_whole
 from emobench.core.reading import LineError, json_rows, number_of, parse_mapping
 from emobench.core.settings import file_sha256
-from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.entry import Entry, File, Run
 from emobench.tasks.scores import Examples, Score, by_unit
 
 PACKED, SUFFIX = "runs", ".xz"
@@ -278,6 +278,13 @@ def _add(metrics: dict[str, Recorded], row: Mapping[str, Any], where: str) -> No
         recorded.units[example] = unit
 
 
+def run_examples(run: Run, runs: Path, entry: Entry, boards: Sequence[Path] = ()) -> dict[str, Recorded]:
+    """Return the per-example results of a run of an entry. Raises DataError where they are absent or altered."""
+    if run.examples is None:
+        raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
+    return read_examples(recorded_file(run.examples, runs, entry, boards))
+
+
 def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> list[RunExamples]:
     """Return the results of each run of an entry by sampling unit, in the order of its runs.
 
@@ -286,9 +293,7 @@ def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> lis
     """
     of_runs: list[RunExamples] = []
     for run in entry.runs:
-        if run.examples is None:
-            raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
-        metrics = read_examples(recorded_file(run.examples, runs, entry, boards))
+        metrics = run_examples(run, runs, entry, boards)
         of_runs.append({metric: recorded.sampled for metric, recorded in metrics.items()})
     return of_runs
 

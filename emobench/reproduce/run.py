@@ -38,7 +38,7 @@ from emobench.reproduce.sample_corpus import oracle_outline, with_oracle, withou
 from emobench.runs.dry_run.make_outline import Read, make_outline
 from emobench.runs.dry_run.outline import Outline, StageLine, requests_words
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.inspect.judged import RoundRobin, judged_pairs
+from emobench.runs.inspect.samples import RoundRobin, judged_pairs
 from emobench.runs.planning.ingredients import Ingredients, shown_name
 from emobench.runs.planning.make_plan import make_plan
 from emobench.runs.planning.request import Request

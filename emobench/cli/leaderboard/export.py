@@ -15,6 +15,7 @@ from emobench.core.files import write_whole
 from emobench.exchange import every_eval_ever, tables
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.references import select
+from emobench.leaderboard.run_files import run_examples
 from emobench.leaderboard.store import Leaderboard
 
 Format = Literal["jsonl", "csv", "model-card", "every-eval-ever"]
@@ -92,12 +93,12 @@ def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
 
 
 def _with_instances(entry: Entry, board: Path, runs: Path) -> dict[str, str]:
-    from emobench.runs.inspect.instances import instance_texts, recorded_instances
+    from emobench.runs.inspect.recorded_runs import instance_texts
 
     if not entry.runs:  # a paper's row
         return every_eval_ever.files(entry)
     try:
-        examples = recorded_instances(entry, runs, [board])
+        examples = [run_examples(run, runs, entry, [board]) for run in entry.runs]
     except DataError as error:
         remark(f"without instances: {error}")
         return every_eval_ever.files(entry)

@@ -11,7 +11,7 @@ from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines
 from emobench.cli.terminal.streams import remark
 from emobench.runs.inspect.figures import can_draw, draw, pictures_folder
-from emobench.runs.inspect.recorded_runs import newest_of
+from emobench.runs.inspect.recorded_runs import newest_of, notes_of
 
 
 def figures(
@@ -37,9 +37,6 @@ def figures(
     if json:
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return
-    for one in named:
-        if one.note():
-            print_lines(f"{one.entry.objective.label}: {one.note()}")
-    print_lines(*map(str, drawn.files))
+    print_lines(*notes_of(named), *map(str, drawn.files))
     for note in drawn.notes:
         remark(f"not drawn: {note}")

@@ -13,8 +13,7 @@ from emobench.cli.options.request import PlanningOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_lines, print_table, reporter, visible
 from emobench.kinds.views import ShownPrompt
 from emobench.report.numbers import LOSS_PLACES, percent, plain
-from emobench.runs.inspect.prompts import ShownTask, show_prompts
-from emobench.runs.inspect.training_rows import ShownRow, show_training_rows
+from emobench.runs.inspect.prompts import ShownRow, ShownTask, show_prompts, show_training_rows
 
 STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
 SHOTS = ("cyan", "blue")

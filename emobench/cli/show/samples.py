@@ -12,7 +12,7 @@ from rich.text import Text
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
 from emobench.leaderboard.pack import PROMPTS
-from emobench.runs.inspect.recorded_runs import newest_of
+from emobench.runs.inspect.recorded_runs import newest_of, notes_of
 from emobench.runs.inspect.samples import SideBySide, Writer, has_texts, side_by_side
 
 END = "∎"
@@ -52,9 +52,7 @@ def samples(
     if json:
         print_json({"samples": found})
         return
-    for one in named:
-        if one.note():
-            print_lines(f"{visible(one.entry.objective.label)}: {one.note()}")
+    print_lines(*notes_of(named))
     for table in found:
         _print(table)
 

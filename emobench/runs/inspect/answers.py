@@ -12,10 +12,17 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.views import LabelAnswers
 from emobench.leaderboard.entry import Entry, Run
-from emobench.leaderboard.run_files import Recorded, is_here, read_examples, recorded_file
+from emobench.leaderboard.run_files import Recorded, is_here, recorded_file, run_examples
 from emobench.registry import kinds_with
-from emobench.runs.inspect.recorded_runs import Named, newest, read_json, score_stages
-from emobench.runs.inspect.recorded_tasks import recorded_task, task_of_samples
+from emobench.runs.inspect.recorded_runs import (
+    Named,
+    named_run,
+    newest,
+    read_json,
+    recorded_task,
+    score_stages,
+    task_of_samples,
+)
 from emobench.runs.stages.stage import FACTS
 
 CLOSE = 1e-9
@@ -48,49 +55,64 @@ def find_answers(
     They are in `runs`; for a run that is not, they are made again from the losses that `boards` ship. `tasks` are
     those that are wanted, all if empty. Raises a UserError where there are none, or a run's files are nowhere.
     """
-    known = {task for entry in entries for task in answered_tasks(entry)}
+    known = set().union(*map(answered_tasks, entries))
     if not known:
-        names = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in entries)
-        kinds = " or ".join(_kinds())
-        raise ConfigError(f"{names} has no task that is answered by labels; expected an entry of one of kind {kinds}.")
+        raise ConfigError(f"{entries[0].objective.label} [{entries[0].id[:6]}] has no task that is answered by labels.")
     for task in tasks:
         if task not in known:
             raise UnknownNameError("task with answers", task, known)
     meant = [entry for entry in entries if answered_tasks(entry) & set(tasks or known)]
     named = newest(meant, lambda entry: _is_here(entry, runs, boards))
-    found = list(_of_entry(named.entry, set(tasks or known), runs, boards))
-    return [answers for answers in found if not tasks or answers.task in tasks], named
+    answers = []
+    for run in named.entry.runs:
+        for task, training, table in _tables(named.entry, run, tasks, runs, boards):
+            if tasks and task["name"] not in tasks:
+                continue
+            prompts, remarks = _prompts(named.entry, task, training, runs)
+            answers.append(
+                FoundAnswers(
+                    **named_run(named.entry, run),
+                    task=task["name"],
+                    kind=task["kind"],
+                    prompts=prompts,
+                    remarks=remarks,
+                    table=table,
+                )
+            )
+    return answers, named
 
 
-def pooled(found: Sequence[FoundAnswers]) -> dict[str, Any]:
+def pooled(answers: Sequence[FoundAnswers]) -> dict[str, Any]:
     """Return one table of the answers of several runs to one task: their counts are sums over the runs."""
-    return _kinds()[found[0].kind].pooled_table([one.table for one in found])
+    return kinds_with(LabelAnswers)[answers[0].kind].pooled_table([one.table for one in answers])
 
 
-def worst(found: Sequence[FoundAnswers], count: int) -> list[tuple[FoundAnswers, dict[str, Any]]]:
+def worst(answers: Sequence[FoundAnswers], count: int) -> list[tuple[FoundAnswers, dict[str, Any]]]:
     """Return the wrong answers of the largest margins, each with the run that gave it."""
-    wrong = [(one, row) for one in found for row in one.table["examples"] if row["right"] != row["answer"]]
+    wrong = []
+    for one in answers:
+        wrong += [(one, row) for row in one.table["examples"] if row["right"] != row["answer"]]
     return sorted(wrong, key=lambda pair: -pair[1]["margin"])[:count]
-
-
-def _kinds() -> dict[str, LabelAnswers]:
-    """Return the kinds of task that are answered by labels, by their names."""
-    return kinds_with(LabelAnswers)
 
 
 def answered_tasks(entry: Entry) -> set[str]:
     """Return the tasks with the metrics of answers by labels."""
-    names = [kind.METRICS for kind in _kinds().values()]
-    return {task for task in entry.protocols if any(all(f"{task}/{n}" in entry.metrics for n in own) for own in names)}
+    answered = set()
+    for kind in kinds_with(LabelAnswers).values():
+        for task in entry.protocols:
+            if all(f"{task}/{metric}" in entry.metrics for metric in kind.METRICS):
+                answered.add(task)
+    return answered
 
 
 def _is_here(entry: Entry, runs: Path, boards: Sequence[Path]) -> bool:
-    if entry.runs and all(_is_packed(run, runs, boards) for run in entry.runs):
-        return True
     try:
-        return any(_table(*stage) for run in entry.runs for stage in score_stages(entry, run, runs))
+        for run in entry.runs:
+            if not _is_packed(run, runs, boards) and not any(_scored_tables(entry, run, runs)):
+                return False
     except DataError:
         return False
+    return bool(entry.runs)
 
 
 def _is_packed(run: Run, runs: Path, boards: Sequence[Path]) -> bool:
@@ -99,94 +121,74 @@ def _is_packed(run: Run, runs: Path, boards: Sequence[Path]) -> bool:
     return not scored and any(is_here(file, runs, boards) for file in run.samples)
 
 
-def _table(facts: Mapping[str, Any], folder: Path) -> Path | None:
-    """Return the file of a task's answers, which lies with its scores; None where there is none."""
-    kind = _kinds().get(facts["task"]["kind"])
-    return folder / kind.TABLE if kind is not None and (folder / kind.TABLE).is_file() else None
-
-
-def _of_entry(entry: Entry, wanted: set[str], runs: Path, boards: Sequence[Path]) -> Iterator[FoundAnswers]:
-    for run in entry.runs:
-        packed = _is_packed(run, runs, boards)
-        of_run = _packed_tables(entry, run, wanted, runs, boards) if packed else _tables(entry, run, runs)
-        for task, training, table in of_run:
-            prompts, remarks = _prompts(entry, task, training, runs)
-            yield FoundAnswers(
-                entry=entry.id,
-                suite=str(entry.suite),
-                model=entry.model.name,
-                objective=entry.objective.label,
-                seed=run.seed,
-                task=task["name"],
-                kind=task["kind"],
-                prompts=prompts,
-                remarks=remarks,
-                table=table,
-            )
-
-
-def _tables(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], str | None, dict[str, Any]]]:
-    """Yield the tasks of a run with the key of the training and the table of answers, as they were scored."""
+def _scored_tables(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield the facts of the scores of a run that have a table of answers, and the table's file."""
+    kinds = kinds_with(LabelAnswers)
     for facts, folder in score_stages(entry, run, runs):
-        table = _table(facts, folder)
-        if table is not None:
-            yield facts["task"], facts["subject"].get("training"), read_json(table, entry)
+        kind = kinds.get(facts["task"]["kind"])
+        if kind is not None and (folder / kind.TABLE).is_file():
+            yield facts, folder / kind.TABLE
 
 
-def _packed_tables(
-    entry: Entry, run: Run, wanted: set[str], runs: Path, boards: Sequence[Path]
+def _tables(
+    entry: Entry, run: Run, tasks: Sequence[str], runs: Path, boards: Sequence[Path]
 ) -> Iterator[tuple[dict[str, Any], str | None, dict[str, Any]]]:
-    """Yield the same of a run whose losses are on boards. Raises DataError where they give other answers."""
-    if run.examples is None:
-        raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
-    recorded = read_examples(recorded_file(run.examples, runs, entry, boards))
+    """Yield the tasks of a run with the key of the training, empty if not known, and the table of answers.
+
+    Raises DataError where losses on boards give other answers than were recorded.
+    """
+    if not _is_packed(run, runs, boards):
+        for facts, path in _scored_tables(entry, run, runs):
+            yield facts["task"], facts["subject"].get("training"), read_json(path, entry)
+        return
+    recorded = run_examples(run, runs, entry, boards)
     training = None if entry.untrained else ""
     if len(run.curves) == 1:  # of several trainings, it is not recorded which one is a task's
         training = Path(run.curves[0].path).parent.name
-    answered = answered_tasks(entry) & wanted
+    answered = answered_tasks(entry)
     for place, file in enumerate(run.samples):
         name = task_of_samples(entry, run, place)
-        if name not in answered:
+        if name not in answered or (tasks and name not in tasks):
             continue
         task = recorded_task(entry, name)
-        answers = None if task is None else _kinds().get(task.kind)
-        if task is None or answers is None:
+        if task is None:
             raise DataError(
                 f"Task {name} has no protocol {entry.protocols[name]} here, which its answers are made by. Install the "
                 "emobench that recorded it, or give the folder of its runs with --runs DIR."
             )
-        table = answers.table_of(task.protocol, recorded_file(file, runs, entry, boards))
-        _require_recorded(table, name, entry, recorded)
+        kind = kinds_with(LabelAnswers)[task.kind]
+        table = kind.table_of(task.protocol, recorded_file(file, runs, entry, boards))
+        _require_recorded(table["examples"], name, entry, recorded)
         yield {"name": name, "kind": task.kind}, training, table
 
 
-def _require_recorded(table: Mapping[str, Any], task: str, entry: Entry, recorded: Mapping[str, Recorded]) -> None:
+def _require_recorded(
+    rows: Sequence[Mapping[str, Any]], task: str, entry: Entry, recorded: Mapping[str, Recorded]
+) -> None:
     """Raise DataError where answers are not those whose accuracies and margins an entry recorded."""
-    rows = table["examples"]
-    made = {
-        "accuracy": {row["id"]: float(row["right"] == row["answer"]) for row in rows},
-        "margin": {row["id"]: row["margin"] for row in rows},
-    }
-    for name, values in made.items():
-        known = recorded.get(f"{task}/{name}", Recorded()).examples
-        alike = known.keys() == values.keys() and len(values) == len(rows)
-        if not alike or any(not math.isclose(known[one][0], value, abs_tol=CLOSE) for one, value in values.items()):
-            raise DataError(
-                f"The losses of {task} on the board give another {name} than entry {entry.id} recorded. Give the "
-                "folder of its runs with --runs DIR, or install the emobench that recorded it."
-            )
+    accuracies = recorded.get(f"{task}/accuracy", Recorded()).examples
+    margins = recorded.get(f"{task}/margin", Recorded()).examples
+    alike = accuracies.keys() == margins.keys() == {row["id"] for row in rows} and len(rows) == len(margins)
+    for row in rows if alike else ():
+        right = row["right"] == row["answer"]
+        alike &= accuracies[row["id"]][0] == right and math.isclose(margins[row["id"]][0], row["margin"], abs_tol=CLOSE)
+    if not alike:
+        raise DataError(
+            f"The losses of {task} on the board give other answers than entry {entry.id} recorded. Give the folder of "
+            "its runs with --runs DIR, or install the emobench that recorded it."
+        )
 
 
 def _prompts(entry: Entry, task: Mapping[str, Any], training: str | None, runs: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the command that shows a task's prompts, and what it lacks; `training` is the key of the model's.
-
-    None: nothing was trained. Empty: not known.
-    """
+    """Return the command that shows a task's prompts, and its remarks; `training` is None if nothing was trained."""
     remarks = [f"with the --data-dir and --set {task['kind']}.* of the run"]
-    protocol, folder = entry.protocols[task["name"]].partition("@")[0], runs / "train" / (training or "") / "model"
-    trained = bool(training) and folder.is_dir()
-    if training is not None and not trained:
-        place = folder if training else "the trained model"
-        remarks.append(f"{place} is not here, so that this is the model before its training")
-    given = ["--protocol", protocol, "--model", str(folder) if trained else entry.model.name, "--runs", str(runs)]
-    return shlex.join(["emobench", "prompts", task["name"], *given]), tuple(remarks)
+    model = entry.model.name
+    if training is not None:
+        folder = runs / "train" / training / "model"
+        if training and folder.is_dir():
+            model = str(folder)
+        else:
+            remarks.append(f"{folder} is not here, so that this is the model before its training")
+    protocol = entry.protocols[task["name"]].partition("@")[0]
+    words = ["emobench", "prompts", task["name"], "--protocol", protocol, "--model", model, "--runs", str(runs)]
+    return shlex.join(words), tuple(remarks)

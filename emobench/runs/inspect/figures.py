@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +17,10 @@ from emobench.report.charts.generation_charts import divergence_curves, histogra
 from emobench.report.charts.vega_lite import HUMAN, write_pictures
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import read_json, score_stages, texts_of
-from emobench.runs.stages.stage import FACTS
 
 FOLDER = ".figures"
 """Within a suite's folder of a board. A board is read without what begins with a dot."""
-ENTROPY, MAUVE = "entropy", "mauve"
+Row = dict[str, Any]
 
 
 class Files(NamedTuple):
@@ -39,15 +38,44 @@ class DrawnPictures(NamedTuple):
 
 
 def draw(entries: Sequence[Entry], runs: Path, folder: Path, boards: Sequence[Path] = ()) -> DrawnPictures:
-    """Draw all that entries have, together, as PNG and SVG into a folder.
+    """Draw all pictures that entries have files for, together, as PNG and SVG into a folder.
 
     Files of their runs that are not in `runs` are read from `boards`. Raises ConfigError where there is nothing.
     """
     series = dict(zip(labels(entries, ()), entries, strict=True))
+    files = Files(runs, boards)
     drawn = DrawnPictures([], [])
-    for name, picture in _pictures(series, Files(runs, boards), drawn.notes):
+
+    def rows(name: str, rows_of: Callable[[str, Entry, Files], Iterator[Row]]) -> list[Row]:
+        """Return the rows of all entries; files that cannot be read are noted, and cost no other picture."""
+        read: list[Row] = []
+        for label, entry in series.items():
+            try:
+                read += rows_of(label, entry, files)
+            except DataError as error:
+                drawn.notes.append(f"{name} of {label}: {error}")
+        return read
+
+    pictures = {}
+    if points := rows("cross-entropies", _points):
+        pictures["cross-entropies"] = scatter(points)
+    if curves := rows("divergence curves", _curves):
+        pictures["divergence-curves"] = divergence_curves(curves)
+    if lengths := rows("lengths", _lengths):
+        kept = {(row["task"], row["series"]): row for row in lengths}  # people's texts once, whoever continued them
+        title, unit = "Lengths of human and generated continuations", "words of a continuation"
+        for label, entry in series.items():
+            if _is_shortened(entry, files):
+                title = f"Lengths of human and generated continuations: the first {PROMPTS} prompts at most"
+                drawn.notes.append(f"lengths of {label} after more than {PROMPTS} prompts: the packed board has none.")
+        counted = "continuations"
+        pictures["lengths"] = histograms([*kept.values()], title=title, unit=unit, counted=counted, whole=True)
+    if entropies := rows("entropies", _entropies):
+        title, unit = "Entropy of the model's next-token distribution", "mean of a block of test text (nats per token)"
+        pictures["entropies"] = histograms(entropies, title=title, unit=unit, counted="blocks")
+    for name, picture in pictures.items():
         drawn.files.extend(write_pictures(picture, folder, name))
-    if not drawn.files:
+    if not pictures:
         why = " ".join(drawn.notes) or "They have no texts, no entropies and no cross-entropies of both directions."
         raise ConfigError(f"There is nothing to draw of {', '.join(series)}. {why}")
     return drawn
@@ -55,51 +83,24 @@ def draw(entries: Sequence[Entry], runs: Path, folder: Path, boards: Sequence[Pa
 
 def can_draw(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> bool:
     """Return whether something can be drawn of an entry: by its cross-entropies, or by files of its runs."""
-    if any(_points("", entry)):
+    if any(_points("", entry, Files(runs))):
         return True
-    files = [file for run in entry.runs for file in run.files()]
-    written = entry.protocols.keys() - answered_tasks(entry)  # nothing is drawn of answers by labels
-    return bool(written) and any(is_here(file, runs, boards) for file in files)
+    if not entry.protocols.keys() - answered_tasks(entry):  # nothing is drawn of answers by labels
+        return False
+    return any(is_here(file, runs, boards) for run in entry.runs for file in run.files())
 
 
 def pictures_folder(entries: Sequence[Entry], board: Path) -> Path:
     """Return the folder of the entries' pictures on a board, in that of the first one's suite."""
-    name = entries[0].id if len(entries) == 1 else "-".join(entry.id[:6] for entry in entries)
+    name = entries[0].id
+    if len(entries) > 1:
+        name = "-".join(entry.id[:6] for entry in entries)
     return (board / file_of(entries[0])).parent / FOLDER / name
 
 
-def _pictures(series: Mapping[str, Entry], files: Files, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    if points := [point for label, entry in series.items() for point in _points(label, entry)]:
-        yield "cross-entropies", scatter(points)
-    if curves := _all("divergence curves", _curves, series, files, notes):
-        yield "divergence-curves", divergence_curves(curves)
-    if lengths := _all("lengths", _lengths, series, files, notes):
-        kept = {(row["task"], row["series"]): row for row in lengths}  # people's texts once, whoever continued them
-        title, unit = "Lengths of human and generated continuations", "words of a continuation"
-        if shortened := [label for label, entry in series.items() if _is_shortened(entry, files)]:
-            title += f": the first {PROMPTS} prompts at most"
-            names = ", ".join(shortened)
-            notes.append(f"lengths of {names} after more than {PROMPTS} prompts, which a packed board has not.")
-        yield "lengths", histograms([*kept.values()], title=title, unit=unit, counted="continuations", whole=True)
-    if entropies := _all("entropies", _entropies, series, files, notes):
-        title, unit = "Entropy of the model's next-token distribution", "mean of a block of test text (nats per token)"
-        yield "entropies", histograms(entropies, title=title, unit=unit, counted="blocks")
-
-
-def _all(what: str, rows_of: Any, series: Mapping[str, Entry], files: Files, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of all entries; what cannot be read is noted, and costs no other picture."""
-    found: list[dict[str, Any]] = []
-    for label, entry in series.items():
-        try:
-            found += rows_of(label, entry, files)
-        except DataError as error:
-            notes.append(f"{what} of {label}: {error}")
-    return found
-
-
-def _points(label: str, entry: Entry) -> Iterator[dict[str, Any]]:
+def _points(label: str, entry: Entry, files: Files) -> Iterator[Row]:
     for task in entry.protocols:
-        point: dict[str, Any] = {"objective": label, "corpus": task}
+        point: Row = {"objective": label, "corpus": task}
         for name in ("forward", "reverse"):
             if metric := entry.metrics.get(f"{task}/{name}_cross_entropy"):
                 low, high = metric.ci95 or (None, None)
@@ -108,58 +109,48 @@ def _points(label: str, entry: Entry) -> Iterator[dict[str, Any]]:
             yield point
 
 
-def _curves(label: str, entry: Entry, files: Files) -> Iterator[dict[str, Any]]:
-    if not any(metric.endswith(f"/{MAUVE}") for metric in entry.metrics):
-        return
-    for run in entry.runs:
-        scored = files.runs / "examples" / run.key / FACTS
-        if not scored.is_file():
-            raise DataError(
-                f"{scored} is not here, and no board has the scores that hold them. Give the folder of the runs with "
-                "--runs DIR."
-            )
+def _curves(label: str, entry: Entry, files: Files) -> Iterator[Row]:
+    tasks = [task for task in entry.protocols if f"{task}/mauve" in entry.metrics]
+    for run in entry.runs if tasks else ():
         for facts, folder in score_stages(entry, run, files.runs):
             task = facts["task"]["name"]
-            if f"{task}/{MAUVE}" not in entry.metrics:
-                continue
-            if not (folder / MAUVE_RUNS).is_file():
-                raise DataError(
-                    f"{folder / MAUVE_RUNS}: cannot be read, which holds the divergence curves of {task}; where it was "
-                    "scored before they were kept, use `emobench evaluate --rescore`."
-                )
-            for one in read_json(folder / MAUVE_RUNS, entry)["runs"]:
-                yield {"series": label, "task": task, "mauve": one["mauve"], "points": one["curve"]}
+            if task in tasks:
+                for one in read_json(folder / MAUVE_RUNS, entry)["runs"]:
+                    yield {"series": label, "task": task, "mauve": one["mauve"], "points": one["curve"]}
 
 
-def _lengths(label: str, entry: Entry, files: Files) -> Iterator[dict[str, Any]]:
+def _lengths(label: str, entry: Entry, files: Files) -> Iterator[Row]:
     """Yield words of each continuation of all runs, by task, and of people's, once for each prompt."""
-    if not any(run.samples for run in entry.runs):
-        return
     generated: dict[str, list[int]] = {}
     human: dict[str, dict[str, int]] = {}
     for run in entry.runs:
-        for task, texts in texts_of(entry, run, *files).items():
-            generated.setdefault(task, []).extend(len(text.generated.split()) for text in texts)
-            words = {text.prompt: len(text.human.split()) for text in texts if text.human is not None}
-            human.setdefault(task, {}).update(words)
+        for task, texts in texts_of(entry, run, *files).items() if run.samples else ():
+            for text in texts:
+                generated.setdefault(task, []).append(len(text.generated.split()))
+                if text.human is not None:
+                    human.setdefault(task, {})[text.prompt] = len(text.human.split())
     for task, lengths in generated.items():
-        if human[task]:
+        if task in human:
             yield {"series": HUMAN, "task": task, "values": list(human[task].values())}
         yield {"series": label, "task": task, "values": lengths}
 
 
 def _is_shortened(entry: Entry, files: Files) -> bool:
     """Return whether some of an entry's samples are of the first prompts alone."""
-    paths = [find_file(file, *files) for run in entry.runs for file in run.samples]
-    return any(path is not None and shortened_from(path) is not None for path in paths)
+    for run in entry.runs:
+        for file in run.samples:
+            path = find_file(file, *files)
+            if path is not None and shortened_from(path) is not None:
+                return True
+    return False
 
 
-def _entropies(label: str, entry: Entry, files: Files) -> Iterator[dict[str, Any]]:
-    names = [name for name in entry.metrics if name.endswith(f"/{ENTROPY}")]
-    if not names or not entry.runs:
-        return
-    of_runs = entry_examples(entry, *files)
+def _entropies(label: str, entry: Entry, files: Files) -> Iterator[Row]:
+    names = [name for name in entry.metrics if name.endswith("/entropy")]
+    of_runs = entry_examples(entry, *files) if names else []
     for name in names:
-        values = [value for examples in of_runs for value, _ in examples.get(name, {}).values()]
+        values: list[float] = []
+        for examples in of_runs:
+            values += [value for value, _ in examples.get(name, {}).values()]
         if values:
             yield {"series": label, "task": name.partition("/")[0], "values": values}

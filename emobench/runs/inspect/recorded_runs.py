@@ -1,4 +1,4 @@
-"""From what a reader names on a board to an entry, and from an entry to its stages on disk and the texts in them."""
+"""From what a reader names on a board to an entry, and from an entry to its tasks, its stages and the texts in them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import DataError, UserError
 from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.core.seals import find_damage
+from emobench.exchange.every_eval_ever import Shown
 from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
-from emobench.registry import kind_names, load_kind
-from emobench.runs.inspect.recorded_tasks import recorded_task, task_of_samples
+from emobench.registry import find_task, kind_names, load_kind, task_names
+from emobench.runs.planning.resolve import nested_rules
 from emobench.runs.stages.stage import FACTS
+from emobench.tasks.spec import Task, short_name
+
+V = TypeVar("V")
 
 
 class Named(NamedTuple):
-    """The newest entry that a name means and that has what is wanted, and the other ones, newest first.
+    """The newest entry that a name means and that has the wanted files, and the other ones, newest first.
 
-    `newer` ones lack it. `unlike` is what keeps the entry from being compared with the first that is shown.
+    `newer` ones lack them. `unlike` says why the entry cannot be compared with the first that is shown.
     """
 
     entry: Entry
@@ -33,9 +37,15 @@ class Named(NamedTuple):
     unlike: Sequence[str] = ()
 
     def note(self) -> str:
-        """Say what else the name means, and what is unlike; empty where that is nothing."""
-        unlike = f"not comparable with the first: {'; '.join(self.unlike)}." if self.unlike else ""
-        return " ".join(filter(None, [_newer(self.newer), _older(self.older), unlike]))
+        """Return the other entries and the differences as sentences; empty without any."""
+        notes = []
+        if self.newer:
+            notes.append(f"Newer entries lack what is shown or are not comparable: {_ids(self.newer)}.")
+        if self.older:
+            notes.append(f"Older entries match: {_ids(self.older)}; name one by its id.")
+        if self.unlike:
+            notes.append(f"Not comparable with the first: {'; '.join(self.unlike)}.")
+        return " ".join(notes)
 
 
 def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
@@ -44,45 +54,88 @@ def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool]
     Of the second name on, it is the newest that is comparable with the first one's, if any is. An entry that several
     names mean is there once. Raises what `select` raises.
     """
-    found: dict[str, Named] = {}
+    by_id: dict[str, Named] = {}
+    first = None
     for name in names:
-        first = next(iter(found.values())).entry if found else None
         one = newest(select(name, board), wanted, first)
-        found.setdefault(one.entry.id, one)
-    return list(found.values())
+        first = first or one.entry
+        by_id.setdefault(one.entry.id, one)
+    return list(by_id.values())
 
 
 def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool], first: Entry | None = None) -> Named:
-    """Return the newest of entries that is wanted, or the newest where none is: what it lacks is then said of it.
+    """Return the newest of entries that is wanted, or the newest if none is; later errors then name what it lacks.
 
     With `first`, one that is comparable with it is preferred.
     """
     given = sorted(entries, key=_created, reverse=True)
-    unlike = [[] if first is None else differences(first, entry) for entry in given]
-    alike_first = sorted(range(len(given)), key=lambda i: bool(unlike[i]))
-    # One that is asked for by its id needs no look at its files.
-    place = next((i for i in alike_first if len(given) == 1 or wanted(given[i])), 0)
-    return Named(given[place], given[place + 1 :], given[:place], unlike[place])
+    unlike = [differences(first, entry) if first else [] for entry in given]
+    chosen = 0
+    if len(given) > 1:  # the files of one that is named by its id are read later
+        for place in sorted(range(len(given)), key=lambda place: bool(unlike[place])):
+            if wanted(given[place]):
+                chosen = place
+                break
+    return Named(given[chosen], given[chosen + 1 :], given[:chosen], unlike[chosen])
 
 
-def _older(older: Sequence[Entry]) -> str:
-    count = len(older)
-    match = "1 older entry matches" if count == 1 else f"{count} older entries match"
-    return f"{match} ({_ids(older)}); name one by its id." if older else ""
+def notes_of(named: Sequence[Named]) -> list[str]:
+    """Return the notes of entries, each behind its objective."""
+    return [f"{one.entry.objective.label}: {one.note()}" for one in named if one.note()]
 
 
-def _newer(newer: Sequence[Entry]) -> str:
-    count = len(newer)
-    one, several = "1 newer entry lacks what is shown or is", f"{count} newer entries lack what is shown or are"
-    return f"{one if count == 1 else several} not comparable ({_ids(newer)})." if newer else ""
+def _ids(entries: Sequence[Entry]) -> str:
+    return ", ".join(entry.id[:6] for entry in entries)
 
 
-def _ids(entries: Sequence[Entry], shown: int = 3) -> str:
-    return ", ".join(entry.id[:6] for entry in entries[:shown]) + (", ..." if len(entries) > shown else "")
+def _created(entry: Entry) -> datetime:
+    created = datetime.fromisoformat(entry.provenance.created)
+    return created if created.tzinfo else created.replace(tzinfo=UTC)
+
+
+def named_run(entry: Entry, run: Run) -> dict[str, Any]:
+    """Return the fields by which tables and JSON name a run of an entry."""
+    return {
+        "entry": entry.id,
+        "suite": str(entry.suite),
+        "model": entry.model.name,
+        "objective": entry.objective.label,
+        "seed": run.seed,
+    }
+
+
+def task_of_samples(entry: Entry, run: Run, place: int) -> str:
+    """Return the name of the task whose samples a run names at a place: both are in the order of the tasks.
+
+    Raises DataError where a task has no file of samples, or several.
+    """
+    names = list(entry.protocols)
+    if len(run.samples) != len(names):
+        raise DataError(
+            f"The run {run.key} of entry {entry.id} names {len(run.samples)} files of samples for {len(names)} tasks; "
+            "its folder alone tells which is whose. Give it with --runs DIR."
+        )
+    return names[place]
+
+
+def recorded_task(entry: Entry, name: str) -> Task | None:
+    """Return the task of an entry with the rules of its protocol's id; None where no task here has them."""
+    protocol = entry.protocols[name].partition("@")[0]
+    changes = nested_rules(entry.changes.get(name, {}), {})
+    for known in task_names():  # tasks of several kinds may have one name
+        if short_name(known) != name:
+            continue
+        try:
+            task = find_task(known, protocol=protocol, overrides=changes)
+        except UserError:
+            continue
+        if task.protocol_id == entry.protocols[name]:
+            return task
+    return None
 
 
 def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-    """Yield what determined each score stage of a run, and its folder. Raises DataError where its files are gone."""
+    """Yield the facts of each score stage of a run, and its folder. Raises DataError where its files are gone."""
     for key in read_json(runs / "examples" / run.key / FACTS, entry)["scores"]:
         folder = runs / "score" / key
         yield read_json(folder / FACTS, entry), folder
@@ -91,89 +144,103 @@ def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str,
 def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) -> dict[str, list[WrittenText]]:
     """Return what a run wrote, by task; what is not in `runs` is read from `boards` that ship it.
 
-    Shortened samples hold the generated texts of the first prompts alone. Raises ConfigError where the run wrote no
-    text, DataError where files are gone.
+    Shortened samples hold the generated texts of the first prompts alone. Raises DataError if files are gone, or no
+    task has texts that can be read here.
     """
     written: dict[str, list[WrittenText]] = {}
-    unknown: list[str] = []
     for place, file in enumerate(run.samples):
         path = recorded_file(file, runs, entry, boards, shortened=bool(boards))
         if shortened_from(path) is not None:
             written[task_of_samples(entry, run, place)] = _shortened_texts(path)
             continue
-        packed = path != runs / file.path
-        facts = _packed_facts(entry, run, place) if packed else read_json(path.parent / FACTS, entry)
-        if facts is None:
-            unknown.append(task_of_samples(entry, run, place))
-            continue
-        if facts["task"]["kind"] not in kind_names():
-            continue  # of a plugin that is not installed
-        view = load_kind(facts["task"]["kind"]).view(WrittenTexts)
+        if path == runs / file.path:
+            facts = read_json(path.parent / FACTS, entry)
+        else:
+            task = recorded_task(entry, task_of_samples(entry, run, place))
+            if task is None:
+                continue
+            texts = entry.provenance.data.get(f"{task.corpus}.test", "").partition(" ")[0] or "not known"
+            facts = {"task": {"name": task.name, "kind": task.kind}, "rules": task.rules, "texts": texts}
+        view = _view(facts, WrittenTexts)
         if view is not None:
             written[facts["task"]["name"]] = view.written_texts(path, facts, entry.provenance.data)
-    if unknown and not written:
-        raise DataError(
-            f"No task here has the protocol {entry.protocols[unknown[0]]} of {unknown[0]}, by which its packed samples "
-            "are read. Install the emobench that recorded it, or give the folder of its runs with --runs DIR."
-        )
     if not written:
-        raise ConfigError(
+        raise DataError(
             f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} recorded no generated texts; expected an entry "
-            "with tasks of kind generation or oracle, see `emobench leaderboard show`."
+            "with tasks of kind generation or oracle, by protocols that are installed here, or the folder of its runs "
+            "with --runs DIR."
         )
     for task, preferences in _preferences(entry, run, runs).items():
         written[task] = [replace(text, preferred=preferences.get(text.prompt)) for text in written.get(task, ())]
     return written
 
 
-def _packed_facts(entry: Entry, run: Run, place: int) -> dict[str, Any] | None:
-    """Return of what determined a run's generation what its entry tells; None where no task here has its rules."""
-    task = recorded_task(entry, task_of_samples(entry, run, place))
-    if task is None:
-        return None
-    texts = entry.provenance.data.get(f"{task.corpus}.test", "not known")
-    return {"task": {"name": task.name, "kind": task.kind}, "rules": task.rules, "texts": texts.partition(" ")[0]}
+def _view(facts: Mapping[str, Any], protocol: type[V]) -> V | None:
+    """Return a view of the kind of a stage's task; None if the kind has none, or is not installed."""
+    kind = facts["task"]["kind"]
+    return load_kind(kind).view(protocol) if kind in kind_names() else None
 
 
 def _shortened_texts(path: Path) -> list[WrittenText]:
     """Return the generated texts in shortened samples, which have no text of a data set."""
+    texts = []
     try:
-        rows = [row for _, row in json_rows(path) if SHORTENED not in row]
-        return [
-            WrittenText(
-                prompt=str(row["prompt_id"]),
-                sample=int(row["sample"]),
-                prefix=None,
-                human=None,
-                generated=str(row["continuation_text"]),
-                ended=None,
+        for _, row in json_rows(path):
+            if SHORTENED in row:
+                continue
+            prompt, generated = str(row["prompt_id"]), str(row["continuation_text"])
+            sample = int(row["sample"])
+            texts.append(
+                WrittenText(prompt=prompt, sample=sample, prefix=None, human=None, generated=generated, ended=None)
             )
-            for row in rows
-        ]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: holds no shortened samples ({error}). Restore the packed file.") from None
+    return texts
 
 
 def _preferences(entry: Entry, run: Run, runs: Path) -> dict[str, Mapping[str, float]]:
     """Return what a judge prefers, by task, where it compared texts; nothing where the files of scores are gone."""
     examples = runs / "examples" / run.key / FACTS
     keys = read_json(examples, entry)["scores"] if examples.is_file() else []
-    found = {}
+    of_tasks = {}
     for folder in (runs / "score" / key for key in keys):
-        task = read_json(folder / FACTS, entry)["task"] if folder.is_dir() else {"kind": None}
-        view = load_kind(task["kind"]).view(Preferences) if task["kind"] in kind_names() else None
-        preferences = {} if view is None else view.preferences(folder)
+        if not folder.is_dir():
+            continue
+        facts = read_json(folder / FACTS, entry)
+        view = _view(facts, Preferences)
+        preferences = view.preferences(folder) if view else {}
         if preferences:
             if damage := find_damage(folder, full=True):
                 raise _gone(damage, entry)
-            found[task["name"]] = preferences
-    return found
+            of_tasks[facts["task"]["name"]] = preferences
+    return of_tasks
+
+
+def instance_texts(entry: Entry, runs: Path) -> dict[tuple[str, str], Shown]:
+    """Return the texts of each task and example; empty where the runs have no texts of their own."""
+    written: dict[tuple[str, str], list[WrittenText]] = {}
+    for run in entry.runs:
+        try:
+            of_run = texts_of(entry, run, runs)
+        except UserError:  # a kind without texts, or files that are not here: the instances say so
+            return {}
+        for task, texts in of_run.items():
+            for text in texts:
+                written.setdefault((task, text.prompt), []).append(text)
+    instances = {}
+    for key, (first, *others) in written.items():
+        if first.prefix is not None:
+            outputs = tuple(text.generated for text in (first, *others))
+            instances[key] = Shown(input=first.prefix, reference=first.human, outputs=outputs)
+    return instances
 
 
 def read_json(path: Path, entry: Entry) -> Any:
     """Read a file of an entry's stages; raises DataError where that is not possible, or it is not what was written."""
+    damage: object = None
     try:
-        damage = find_damage(path.parent, full=True, only=path.name) if path.parent.is_dir() else None
+        if path.parent.is_dir():
+            damage = find_damage(path.parent, full=True, only=path.name)
         if damage is None:
             return parse_mapping(read_text(path))
     except (OSError, ValueError):
@@ -186,8 +253,3 @@ def _gone(damage: object, entry: Entry) -> DataError:
         f"{damage}, and the entry {entry.id} was recorded from it. Give the folder of its runs with --runs DIR, or run "
         "again, which makes it anew."
     )
-
-
-def _created(entry: Entry) -> datetime:
-    created = datetime.fromisoformat(entry.provenance.created)
-    return created if created.tzinfo else created.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""From entries to what their models wrote after the same prefixes, and what people wrote."""
+"""From entries to the texts that their models wrote after the same prefixes, and judges' verdicts between them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, UnknownNameError
-from emobench.kinds.views import WrittenText
+from emobench.core.errors import ConfigError, UnknownNameError, UserError
+from emobench.kinds.views import JudgedPairs, WrittenText
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.run_files import is_here
+from emobench.registry import kinds_with
+from emobench.runs.execution.reporter import Reporter
 from emobench.runs.inspect.answers import answered_tasks
-from emobench.runs.inspect.recorded_runs import texts_of
+from emobench.runs.inspect.recorded_runs import named_run, texts_of
+from emobench.runs.stages.stage import Stage, Stages
+from emobench.runs.stages.storage import require_writable
+
+ALL = 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +38,16 @@ class Writer:
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """What several runs wrote after the prefixes that they have in common; `generated` is in the order of `writers`."""
+    """The texts of several runs after their common prefixes; `generated` is in the order of `writers`."""
 
     task: str
     sample: int
     writers: tuple[Writer, ...]
     rows: tuple[Mapping[str, Any], ...]
     """{"prompt", "prefix", "human", "generated": [{"text", "ended", "preferred"}, ...]}; see `WrittenText`."""
+
+
+Column = tuple[Entry, Run, Sequence[WrittenText]]
 
 
 def side_by_side(
@@ -58,98 +67,170 @@ def side_by_side(
     begin, all by default, of which the first `count` are taken. What is not in `runs` is read from `boards`. Raises a
     UserError where that names nothing.
     """
-    found = [(entry, run, texts_of(entry, run, runs, boards)) for entry in entries for run in [run_of(entry, seed)]]
-    shared = [task for task in found[0][2] if all(task in texts for _, _, texts in found)]
+    chosen = [(entry, run_of(entry, seed)) for entry in entries]
+    texts = [texts_of(entry, run, runs, boards) for entry, run in chosen]
+    shared = [task for task in texts[0] if all(task in of_entry for of_entry in texts)]
     if not shared:
         raise ConfigError("These entries have no generated texts of a task in common; name entries of one suite.")
-    for task in tasks:
+    tables = []
+    for task in tasks or shared:
         if task not in shared:
             raise UnknownNameError("task with generated texts", task, shared)
-    return [_table(task, [(e, r, t[task]) for e, r, t in found], sample, prompt, count) for task in (tasks or shared)]
+        columns: list[Column] = []
+        for (entry, run), of_entry in zip(chosen, texts, strict=True):
+            columns.append((entry, run, of_entry[task]))
+        tables.append(_table(task, columns, sample, prompt, count))
+    return tables
 
 
 def has_texts(entry: Entry, runs: Path, tasks: Sequence[str], seed: int | None, boards: Sequence[Path] = ()) -> bool:
-    """Return whether an entry has texts of the tasks and of the training seed that are asked for, in `runs`.
-
-    What is not there may be on `boards`.
-    """
-    of_seed = [run for run in entry.runs if seed is None or entry.untrained or run.seed == seed]
-    files = [file for run in of_seed[:1] for file in run.samples]
-    there = bool(files) and all(is_here(file, runs, boards) for file in files)
+    """Return whether `runs` or `boards` have an entry's texts of the requested tasks and training seed."""
+    try:
+        files = run_of(entry, seed).samples
+    except ConfigError:
+        return False
     written = entry.protocols.keys() - answered_tasks(entry)  # samples of the others are losses
-    return there and bool(written) and set(tasks) <= written
+    available = bool(files) and all(is_here(file, runs, boards) for file in files)
+    return available and bool(written) and set(tasks) <= written
 
 
 def run_of(entry: Entry, seed: int | None) -> Run:
     """Return the run of a training seed, the first one by default. Raises ConfigError where it has none."""
-    if seed is None or entry.untrained:
-        if not entry.runs:
-            raise ConfigError(f"{entry.objective.label} [{entry.id[:6]}] is {entry.kind}, and has no run of its own.")
-        return entry.runs[0]
     for run in entry.runs:
-        if run.seed == seed:
+        if seed is None or entry.untrained or run.seed == seed:
             return run
-    known = ", ".join(str(run.seed) for run in entry.runs)
-    raise ConfigError(f"{entry.objective.label} [{entry.id[:6]}] has no seed {seed}; expected one of {known}.")
+    known = ", ".join(str(run.seed) for run in entry.runs) or "none"
+    raise ConfigError(f"{entry.objective.label} [{entry.id[:6]}] has no run of seed {seed}; its seeds are {known}.")
 
 
-def _table(
-    task: str,
-    found: Sequence[tuple[Entry, Run, Sequence[WrittenText]]],
-    sample: int,
-    prompt: str | None,
-    count: int,
-) -> SideBySide:
-    columns = [_by_prompt(task, texts, sample) for _, _, texts in found]
-    # The same text cut by other rules is another prompt.
-    same_rules = len({(entry.protocols[task], entry.model.name, entry.model.revision) for entry, _, _ in found}) == 1
-    alike = [
-        key
-        for key, first in columns[0].items()
-        if all(key in column and _same_prompt(first, column[key], same_rules) for column in columns)
-    ]
-    chosen = [key for key in alike if prompt is None or key.startswith(prompt)]
-    if not alike:
+def _table(task: str, columns: Sequence[Column], sample: int, prompt: str | None, count: int) -> SideBySide:
+    by_prompt: list[dict[str, WrittenText]] = []
+    writers = []
+    rules = set()
+    for entry, run, texts in columns:
+        of_sample = {text.prompt: text for text in texts if text.sample == sample}
+        if not of_sample:
+            last = max((text.sample for text in texts), default=-1)
+            raise ConfigError(f"{task} has no sample {sample}; expected one of 0 to {last}.")
+        by_prompt.append(of_sample)
+        shortened = any(text.ended is None for text in of_sample.values())
+        writers.append(Writer(**named_run(entry, run), prompts=len(of_sample), shortened=shortened))
+        rules.add((entry.protocols[task], entry.model.name, entry.model.revision))
+    keys = [key for key in by_prompt[0] if _is_shared([column.get(key) for column in by_prompt], len(rules) == 1)]
+    if not keys:
         raise ConfigError(f"{task}: these entries have no prompt in common; name entries of one protocol.")
+    chosen = [key for key in keys if prompt is None or key.startswith(prompt)]
     if not chosen:
-        raise ConfigError(f"{task} has no prompt whose id begins {prompt}; the first ones are {', '.join(alike[:3])}.")
-    exact = [key for key in chosen if key == prompt]
-    return SideBySide(
-        task=task,
-        sample=sample,
-        writers=tuple(_writer(entry, run, c) for (entry, run, _), c in zip(found, columns, strict=True)),
-        rows=tuple(_row([column[key] for column in columns]) for key in (exact or chosen)[:count]),
-    )
+        raise ConfigError(f"{task} has no prompt whose id begins {prompt}; the first ones are {', '.join(keys[:3])}.")
+    if prompt in chosen:
+        chosen = [prompt]
+    rows = [_row([column[key] for column in by_prompt]) for key in chosen[:count]]
+    return SideBySide(task=task, sample=sample, writers=tuple(writers), rows=tuple(rows))
 
 
-def _same_prompt(one: WrittenText, other: WrittenText, same_rules: bool) -> bool:
-    """Return whether two texts continue one prompt: without their prefixes, its id and the rules that cut it tell."""
-    shortened = one.ended is None or other.ended is None
-    return same_rules if shortened else one.prefix == other.prefix
+def _is_shared(texts: Sequence[WrittenText | None], same_rules: bool) -> bool:
+    """Return whether texts continue one prompt: the same text that other rules cut is another prompt.
+
+    Shortened samples have no prefix to compare, so that the rules decide.
+    """
+    first = texts[0]
+    for text in texts:
+        if text is None or first is None:
+            return False
+        shortened = text.ended is None or first.ended is None
+        if not same_rules if shortened else text.prefix != first.prefix:
+            return False
+    return True
 
 
-def _by_prompt(task: str, texts: Sequence[WrittenText], sample: int) -> dict[str, WrittenText]:
-    found = {text.prompt: text for text in texts if text.sample == sample}
-    if not found:
-        last = max((text.sample for text in texts), default=-1)
-        raise ConfigError(f"{task} has no sample {sample}; expected one of 0 to {last}.")
-    return found
-
-
-def _writer(entry: Entry, run: Run, texts: Mapping[str, WrittenText]) -> Writer:
-    return Writer(
-        entry=entry.id,
-        suite=str(entry.suite),
-        model=entry.model.name,
-        objective=entry.objective.label,
-        seed=run.seed,
-        prompts=len(texts),
-        shortened=any(text.ended is None for text in texts.values()),
-    )
-
-
-def _row(written: Sequence[WrittenText]) -> dict[str, Any]:
+def _row(texts: Sequence[WrittenText]) -> dict[str, Any]:
     # A shortened column has neither prefixes nor human texts; another one may have them.
-    first = next((one for one in written if one.prefix is not None), written[0])
-    generated = [{"text": one.generated, "ended": one.ended, "preferred": one.preferred} for one in written]
+    first = next((text for text in texts if text.prefix is not None), texts[0])
+    generated = []
+    for text in texts:
+        generated.append({"text": text.generated, "ended": text.ended, "preferred": text.preferred})
     return {"prompt": first.prompt, "prefix": first.prefix, "human": first.human, "generated": generated}
+
+
+def judged_pairs() -> JudgedPairs:
+    """Return the view of the kind of task whose responses judges compare. Raises ConfigError if none is installed."""
+    for view in kinds_with(JudgedPairs).values():
+        return view
+    raise ConfigError("No kind of task here has responses that a judge compares; see `emobench kinds list`.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRobin:
+    """Entries whose responses a judge compares, on each task that all have responses of (only `tasks`, if any)."""
+
+    entries: Sequence[Entry]
+    rule: Any
+    """See `JudgedPairs.rule_of`."""
+    runs: Path
+    tasks: Sequence[str] = ()
+    seed: int | None = None
+    limit: int | None = None
+    offline: bool = False
+
+    def judge(self, reporter: Reporter, device: str = "cpu") -> Sequence[Any]:
+        """Return the outcome on each task.
+
+        Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
+        """
+        tables = self._tables()
+        require_writable(self.runs, "--runs")
+        stages = Stages(self.runs, note=reporter.note)
+
+        def keep(kind: str, facts: Mapping[str, Any], work: Any) -> Path:
+            return stages.make(Stage(kind, facts), work, continues=True)
+
+        return judged_pairs().judged(self.rule, tables, keep, reporter.work, device=device, offline=self.offline)
+
+    def expected(self) -> Sequence[Any]:
+        """Return what `judge` would ask, task by task; it raises the same for what cannot be judged."""
+
+        def folder_of(kind: str, facts: Mapping[str, Any]) -> Path:
+            return Stages(self.runs).folder(Stage(kind, facts))
+
+        return judged_pairs().expected(self.rule, self._tables(), folder_of, self.offline)
+
+    def _tables(self) -> Sequence[SideBySide]:
+        if len(self.entries) < 2:
+            raise ConfigError("A judge compares two entries or more; see `emobench leaderboard show`.")
+        return side_by_side(self.entries, self.runs, self.tasks, seed=self.seed, count=self.limit or ALL)
+
+
+def has_judgements(entry: Entry, runs: Path) -> bool:
+    """Return whether `runs` have judged pairs of an entry."""
+    try:
+        return bool(annotations_of(entry, runs))
+    except UserError:
+        return False
+
+
+def annotations_of(
+    entry: Entry, runs: Path, tasks: Sequence[str] = (), seed: int | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the judged pairs of each task (only of `tasks`, if any), of the run of a seed, the first one by default.
+
+    They are as the package alpaca-eval writes them, in the order of the instructions; `preference` is the mean of both
+    orders, and None without a verdict. Raises ConfigError where no judge compared responses, DataError where files are
+    gone.
+    """
+    pairs: dict[str, list[dict[str, Any]]] = {}
+    for task, texts in texts_of(entry, run_of(entry, seed), runs).items():
+        for text in texts if any(text.preferred is not None for text in texts) else ():
+            row: dict[str, Any] = {"instruction": text.prefix, "output_1": text.human, "generator_1": "reference"}
+            row |= {"output_2": text.generated, "generator_2": entry.objective.label, "preference": None}
+            if text.preferred is not None:
+                row["preference"] = 1 + text.preferred
+            pairs.setdefault(task, []).append(row)
+    if not pairs:
+        raise ConfigError(
+            f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} has no judged pairs of responses; expected an "
+            "entry of a run with --set judge.name=NAME, or a file of annotations."
+        )
+    for task in tasks:
+        if task not in pairs:
+            raise UnknownNameError("task with judged pairs", task, list(pairs))
+    return {task: pairs[task] for task in tasks or pairs}

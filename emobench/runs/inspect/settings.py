@@ -75,11 +75,13 @@ def _section(name: str) -> Iterator[Setting]:
         yield from (setting for setting in _fields(Recipe, "recipe.") if setting.name != "recipe.name")
         yield from _fields(Lora, "recipe.lora.")
     else:
-        kinds = usable_kinds()
-        own: list[type] = [kind.rules for kind in kinds if kind.name == name]
-        shared: list[type] = [
-            type(group) for kind in kinds for key, group in rule_groups(kind.rules).items() if key == name
-        ]
+        own: list[type] = []
+        shared: list[type] = []
+        for kind in usable_kinds():
+            if kind.name == name:
+                own.append(kind.rules)
+            if name in rule_groups(kind.rules):
+                shared.append(type(rule_groups(kind.rules)[name]))
         for cls in dict.fromkeys([*own, *shared]):
             yield from _fields(cls, f"{name}.")
 
@@ -93,7 +95,9 @@ def _fields(cls: Any, prefix: str) -> Iterator[Setting]:
         if dataclasses.is_dataclass(hints[field.name]):
             yield from _fields(hints[field.name], f"{prefix}{field.name}.")
             continue
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         required = default is dataclasses.MISSING
         shown = None if required else to_plain(default)
         yield Setting(prefix + field.name, _type(hints[field.name]), shown, required, about.get(field.name, ""))
@@ -102,15 +106,17 @@ def _fields(cls: Any, prefix: str) -> Iterator[Setting]:
 @functools.cache
 def meanings(cls: type) -> dict[str, str]:
     """Return the docstrings of the fields of a dataclass and of those it is derived from, each on one line."""
-    found: dict[str, str] = {}
-    for base in reversed([base for base in cls.__mro__ if dataclasses.is_dataclass(base)]):
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assigned = body.body if isinstance(body, ast.ClassDef) else []
-        for field, after in itertools.pairwise(assigned):
-            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, str):
-                found[field.target.id] = " ".join(text.split())
-    return found
+        assert isinstance(body, ast.ClassDef)
+        for field, after in itertools.pairwise(body.body):
+            match field, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def _type(hint: Any) -> str:

@@ -53,7 +53,7 @@ def test_of_several_entries_the_newest_is_shown_with_its_seeds_pooled(
     older, newest = entries
     shown = answers("mle").out
     require_readable(shown)
-    assert shown.startswith(f"1 older entry matches ({older['id'][:6]}); name one by its id.\n")
+    assert older["id"][:6] in shown.splitlines()[0]
     title = next(line for line in shown.splitlines() if line.startswith("trec · "))
     assert f"nlu v1 · {newest['model']['name']} · mle [{newest['id'][:6]}] · 2 seeds pooled · 48 examples" in title
     mean = newest["metrics"]["trec/accuracy"]["mean"]

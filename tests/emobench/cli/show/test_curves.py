@@ -264,7 +264,7 @@ def test_an_entry_without_trainings_is_refused(trained: Trained, tmp_path: Path)
     )
     scored = trained.command("evaluate", *EVALUATED, *trained.model_and_data, *trained.places).json["entries"][0]
     for given in (scored["id"], scored["runs"][0]["key"]):
-        trained.curves(given).refused("of a model as it is: nothing was trained.")
+        trained.curves(given).refused("nothing was trained.")
 
 
 def test_a_sparkline_runs_from_the_lowest_to_the_highest() -> None:

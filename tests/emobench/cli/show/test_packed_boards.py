@@ -124,7 +124,7 @@ def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str
     from emobench.core.errors import DataError
     from emobench.kinds.icl.answers import table_of
     from emobench.kinds.icl.rules import IclProtocol
-    from emobench.runs.inspect.recorded_tasks import recorded_task
+    from emobench.runs.inspect.recorded_runs import recorded_task
 
     (entry,) = select(NLU, STUDIES)
     task = recorded_task(entry, "trec")

