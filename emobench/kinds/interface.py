@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from emobench.core.errors import MetricError
 from emobench.core.family import Family, imported
+from emobench.inference.vllm.package import OtherProgram
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.rules import Rules, rule_groups
 from emobench.tasks.scores import Measure, Score
@@ -57,16 +58,6 @@ class TaskData(Protocol):
     def provenance(self) -> Mapping[str, str]: ...
 
     def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class OtherProgram:
-    """A program that generates in the place of the harness."""
-
-    name: str
-    """With its version, such as "vLLM 0.32.0"."""
-    missing: str | None
-    """That it is not installed and what to type, as a sentence."""
 
 
 @dataclass(frozen=True)

@@ -250,8 +250,7 @@ def _rows(
     import torch
 
     from emobench.inference.decoding.continuations import iter_continuations
-    from emobench.inference.decoding.request import Decoding
-    from emobench.kinds.shared_rules import Sampling
+    from emobench.inference.decoding.request import Decoding, Sampling
     from emobench.models.head import token_count
 
     start = start_token(loaded.model, loaded.tokenizer, request.model)

@@ -39,7 +39,7 @@ NEAR = 2e-4
 It is 3 times the largest noise that was measured with SmolLM2-135M, 7.0e-5 in 19,200 nodes, and 50 times its median.
 """
 LEAST = 1e-300
-"""What stands for a product of masses that is zero, here and in `draw_kernel.py`."""
+"""The value of a product of masses that is zero, here and in `draw_kernel.py`."""
 
 
 def levels_of(vocabulary: int) -> int:

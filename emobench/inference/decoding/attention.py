@@ -32,33 +32,26 @@ def attend(
     """
     scaling = query.shape[-1] ** -0.5 if given.get("scaling") is None else given["scaling"]
     plain = query.shape[2] == 1 and all(given.get(name) is None for name in OTHERS)
-    kernel = _has_kernel(query)
-    if plain and kernel and _is_by_position(attention_mask):
+    kernel = has_kernel(query)
+    # A kernel takes a mask of positions that are seen, the same ones by all heads: (R, 1, queries, T).
+    by_position = attention_mask is None or (attention_mask.dtype == torch.bool and attention_mask.shape[1] == 1)
+    if plain and kernel and by_position:
         from emobench.inference.decoding.attention_kernel import attend_once, fits
 
         if fits(query, key, value):
             seen_RT = None if attention_mask is None else attention_mask[:, 0, 0]
             return attend_once(query[:, :, 0], key, value, seen_RT, scaling)[:, None], None
     if plain and not kernel and attention_mask is None:
-        return _products(query[:, :, 0], key, value, scaling)[:, None], None
+        rows, heads, _, width = query.shape
+        key_NTD, value_NTD = key.flatten(0, 1), value.flatten(0, 1)
+        query_NGD = query.reshape(len(key_NTD), -1, width) * scaling
+        share_NGT = torch.bmm(query_NGD, key_NTD.transpose(1, 2)).softmax(-1)
+        return torch.bmm(share_NGT, value_NTD).view(rows, 1, heads, -1), None
     return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
 
 
-def _has_kernel(query: Tensor) -> bool:
+def has_kernel(query: Tensor) -> bool:
     return query.is_cuda
-
-
-def _is_by_position(mask: Tensor | None) -> bool:
-    """Say whether a mask, (R, heads, queries, T), is of positions that are seen, the same ones by all heads."""
-    return mask is None or (mask.dtype == torch.bool and mask.shape[1] == 1)
-
-
-def _products(query_RHD: Tensor, key_RHTD: Tensor, value_RHTD: Tensor, scaling: float) -> Tensor:
-    rows, heads, width = query_RHD.shape
-    key_NTD, value_NTD = key_RHTD.flatten(0, 1), value_RHTD.flatten(0, 1)
-    query_NGD = query_RHD.reshape(len(key_NTD), -1, width) * scaling
-    share_NGT = torch.bmm(query_NGD, key_NTD.transpose(1, 2)).softmax(-1)
-    return torch.bmm(share_NGT, value_NTD).view(rows, heads, -1)
 
 
 AttentionInterface.register(NAME, attend)

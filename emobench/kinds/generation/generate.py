@@ -8,13 +8,14 @@ from itertools import product
 from pathlib import Path
 
 from emobench.data.texts import Texts
-from emobench.inference.decoding.backends import continuations_of
+from emobench.inference.decoding.continuations import iter_continuations
 from emobench.inference.decoding.request import Decoding
 from emobench.kinds.generation.prompts import ContinuationPrompt, first_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, make_samples, parse_sample, sample_line, write_samples
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.models.head import token_count
 
 SAMPLES = "samples.jsonl"
 PROMPTS = "prompts.json"
@@ -53,11 +54,12 @@ def _sampled(
 ) -> Iterator[GeneratedSample]:
     """Yield the samples of the prompts that are not done, after adding them to the journal, a batch at a time."""
     with subject.work(title, "prompts") as progress:
-        for batch in continuations_of(
-            subject,
+        for batch in iter_continuations(
+            subject.files or subject.model,
             [prompt.prefix_ids for prompt in prompts],
             prompt_keys=[prompt.id for prompt in prompts],
             decoding=Decoding(rule=rules.sampling, length=rules.continuation),
+            vocabulary=token_count(subject.tokenizer),
             done=frozenset(done),
         ):
             made: list[GeneratedSample] = []

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emobench.core.settings import check_settings, setting
-from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
+from emobench.inference.decoding.request import Sampling
+from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.models.model import AuxiliaryModel
 from emobench.tasks.rules import Rules
 

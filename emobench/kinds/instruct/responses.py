@@ -75,7 +75,8 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
 
     Batches are kept in a journal as they end; an interrupted attempt is continued to the same file.
     """
-    from emobench.inference.decoding.backends import continuations_of
+    from emobench.inference.decoding.continuations import iter_continuations
+    from emobench.models.head import token_count
 
     asked = asked_instructions(data, rules)
     end = response_end(subject.tokenizer, rules.template)
@@ -86,12 +87,13 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
         responses[kept.id] = kept
     done = {index for index, one in enumerate(asked) if one.id in responses}
     with subject.work(f"answer {task}", "instructions") as progress:
-        for batch in continuations_of(
-            subject,
+        for batch in iter_continuations(
+            subject.files or subject.model,
             prompt_ids(asked, subject.tokenizer, rules.template),
             prompt_keys=[one.id for one in asked],
             decoding=Decoding(rule=rules.sampling, length=rules.max_new_tokens),
             ends=end.ids,
+            vocabulary=token_count(subject.tokenizer),
             done=frozenset(done),
         ):
             new = {}

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import check_settings, setting
-from emobench.kinds.shared_rules import Sampling
+from emobench.inference.decoding.request import Sampling
 from emobench.models.model import AuxiliaryModel
 from emobench.tasks.rules import RuleGroup, Rules, model_rule, seeds
 

@@ -40,8 +40,7 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.data.chat_templates import ChatRefusedError, continued_chat, render_chat
 from emobench.inference.scoring.scorer import PromptScorer
 from emobench.inference.scoring.trie import LabelPrompts
-from emobench.inference.vllm.continuations import ROWS, end_ids, engine_settings
-from emobench.inference.vllm.engine import Engine, running_engine
+from emobench.inference.vllm.engine import ROWS, Engine, end_ids, engine_settings, running_engine
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.kind import LmEvalProtocol

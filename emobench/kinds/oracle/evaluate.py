@@ -14,7 +14,7 @@ from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language,
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.inference.decoding.continuations import sample_continuations
-from emobench.inference.decoding.request import Continuation, Decoding
+from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.kinds.cost import Cost
 from emobench.kinds.generation.evaluate import check_featurizer
 from emobench.kinds.generation.features import features_of
@@ -22,7 +22,6 @@ from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.kinds.shared_rules import Sampling
 from emobench.kinds.views import WrittenText
 from emobench.metrics.distances import DISTANCES
 from emobench.metrics.mauve import MAUVE_RUNS, mauve_scores

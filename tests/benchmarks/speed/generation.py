@@ -35,10 +35,9 @@ from torch import Tensor
 from transformers import Cache, GPT2Config, GPT2LMHeadModel, StaticCache
 
 from emobench.inference.decoding.continuations import device_memory, sample_continuations, token_budget
-from emobench.inference.decoding.request import Continuation, Decoding
+from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
-from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad
 from emobench.models.device import LoadOptions
 from emobench.models.inference import optimize_for_inference

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource, LabelledSplit
+from emobench.inference.decoding.request import Sampling
 from emobench.kinds.cost import Cost, SplitSize
 from emobench.kinds.generation.evaluate import generation_cost
 from emobench.kinds.generation.rules import GenerationProtocol
@@ -15,7 +16,7 @@ from emobench.kinds.icl.cost import icl_cost
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.oracle.evaluate import oracle_cost
 from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
+from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.kinds.surrogate.evaluate import surrogate_cost
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.runs.planning.find_model import base_model

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import ConfigError
+from emobench.inference.decoding.request import VLLM_TEMPERATURES, Sampling
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.kinds.shared_rules import VLLM_TEMPERATURES, CoherenceRule, MauveRule, OracleRule, Sampling
+from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 
 LONG, ROWS, ANY = 2**20, 10**12, 10**9

@@ -21,9 +21,8 @@ import torch
 from emobench.core.errors import ModelError
 from emobench.data.chat_templates import end_of, frame_of, text_ids
 from emobench.inference.decoding.continuations import iter_continuations
-from emobench.inference.decoding.request import Decoding
+from emobench.inference.decoding.request import Decoding, Sampling
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, local_identity
-from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad, reading
 from emobench.models.head import token_count
 

@@ -16,14 +16,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import FalconConfig, FalconForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from emobench.inference.decoding import ancestral, attention, attention_kernel, batched, stepwise
+from emobench.inference.decoding import ancestral, attention, attention_kernel, batched
 from emobench.inference.decoding.attention import attend, one_query_attention
 from emobench.inference.decoding.attention_kernel import attend_once, fits
 from emobench.inference.decoding.continuations import sample_continuations, token_budget
 from emobench.inference.decoding.draw_kernel import draw_scores
-from emobench.inference.decoding.request import Continuation, Decoding
+from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.inference.decoding.shared_cache import repeat_cache
-from emobench.kinds.shared_rules import Sampling
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scoring"))  # the package of tests has no __init__.py
 
@@ -56,7 +55,7 @@ def with_many_ends(name: str) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_texts_are_those_of_generate(name: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model, steps = with_many_ends(name), []
-    decode_steps = stepwise.decode_steps
+    decode_steps = batched.decode_steps
     monkeypatch.setattr(batched, "decode_steps", lambda *args: steps.append(1) or decode_steps(*args))
     assert decoded(model, **rule) == with_generate(model, monkeypatch, **rule)
     assert bool(steps) == (name not in ("mamba", "falcon-h1"))
@@ -134,7 +133,7 @@ def test_a_cache_of_a_fixed_shape_changes_nothing(name: str, monkeypatch: pytest
     repeat_cache, layers = batched.repeat_cache, set[str]()
 
     def repeat(cache: Any, samples: int, room: int, **_: Any) -> bool:
-        found = repeat_cache(cache, samples, room, fixed=stepwise.takes_fixed_layers(model))
+        found = repeat_cache(cache, samples, room, fixed=batched.takes_fixed_layers(model))
         layers.update(type(layer).__name__ for layer in cache.layers)
         return found
 
@@ -220,7 +219,7 @@ def test_attention_by_a_kernel_gives_the_logits_of_sdpa(
 ) -> None:
     """Compiled where there is a GPU, else in Triton's interpreter."""
     device, calls = "cuda" if torch.cuda.is_available() else "cpu", []
-    monkeypatch.setattr(attention, "_has_kernel", lambda _: True)
+    monkeypatch.setattr(attention, "has_kernel", lambda _: True)
     monkeypatch.setattr(attention_kernel, "attend_once", lambda *given: calls.append(1) or attend_once(*given))
     model, found = tiny_model(name).to(device), {}
     for own in (False, True):
@@ -256,7 +255,7 @@ def test_a_graph_of_a_step_changes_nothing(name: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
     found = decoded(model, samples=3)
     assert replays
-    monkeypatch.setattr(stepwise.GraphStep, "is_possible", staticmethod(lambda *_: False))
+    monkeypatch.setattr(batched.GraphStep, "is_possible", staticmethod(lambda *_: False))
     assert decoded(model, samples=3) == found
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,34 +15,33 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from emobench.core.errors import ModelError
 from emobench.inference.decoding.ancestral import Allowed
-from emobench.inference.decoding.batched import _warpers
-from emobench.inference.decoding.continuations import sample_continuations
-from emobench.inference.decoding.request import Continuation, Decoding
-from emobench.inference.vllm import continuations as backend
+from emobench.inference.decoding.batched import warpers
+from emobench.inference.decoding.continuations import iter_continuations, sample_continuations
+from emobench.inference.decoding.request import Continuation, Decoding, Sampling
+from emobench.inference.vllm import engine as backend
 from emobench.inference.vllm.engine import Engine, running_engine
 from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
-from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 
-SHARED = Path(__file__).parents[5] / "shared"
-BASE = SHARED / "models" / "base-en-7m"
-WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
 pytestmark = [
     pytest.mark.skipif(installed_package() != CPU_PACKAGE, reason=f"needs the package {CPU_PACKAGE}"),
-    pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared models and data"),
     pytest.mark.slow,
 ]
-FILES = Model(str(BASE), LoadOptions(device="cpu"))
 VOCABULARY = 4096
 """Half of the head's rows stand for padding here."""
 LONGEST = 64
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with running_engine(backend.engine_settings(FILES, LONGEST, VOCABULARY), FILES.name) as found:
-        yield found
+def files(real_model: Path) -> Model:
+    return Model(str(real_model), LoadOptions(device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def engine(files: Model) -> Iterator[Engine]:
+    with running_engine(backend.engine_settings(files, LONGEST, VOCABULARY), files.name) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -57,26 +55,30 @@ def one_engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
-    return AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32).eval()
+def model(real_model: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(real_model, dtype=torch.float32).eval()
 
 
 @pytest.fixture(scope="module")
-def prompts() -> list[list[int]]:
+def prompts(real_model: Path, wikitext: list[str]) -> list[list[int]]:
     """64 beginnings of texts, of 8 to 20 tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
-    texts = [json.loads(line)["text"] for line in WIKITEXT.read_text(encoding="utf-8").splitlines()[:2000]]
-    found = [[i for i in tokenizer(text).input_ids if i < VOCABULARY] for text in texts if len(text) > 200]
-    return [ids[: 8 + place % 13] for place, ids in enumerate(found[:64])]
+    tokenizer = AutoTokenizer.from_pretrained(real_model)
+    texts = [text for text in wikitext[:2000] if len(text) > 200][:64]
+    return [[i for i in tokenizer(text).input_ids if i < VOCABULARY][: 8 + n % 13] for n, text in enumerate(texts)]
 
 
-def generated(
-    prompts: list[list[int]], keys: list[str], decoding: Decoding, ends: tuple[int, ...] = ()
-) -> list[list[Continuation]]:
-    batches = backend.iter_vllm_continuations(
-        FILES, prompts, prompt_keys=keys, decoding=decoding, vocabulary=VOCABULARY, ends=ends
-    )
-    return [found for batch in batches for _, found in batch]
+@pytest.fixture
+def generated(files: Model) -> Callable[..., list[list[Continuation]]]:
+    def generate(
+        prompts: list[list[int]], keys: list[str], decoding: Decoding, ends: tuple[int, ...] = ()
+    ) -> list[list[Continuation]]:
+        given = {"prompt_keys": keys, "decoding": decoding, "vocabulary": VOCABULARY, "ends": ends}
+        return sample_continuations(files, prompts, **given)
+
+    return generate
+
+
+Generate = Callable[..., list[list[Continuation]]]
 
 
 def keys_of(prompts: list[list[int]]) -> list[str]:
@@ -88,7 +90,9 @@ def logits_of(model: Any, ids: list[int]) -> torch.Tensor:
         return model(torch.tensor([ids])).logits[:, -1].float()
 
 
-def test_greedy_texts_are_those_of_the_default_backend(model: Any, prompts: list[list[int]]) -> None:
+def test_greedy_texts_are_those_of_the_default_backend(
+    generated: Generate, model: Any, prompts: list[list[int]]
+) -> None:
     decoding = Decoding(rule=Sampling(method="greedy", backend="vllm"), length=40)
     ours = Decoding(rule=Sampling(method="greedy"), length=40)
     expected = sample_continuations(model, prompts, prompt_keys=keys_of(prompts), decoding=ours, vocabulary=VOCABULARY)
@@ -114,7 +118,9 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_first_token_has_the_exact_distribution(model: Any, prompts: list[list[int]], name: str) -> None:
+def test_the_first_token_has_the_exact_distribution(
+    generated: Generate, model: Any, prompts: list[list[int]], name: str
+) -> None:
     """Ids that end a text, here the five most probable ones, and padding have no mass where the rules say so."""
     prompt, draws = prompts[3], 4096
     logits_1V = logits_of(model, prompt)
@@ -123,7 +129,7 @@ def test_the_first_token_has_the_exact_distribution(model: Any, prompts: list[li
     decoding = Decoding(rule=rule, length=1)
     ids_1T = torch.tensor([prompt])
     scores_1V = Allowed(len(prompt), (0, *ends), decoding.suppressed_steps, VOCABULARY)(ids_1T, logits_1V)
-    for warper in _warpers(rule):
+    for warper in warpers(rule):
         scores_1V = warper(ids_1T, scores_1V)
     exact_V = scores_1V.double().softmax(-1)[0].numpy()
 
@@ -145,7 +151,7 @@ def test_the_first_token_has_the_exact_distribution(model: Any, prompts: list[li
     assert p > 1e-3
 
 
-def test_a_text_has_its_own_seed(prompts: list[list[int]]) -> None:
+def test_a_text_has_its_own_seed(generated: Generate, prompts: list[list[int]]) -> None:
     decoding, keys = Decoding(rule=Sampling(samples=2, seed=1, backend="vllm"), length=24), keys_of(prompts)
     once = generated(prompts, keys, decoding)
     again = generated(prompts[::-1][:40], keys[::-1][:40], decoding)
@@ -155,7 +161,7 @@ def test_a_text_has_its_own_seed(prompts: list[list[int]]) -> None:
     assert all(a != b for a, b in zip(other, once, strict=False))
 
 
-def test_a_text_ends_where_the_rules_allow_it(model: Any, prompts: list[list[int]]) -> None:
+def test_a_text_ends_where_the_rules_allow_it(generated: Generate, model: Any, prompts: list[list[int]]) -> None:
     ends = tuple(logits_of(model, prompts[0])[0, :VOCABULARY].topk(40).indices.tolist())
     keys = keys_of(prompts)
 
@@ -175,13 +181,15 @@ def test_a_text_ends_where_the_rules_allow_it(model: Any, prompts: list[list[int
         assert max(one.ids, default=0) < VOCABULARY
 
 
-def test_batches_that_are_done_are_left_out(prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_are_done_are_left_out(
+    files: Model, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoding, keys = Decoding(rule=Sampling(samples=2, backend="vllm"), length=4), keys_of(prompts)
     monkeypatch.setattr(backend, "ROWS", 40)  # batches of 20 prompts
 
     def indices(done: set[int]) -> list[list[int]]:
-        batches = backend.iter_vllm_continuations(
-            FILES, prompts, prompt_keys=keys, decoding=decoding, vocabulary=VOCABULARY, done=done
+        batches = iter_continuations(
+            files, prompts, prompt_keys=keys, decoding=decoding, vocabulary=VOCABULARY, done=done
         )
         return [[index for index, _ in batch] for batch in batches]
 

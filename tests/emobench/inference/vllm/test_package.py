@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import ConfigError
+from emobench.inference.decoding.request import Sampling
 from emobench.inference.vllm import package
 from emobench.kinds.generation.kind import GenerationKind
 from emobench.kinds.generation.rules import GenerationProtocol
@@ -15,7 +16,6 @@ from emobench.kinds.instruct.kind import InstructKind
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import OtherProgram
 from emobench.kinds.lm_eval.kind import LmEvalKind, LmEvalProtocol
-from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules
 from emobench.tasks.spec import Task

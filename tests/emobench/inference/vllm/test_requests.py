@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import ConfigError
-from emobench.inference.decoding.request import Continuation, Decoding
-from emobench.inference.vllm.requests import request_seeds, sampling_params
+from emobench.inference.decoding.request import Continuation, Decoding, Sampling
+from emobench.inference.vllm.engine import request_seeds, sampling_params
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.shared_rules import Sampling
 from emobench.tasks.rules import identifying_rules
 
 

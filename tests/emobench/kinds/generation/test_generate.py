@@ -18,12 +18,12 @@ from emobench.core.errors import DataError
 from emobench.data.texts import Texts
 from emobench.inference.decoding import batched
 from emobench.inference.decoding import continuations as sampling
+from emobench.inference.decoding.request import Sampling
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES, generate_samples
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
-from emobench.kinds.shared_rules import Sampling
 
 WORDS = ["<eos>", "<unk>", *(f"w{i}" for i in range(60))]
 RULES = GenerationProtocol(prefix=4, continuation=6, sampling=Sampling(samples=3, suppress_eos=False))

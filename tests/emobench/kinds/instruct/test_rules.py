@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import ConfigError
+from emobench.inference.decoding.request import Sampling
 from emobench.kinds.instruct.judging.endpoint import Endpoint
 from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
-from emobench.kinds.shared_rules import Sampling
 
 URL = "http://127.0.0.1:1/v1"
 

@@ -16,13 +16,12 @@ from transformers import GPT2LMHeadModel
 
 from emobench.core.errors import ConfigError
 from emobench.inference.decoding.continuations import sample_continuations
-from emobench.inference.decoding.request import Decoding
+from emobench.inference.decoding.request import Decoding, Sampling
 from emobench.inference.vllm.package import CPU_PACKAGE, installed_package
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval import model as vllm_model
 from emobench.kinds.lm_eval.kind import named_task
-from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 
