@@ -115,7 +115,7 @@ def vllm_continuations(
     """
     samples, eos = decoding.rule.samples, tuple(dict.fromkeys((*end_ids(files), *ends)))
     size = max(ROWS // samples, 1)
-    left = []
+    left: list[range] = []
     for start in range(0, len(prompts_ids), size):
         members = range(start, min(start + size, len(prompts_ids)))
         if not all(index in done for index in members):
