@@ -22,9 +22,8 @@ from emobench.core.settings import PRETRAINED
 from emobench.exchange.result_files import compare_files, names_results
 from emobench.exchange.tables import metric_rows
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import labels
-from emobench.leaderboard.query.references import PUBLISHED, select
-from emobench.leaderboard.query.view import wanted
+from emobench.leaderboard.labels import labels, wanted
+from emobench.leaderboard.query.rows import PUBLISHED, select
 from emobench.leaderboard.run_files import ExamplesReader, read_examples, recorded_file
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons

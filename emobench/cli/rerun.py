@@ -19,7 +19,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.files import write_whole
 from emobench.core.settings import parse_overrides, to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.reproduce.rerun import (
     BOARD,
     COMPARED,

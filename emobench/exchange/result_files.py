@@ -18,8 +18,7 @@ from emobench.exchange.lm_eval import lm_eval_evaluation, require_no_samples
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.run_files import RunExamples
-from emobench.leaderboard.stats.compare import Comparison, Contrast
-from emobench.leaderboard.stats.models import compare_models
+from emobench.leaderboard.stats.compare import Comparison, Contrast, compare_models
 from emobench.leaderboard.stats.series import common_examples, scored
 from emobench.tasks.lm_eval_numbers import clip
 

@@ -53,29 +53,33 @@ def differences(a: Entry, b: Entry) -> list[str]:
     one_untrained = a.untrained != b.untrained
     of_untrained = left if a.untrained else right
     reasons = []
-    other_tasks = _other_tasks(a, b)
+    other_tasks = a.protocols.keys() != b.protocols.keys()
     if other_tasks:
-        reasons.append(other_tasks)
-    rules = _other_rules(a, b)
+        sides = []
+        for mine, others in ((a.protocols, b.protocols), (b.protocols, a.protocols)):
+            tasks = sorted(mine, key=lambda task: task in others)  # those of one side alone first
+            sides.append(_listed(tasks, MOST_NAMED) or "none")
+        reasons.append(f"other tasks: {' / '.join(sides)}")
+    protocols: dict[str, list[str]] = {}
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
-        if other_tasks and absent and name.startswith(("protocol of ", "data of ")):
-            continue  # follows from the tasks
-        if name.startswith("protocol of ") and not absent:
-            if name in rules:
-                reasons.append(rules[name])
-            continue
+        of_task = name.startswith(("protocol of ", "data of "))
         of_training = name.startswith(("data of ", "recipe.")) and name not in of_untrained
-        if one_untrained and of_training:
-            continue
+        if (other_tasks and absent and of_task) or (one_untrained and of_training):
+            continue  # follows from the tasks, or from the training
         if not absent and left[name] == right[name]:
             continue
-        if name != "model":
-            reasons.append(f"{name}: {_shown(left, name)} and {_shown(right, name)}")
-        else:
+        if name == "model":
             why = ", whose weights or tokenizers differ" if a.model.name == b.model.name else ""
             reasons.append(f"model: {_model(a)} and {_model(b)}{why}")
-    return reasons
+        elif name.startswith("protocol of "):
+            task = name.removeprefix("protocol of ")
+            protocols.setdefault(_other_rules(a, b, task), []).append(task)
+        else:
+            shown = [_short(str(facts.get(name, "none"))) for facts in (left, right)]
+            reasons.append(f"{name}: {' and '.join(shown)}")
+    # Tasks whose rules differ alike stand together.
+    return reasons + [f"protocol of {_listed(tasks, MOST_NAMED)}: {text}" for text, tasks in protocols.items()]
 
 
 def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -83,25 +87,23 @@ def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
 
     A `pretrained` row joins every group that it is comparable with.
     """
-    given = list(entries)
     by_key: dict[str, list[Entry]] = {}
-    for entry in given:
-        if not entry.untrained:
+    untrained = []
+    for entry in entries:
+        if entry.untrained:
+            untrained.append(entry)
+        else:
             by_key.setdefault(comparison_key(entry), []).append(entry)
-    made = list(by_key.values())
     of_model: dict[tuple[str, str], list[list[Entry]]] = {}
-    for group in made:
+    for group in by_key.values():
         of_model.setdefault(_suite_and_model(group[0]), []).append(group)
     alone: dict[str, list[Entry]] = {}
-    for entry in given:
-        if entry.untrained:
-            near = of_model.get(_suite_and_model(entry), [])  # with any other, `differences` names at least these
-            hosts = [group for group in near if not differences(entry, group[0])]
-            for group in hosts:
-                group.append(entry)
-            if not hosts:
-                alone.setdefault(comparison_key(entry), []).append(entry)
-    return [*made, *alone.values()]
+    for entry in untrained:
+        near = of_model.get(_suite_and_model(entry), [])  # with any other, `differences` names at least these
+        hosts = [group for group in near if not differences(entry, group[0])]
+        for group in hosts or [alone.setdefault(comparison_key(entry), [])]:
+            group.append(entry)
+    return [*by_key.values(), *alone.values()]
 
 
 def _suite_and_model(entry: Entry) -> tuple[str, str]:
@@ -128,26 +130,21 @@ def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[s
     return frozenset(older)
 
 
-def changed_rules(entry: Entry, tasks: Sequence[str] = (), leaving: Rules | None = None) -> str:
+def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
     """Return the rules of an entry's tasks (those named, or all) that differ from the protocols of their names.
 
-    In words, first what all tasks share: "sampling.method=greedy, limit=40"; "" where there are none, and for older
-    entries, which recorded none. `leaving` holds rules to leave out, with their values.
+    In words, first the rules that all tasks share: "sampling.method=greedy, limit=40"; "" where there are none.
     """
-    of_tasks = {task: _other_than(entry.changes.get(task, {}), leaving or {}) for task in tasks or entry.protocols}
-    common = shared_rules(list(of_tasks.values()))
-    by_words: dict[str, list[str]] = {}
+    of_tasks = {task: entry.changes.get(task, {}) for task in tasks or entry.protocols}
+    common = next(iter(of_tasks.values()), {})
+    for rules in of_tasks.values():
+        common = {name: value for name, value in common.items() if name in rules and rules[name] == value}
+    by_words: dict[str, list[str]] = {"": []}
     for task, rules in of_tasks.items():
-        if own := _words(_other_than(rules, common)):
-            by_words.setdefault(own, []).append(task)
+        by_words.setdefault(_words(_other_than(rules, common)), []).append(task)
+    del by_words[""]
     parts = [f"{_listed(names, MOST_RULES)}: {own}" for own, names in by_words.items()]
     return "; ".join(filter(None, [_words(common), *parts]))
-
-
-def shared_rules(several: Sequence[Rules]) -> dict[str, Any]:
-    """Return the rules that all of several have, with the same value."""
-    first = several[0] if several else {}
-    return {k: v for k, v in first.items() if all(k in rules and rules[k] == v for rules in several)}
 
 
 def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -160,53 +157,25 @@ def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return flat
 
 
-def _other_tasks(a: Entry, b: Entry) -> str:
-    """Return the tasks of both sides where they are not the same, those of one side alone first."""
-    if set(a.protocols) == set(b.protocols):
-        return ""
-    sides: list[str] = []
-    for mine, others in ((a.protocols, b.protocols), (b.protocols, a.protocols)):
-        tasks = sorted(mine, key=lambda task: task in others)
-        sides.append(_listed(tasks, MOST_NAMED) or "none")
-    return f"other tasks: {' / '.join(sides)}"
-
-
-def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
-    """Return the condition of the first of some tasks -> what differs in their protocols, in words.
-
-    Tasks whose recorded rules differ alike stand together. Where none does, the ids alone tell protocols apart.
-    """
-    alike: dict[tuple[str, str, str, str], list[str]] = {}
-    for task, own in a.protocols.items():
-        other = b.protocols.get(task, own)
-        if other == own:
-            continue
-        mine, theirs = a.changes.get(task, {}), b.changes.get(task, {})
-        left, right = _words(_other_than(mine, theirs)), _words(_other_than(theirs, mine))
-        if left or right:
-            own, other = own.partition("@")[0], other.partition("@")[0]
-        alike.setdefault((own, other, left, right), []).append(task)
-    sentences = {}
-    for (own, other, left, right), tasks in alike.items():
-        if len(tasks) == 1:  # a side without words still has an id
-            own = own if left else a.protocols[tasks[0]]
-            other = other if right else b.protocols[tasks[0]]
-        mine = f"{own} with {left}" if left else own
-        theirs = f"{other} with {right}" if right else other
-        sentences[f"protocol of {tasks[0]}"] = f"protocol of {_listed(tasks, MOST_NAMED)}: {mine} and {theirs}"
-    return sentences
+def _other_rules(a: Entry, b: Entry, task: str) -> str:
+    """Return how a task's protocols differ: by recorded rules or, where none does, by their ids."""
+    mine, theirs = a.changes.get(task, {}), b.changes.get(task, {})
+    sides = []
+    for entry, own in ((a, _other_than(mine, theirs)), (b, _other_than(theirs, mine))):
+        protocol = entry.protocols[task]
+        if mine != theirs:
+            protocol = protocol.partition("@")[0]
+        sides.append(f"{protocol} with {_words(own)}" if own else protocol)
+    return " and ".join(sides)
 
 
 def _words(rules: Rules) -> str:
     """Return rules as --set takes them, after one another."""
-    return _listed([f"{name}={_value(value)}" for name, value in rules.items()], MOST_RULES)
-
-
-def _value(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) > LONGEST:
-        return text[:LONGEST] + "…"
-    return text
+    texts = []
+    for name, value in rules.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        texts.append(f"{name}={text[:LONGEST]}{'…' if len(text) > LONGEST else ''}")
+    return _listed(texts, MOST_RULES)
 
 
 def _listed(texts: Sequence[str], most: int) -> str:
@@ -223,10 +192,6 @@ def _other_than(rules: Rules, others: Rules) -> dict[str, Any]:
 
 def _model(entry: Entry) -> str:
     return f"{entry.model.name} ({_short(entry.model.revision or entry.model.source)})"
-
-
-def _shown(facts: Mapping[str, Any], name: str) -> str:
-    return _short(str(facts[name])) if name in facts else "none"
 
 
 def _short(text: str) -> str:

@@ -13,7 +13,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -41,11 +41,8 @@ class Component:
     draws: int
 
     def __post_init__(self) -> None:
-        for name, value in (("sd", self.sd), ("sd_of_mean", self.sd_of_mean)):
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"`{name}` is {value}; expected a number of 0 or more.")
-        if self.draws < 1:
-            raise ConfigError(f"`draws` is {self.draws}; expected 1 or more.")
+        _check_least(0, sd=self.sd, sd_of_mean=self.sd_of_mean)
+        _check_least(1, draws=self.draws)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +92,13 @@ class MetricSummary:
         return max(shown, math.hypot(*(part.sd_of_mean for part in self.components.values())))
 
     def __post_init__(self) -> None:
-        refuse(self._wrong())
+        _refuse(self._wrong())
+        _check_least(0, std=self.std)
+        _check_least(1, n=self.n, units=self.units)
 
     def _wrong(self) -> Iterator[str]:
-        values = {"mean": self.mean}
-        values |= {f"values[{place}]": value for place, value in enumerate(self.values)}
-        bounds = {f"ci95[{place}]": bound for place, bound in enumerate(self.ci95 or ())}
+        values = {"mean": self.mean, **_at("values", self.values)}
+        bounds = _at("ci95", self.ci95 or ())
         for place, number in {**values, "std": self.std or 0.0, **bounds}.items():
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; a score that could not be computed is missing."
@@ -112,12 +110,6 @@ class MetricSummary:
             yield "`ci95` and `ci95_of` come together; give both."
         if (self.std is None) != (len(self.values) < 2):
             yield "`std` is a number from two values on, else null."
-        if self.std is not None and self.std < 0:
-            yield f"`std` is {self.std}; expected 0 or more."
-        if self.n is not None and self.n < 1:
-            yield f"`n` is {self.n}; expected 1 or more."
-        if self.units is not None and self.units < 1:
-            yield f"`units` is {self.units}; expected 1 or more."
         if not self.unit:
             yield "`unit` is empty; give one, such as fraction, nats, perplexity or tokens."
         if self.values:
@@ -125,19 +117,37 @@ class MetricSummary:
             if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
                 yield f"`mean` is {self.mean}, of its values {mean}."
         low, high = RANGES.get(self.unit, (-math.inf, math.inf))
-        # The bounds of a fraction are kept within its range by those who compute them.
-        for place, number in {**values, **(bounds if self.unit == "fraction" else {})}.items():
+        if self.unit == "fraction":
+            # The bounds of a fraction are kept within its range by those who compute them.
+            values |= bounds
+            if (self.std or 0) > WIDEST:
+                yield f"`std` is {self.std}; numbers in [0, 1] spread by {WIDEST} at most."
+        for place, number in values.items():
             if not low <= number <= high:
-                percent = " (percent is only shown)" if self.unit == "fraction" else ""
-                yield f"`{place}` is {number}, no {self.unit}; expected numbers in [{low:g}, {high:g}]{percent}."
-        if self.unit == "fraction" and (self.std or 0) > WIDEST:
-            yield f"`std` is {self.std}; numbers in [0, 1] spread by {WIDEST} at most."
+                yield f"`{place}` is {number}, no {self.unit}; expected numbers in [{low:g}, {high:g}]."
 
 
-def refuse(wrong: Iterable[str]) -> None:
+def _at(name: str, values: Iterable[float]) -> dict[str, float]:
+    return {f"{name}[{place}]": value for place, value in enumerate(values)}
+
+
+def _refuse(wrong: Iterable[str]) -> None:
     """Raise ConfigError for the first thing that is wrong, if anything is."""
     for text in wrong:
         raise ConfigError(text)
+
+
+def _check_least(least: int, **numbers: float | None) -> None:
+    """Raise ConfigError for a number that is given and is less, or not finite."""
+    for name, number in numbers.items():
+        if number is not None and not least <= number < math.inf:
+            raise ConfigError(f"`{name}` is {number}; expected {least} or more.")
+
+
+def _check_sha256(**digests: str) -> None:
+    for name, digest in digests.items():
+        if not _SHA256.fullmatch(digest):
+            raise ConfigError(f"`{name}` is {digest!r:.80}; expected 64 hex digits.")
 
 
 SCHEMA_VERSION = 5
@@ -156,7 +166,6 @@ LONGEST_NAME = 2000
 """Characters of a name: of a model, an objective with its parameters, a metric."""
 LONGEST_PART = 200
 """Bytes of a folder's or file's name in the path of a run's file; file systems take 255, with an ending of ours."""
-DEEPEST_TEXTS = 32
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
@@ -174,8 +183,7 @@ class SuiteVersion:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(f"`name` is {self.name!r}; expected at most 100 letters, digits, dots, - and _.")
-        if self.version < 1:
-            raise ConfigError(f"`version` is {self.version}; expected 1 or more.")
+        _check_least(1, version=self.version)
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version}"
@@ -189,8 +197,7 @@ class Pretraining:
     setting: str
 
     def __post_init__(self) -> None:
-        if not _SHA256.fullmatch(self.setting):
-            raise ConfigError(f"`setting` is {self.setting!r}; expected 64 hex digits.")
+        _check_sha256(setting=self.setting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,12 +234,8 @@ class File:
     sha256: str
 
     def __post_init__(self) -> None:
-        if not _is_inside(self.path):
-            raise ConfigError(
-                f"`path` is {self.path[:LONGEST_PART]!r}; expected one within the runs folder, with slashes."
-            )
-        if not _SHA256.fullmatch(self.sha256):
-            raise ConfigError(f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
+        _check_inside(path=self.path)
+        _check_sha256(sha256=self.sha256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,9 +250,7 @@ class TrainedWeights:
     trained: str
 
     def __post_init__(self) -> None:
-        for digest in (self.base, self.trained):
-            if not _SHA256.fullmatch(digest):
-                raise ConfigError(f"`weights` has the digest {digest!r:.80}; expected 64 hex digits.")
+        _check_sha256(base=self.base, trained=self.trained)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,8 +271,7 @@ class Run:
     weights: tuple[TrainedWeights, ...] = field(default=(), metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        if not _is_inside(self.key):
-            raise ConfigError(f"`key` is {self.key[:LONGEST_PART]!r}; expected what may be a folder's name.")
+        _check_inside(key=self.key)
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""
@@ -291,9 +291,7 @@ class EntryCost:
     """Micro-batches of a step, where those of the recipe did not fit the memory; the most of any training."""
 
     def __post_init__(self) -> None:
-        for name, value in to_plain(self).items():
-            if value is not None and value < 0:
-                raise ConfigError(f"`{name}` is {value}; expected 0 or more.")
+        _check_least(0, **to_plain(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,9 +353,12 @@ class Entry:
     provenance: Provenance
 
     def __post_init__(self) -> None:
-        refuse(self._wrong())
+        _refuse(self._wrong())
+        for seed in (*self.seeds, *(run.seed for run in self.runs)):
+            _check_least(0, seed=seed)
+        _check_least(1, parameters=self.model.parameters)
         if self.kind == "measured":
-            refuse(self._wrong_as_measured())
+            _refuse(self._wrong_as_measured())
 
     def _wrong(self) -> Iterator[str]:
         if not _ID.fullmatch(self.id):
@@ -366,11 +367,18 @@ class Entry:
             yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
         if _PYTHON_FILE.search(self.objective.name):
             yield f"`objective.name` is {self.objective.name!r:.200}; expected an objective's name, and not a file's."
-        yield from self._wrong_texts()
-        cost, params = to_plain(self.cost), self.objective.params
-        for place, number in _numbers({"recipe": self.recipe, "params": params, "changes": self.changes, "cost": cost}):
-            if not math.isfinite(number):
-                yield f"`{place}` is {number}; expected a finite number."
+        model, objective = self.model, self.objective
+        names = [model.name, model.source, model.revision or "", objective.name, objective.label, objective.version]
+        names += [*self.metrics, *self.protocols, *self.protocols.values(), self.primary or ""]
+        longest = max(names, key=len)
+        if len(longest) > LONGEST_NAME:
+            yield f"{longest[:60]!r}... is a name of {len(longest):,} letters; expected {LONGEST_NAME:,} at most."
+        plain = {**vars(self), "metrics": list(self.metrics), "runs": []}
+        for place, leaf in _leaves(to_plain(plain)):
+            if isinstance(leaf, str) and "\0" in leaf:
+                yield f"`{place}` has the character NUL, which no name or file may have; remove it."
+            if isinstance(leaf, float) and not math.isfinite(leaf):
+                yield f"`{place}` is {leaf}; expected a finite number."
         for key in (*self.metrics, *self.missing):
             if not _METRIC.fullmatch(key):
                 yield f"`metrics` or `missing` has {key!r}; expected <task>/<metric>."
@@ -386,28 +394,10 @@ class Entry:
                 yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
             if not family.strip():
                 yield f"`families` has {key!r} without a name; leave out what is in no family."
-        lowest = min([0, *self.seeds, *(run.seed or 0 for run in self.runs)])
-        if lowest < 0:
-            yield f"`seed` is {lowest}; expected 0 or more."
-        if self.model.parameters is not None and self.model.parameters < 1:
-            yield f"`parameters` is {self.model.parameters}; expected 1 or more."
         if len(set(self.seeds)) != len(self.seeds):
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
         if self.kind != "measured" and not self.source.cite:
             yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
-
-    def _wrong_texts(self) -> Iterator[str]:
-        model, objective = self.model, self.objective
-        names = [model.name, model.source, model.revision or "", objective.name, objective.label, objective.version]
-        names += [*self.metrics, *self.protocols, *self.protocols.values(), self.primary or ""]
-        longest = max(names, key=len)
-        if len(longest) > LONGEST_NAME:
-            yield f"{longest[:60]!r}... is a name of {len(longest):,} letters; expected {LONGEST_NAME:,} at most."
-        parts = (self.suite, self.protocols, self.changes, model, objective, self.recipe, self.missing, self.source)
-        for part in (*parts, self.provenance, list(self.metrics), self.families):
-            if any("\0" in text for text in _texts(to_plain(part))):
-                yield "a text has the character NUL, which no name or file may have; remove it."
-                return
 
     def _wrong_as_measured(self) -> Iterator[str]:
         if not self.seeds and not self.untrained:
@@ -449,7 +439,7 @@ def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
         with suppress(AttributeError, LookupError, TypeError):  # plain data of another shape are refused below
             plain["families"] = families(plain["metrics"], plain["missing"])
     entry = build(Entry, {**plain, "schema": SCHEMA_VERSION, "id": "0" * 12}, where)
-    return build(Entry, {**to_plain(entry), "id": entry_id(to_plain(entry))}, where)
+    return replace(entry, id=entry_id(to_plain(entry)))
 
 
 def read_entry(plain: Any, where: str) -> Entry:
@@ -467,9 +457,9 @@ def read_entry(plain: Any, where: str) -> Entry:
         advice = "Install a newer one." if schema > SCHEMA_VERSION else "Record the entry again."
         raise ConfigError(f"{where}: `schema` is {schema}; this emobench reads {SCHEMA_VERSION}. {advice}")
     entry = build(Entry, plain, where)
-    _refuse_text(plain, where)
     try:
-        actual = entry_id(plain)
+        # Of the entry as it is written: a number in quotes, which settings may have, has another id.
+        actual = entry_id(to_plain(entry))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     if actual != entry.id:
@@ -479,44 +469,26 @@ def read_entry(plain: Any, where: str) -> Entry:
     return entry
 
 
-def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
-    """Refuse numbers in quotes, which settings may have and an entry has not."""
-    given = [*plain["cost"].values()]
-    for metric in plain["metrics"].values():
-        given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
-        for component in metric.get("components", {}).values():
-            given += component.values()
-    if str in map(type, given):
-        raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+def _check_inside(**paths: str) -> None:
+    """Raise ConfigError for a path that leaves its folder, or is too long for a file system."""
+    for name, path in paths.items():
+        short = len(path) <= LONGEST_NAME
+        for part in path.split("/"):
+            short = short and len(part.encode(errors="replace")) <= LONGEST_PART
+        if not short or not _INSIDE.fullmatch(path):
+            raise ConfigError(f"`{name}` is {path[:LONGEST_PART]!r}; expected a short path within the runs folder.")
 
 
-def _is_inside(path: str) -> bool:
-    """Return whether a path stays within a folder, and is short enough for every file system."""
-    parts = path.split("/")
-    short = all(len(part.encode(errors="replace")) <= LONGEST_PART for part in parts) and len(path) <= LONGEST_NAME
-    return short and _INSIDE.fullmatch(path) is not None
-
-
-def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield all texts of plain data, its keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        if depth > DEEPEST_TEXTS:
-            raise ConfigError(f"a value is nested deeper than {DEEPEST_TEXTS} levels; expected settings.")
-        if isinstance(value, Mapping):
-            yield from value
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item, depth + 1)
-
-
-def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
-    if isinstance(value, float):
+def _leaves(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield all texts and numbers of plain data with their places, its keys too."""
+    if depth > DEEPEST:
+        raise ConfigError(f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield place, key
+            yield from _leaves(item, f"{place}.{key}".lstrip("."), depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for key, item in enumerate(value):
+            yield from _leaves(item, f"{place}[{key}]", depth + 1)
+    else:
         yield place, value
-    elif isinstance(value, (Mapping, list, tuple)):
-        if depth > DEEPEST:
-            raise ConfigError(f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
-        mapping = isinstance(value, Mapping)
-        for key, item in value.items() if mapping else enumerate(value):
-            inner = f"{place}.{key}".lstrip(".") if mapping else f"{place}[{key}]"
-            yield from _numbers(item, inner, depth + 1)

@@ -1,10 +1,11 @@
-"""What a row is called, free of control characters."""
+"""Names of rows and metrics: what a reader types, and what is shown, free of control characters."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from emobench.core.errors import ConfigError
@@ -42,6 +43,18 @@ def is_meant(text: str, name: str, label: str) -> bool:
     except ConfigError as error:
         raise ConfigError(f"--objective or --baseline: {error}") from None
     return given == name and bool(params) and all(key in own and own[key] == params[key] for key in params)
+
+
+def wanted(metric: str, patterns: Sequence[str]) -> bool:
+    """Return whether "<task>/<metric>" is requested: as it is, by its metric's name, or by a pattern of either."""
+    name = metric.split("/", 1)[1]
+    return not patterns or any(fnmatchcase(metric, p) or fnmatchcase(name, p) for p in patterns)
+
+
+def named(name: str, metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return the metrics that a name means: `sst2/accuracy` one, `accuracy` that of each task."""
+    given = tuple(metrics)
+    return (name,) if name in given else tuple(m for m in given if m.split("/", 1)[1] == name)
 
 
 def labels(group: Sequence[Entry], older: Collection[str]) -> list[str]:

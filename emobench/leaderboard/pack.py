@@ -72,12 +72,18 @@ def pack(
     for number, (file, (entry, sample)) in enumerate(named.items(), 1):
         target = packed_file(board.root, file, sample=sample)
         if target is None:
-            if file.path in left_out and not _is_here(file, runs):
+            inside = runs / file.path
+            if file.path in left_out and not (inside.is_file() and digest(inside) == file.sha256):
                 done.left_out[file.path] = left_out[file.path]
                 continue
-            content = _content(recorded_file(file, runs, entry), file, sample)
-            if content is None or len(content) > LARGEST:
-                done.left_out[file.path] = NOT_OURS if content is None else TOO_LARGE
+            path = recorded_file(file, runs, entry)
+            content = _published(path, file) if sample and path.suffix == ".jsonl" else path.read_bytes()
+            if content is None:
+                done.left_out[file.path] = NOT_OURS
+                continue
+            content = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+            if len(content) > LARGEST:
+                done.left_out[file.path] = TOO_LARGE
                 continue
             target = free_place(board.root, file)
             write_whole(target, content, "The packed file", _HINT)
@@ -119,18 +125,6 @@ def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:
     for path in sorted((board / PACKED).rglob("*")):
         if path.is_file() and path not in named and path.name != LEFT_OUT and not path.name.startswith("."):
             yield path
-
-
-def _is_here(file: File, runs: Path) -> bool:
-    """Return whether a runs folder has a file as it was recorded; another one's run may have the same path."""
-    path = runs / file.path
-    return path.is_file() and digest(path) == file.sha256
-
-
-def _content(path: Path, file: File, sample: bool) -> bytes | None:
-    """Return what a board may have of a file, compressed; None where that is nothing."""
-    content = _published(path, file) if sample and path.suffix == ".jsonl" else path.read_bytes()
-    return None if content is None else lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
 
 
 def _published(path: Path, file: File) -> bytes | None:

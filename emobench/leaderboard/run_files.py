@@ -23,11 +23,10 @@ import lzma
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from emobench.core.errors import DataError
 from emobench.core.files import write_whole
@@ -40,7 +39,6 @@ PACKED, SUFFIX = "runs", ".xz"
 """The folder of a board that has the files of runs, and the end of their names."""
 SHORTENED = "shortened_from"
 """The key of the first line of shortened samples; its value is the sha256 of the whole file."""
-CHUNK = 2**20
 EXPANSION, SMALL = 200, 2**20
 """A packed file holds at most this many times its own size, and this many bytes: logs compress to a tenth."""
 FIRST_LINE = 200
@@ -100,10 +98,7 @@ def is_here(file: File, runs: Path, boards: Sequence[Path] = ()) -> bool:
 
 def _packed_files(file: File, boards: Sequence[Path]) -> list[Path]:
     """Return the packed files of this path that boards have, be they of the recorded file or not."""
-    packed: list[Path] = []
-    for board in boards:
-        packed += [path for path in packed_paths(board, file) if path.is_file()]
-    return packed
+    return [path for board in boards for path in packed_paths(board, file) if path.is_file()]
 
 
 def packed_path(board: Path, name: str) -> Path:
@@ -139,41 +134,31 @@ def packed_digests(packed: Path) -> tuple[str, str | None]:
 
     Nothing is written. Raises DataError if it is not xz, or too large.
     """
-    hashed, first = hashlib.sha256(), b""
-    for part in _parts(packed):
-        first = first or part[:FIRST_LINE]
-        hashed.update(part)
-    return hashed.hexdigest(), _shortened(first.partition(b"\n")[0])
+    content = _unpacked(packed)
+    return hashlib.sha256(content).hexdigest(), _shortened(content[:FIRST_LINE].partition(b"\n")[0])
 
 
 @functools.cache
 def unpack(packed: Path, name: str) -> Path:
     """Return the unpacked file, which stays until the process ends. Raises DataError if it is not xz, or too large."""
-    folder = packed.parent if packed.name == f"{Path(name).name}{SUFFIX}" else packed.with_suffix("")
-    path = _scratch() / folder.resolve().as_posix().lstrip("/") / Path(name).name
+    content = _unpacked(packed)
+    path = _scratch() / packed.with_suffix("").resolve().as_posix().lstrip("/") / Path(name).name
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("wb") as out:
-            out.writelines(_parts(packed))
-    except DataError:
-        path.unlink()
-        raise
+    path.write_bytes(content)
     return path
 
 
-def _parts(packed: Path) -> Iterator[bytes]:
-    """Yield the content of a packed file. Raises DataError if it is not xz, or expands too much."""
+def _unpacked(packed: Path) -> bytes:
+    """Return the content of a packed file. Raises DataError if it is not xz, or expands too much."""
     try:
         most = min(LARGEST, SMALL + EXPANSION * packed.stat().st_size)
         with lzma.open(packed) as stream:
-            read = 0
-            while part := stream.read(CHUNK):
-                read += len(part)
-                if read > most:
-                    raise DataError(f"{packed}: holds more than {most:,} bytes. Remove it.")
-                yield part
+            content = stream.read(most + 1)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise DataError(f"{packed}: cannot be unpacked ({error}). Restore it.") from None
+    if len(content) > most:
+        raise DataError(f"{packed}: holds more than {most:,} bytes. Remove it.")
+    return content
 
 
 @functools.cache
@@ -249,33 +234,29 @@ def write_examples(path: Path, scores: Mapping[str, Score | Recorded]) -> str:
 
 def read_examples(path: Path) -> dict[str, Recorded]:
     """Return the examples of each metric. Raises DataError with the line that cannot be used."""
-    recorded: dict[str, Recorded] = {}
+    metrics: dict[str, Recorded] = {}
+    where = str(path)
     try:
         for number, row in json_rows(path):
-            _add(recorded, row, f"{path}:{number}")
+            where = f"{path}:{number}"
+            metric, example, unit = row["metric"], row["example"], row.get("unit", row["example"])
+            value, weight = number_of(row["value"]), number_of(row["weight"])
+            if not all(isinstance(text, str) for text in (metric, example, unit)):
+                raise ValueError("a name is not a text")
+            _check(value, weight, where)
+            recorded = metrics.setdefault(metric, Recorded())
+            if example in recorded.examples:
+                raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
+            recorded.examples[example] = (value, weight)
+            if unit != example:
+                recorded.units[example] = unit
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
     except LineError as error:
         raise DataError(f"{path}:{error.number}: {EXPECTED} ({error}). Run again to write the file.") from None
-    return recorded
-
-
-def _add(metrics: dict[str, Recorded], row: Mapping[str, Any], where: str) -> None:
-    try:
-        metric, example = row["metric"], row["example"]
-        value, weight = number_of(row["value"]), number_of(row["weight"])
-        unit = row.get("unit", example)
-        if not all(isinstance(text, str) for text in (metric, example, unit)):
-            raise ValueError
     except (KeyError, ValueError):
         raise DataError(f"{where}: {EXPECTED}. Run again to write the file.") from None
-    _check(value, weight, where)
-    recorded = metrics.setdefault(metric, Recorded())
-    if example in recorded.examples:
-        raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
-    recorded.examples[example] = (value, weight)
-    if unit != example:
-        recorded.units[example] = unit
+    return metrics
 
 
 def run_examples(run: Run, runs: Path, entry: Entry, boards: Sequence[Path] = ()) -> dict[str, Recorded]:

@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from emobench.core.errors import ConfigError, DataError, EmobenchError, StorageError, UserError
 from emobench.core.files import write_whole
@@ -26,6 +26,7 @@ from emobench.leaderboard.comparable import comparison_key
 from emobench.leaderboard.entry import (
     SCHEMA_VERSION,
     Entry,
+    MetricSummary,
     Model,
     Provenance,
     Run,
@@ -144,14 +145,16 @@ class Leaderboard:
     def require_folder(self) -> None:
         """Raise DataError where the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
         if not is_folder(self.root):
-            raise DataError(self.without_entries())
+            raise DataError(f"There is no leaderboard {self.root}: {self._advice()}")
 
     def without_entries(self) -> str:
         """Return in a sentence that there is no entry, and how the first is made."""
-        what = f"{self.root} has no entry yet" if is_folder(self.root) else f"There is no leaderboard {self.root}"
+        return f"{self.root} has no entry yet: {self._advice()}"
+
+    def _advice(self) -> str:
         return (
-            f"{what}: `emobench run --leaderboard {self.root}` makes the first entry, of a tiny model on a made-up "
-            "language, offline, in a few minutes. Another folder is named with --leaderboard."
+            f"`emobench run --leaderboard {self.root}` makes the first entry, of a tiny model on a made-up language, "
+            "offline, in a few minutes. Another folder is named with --leaderboard."
         )
 
     def path(self, entry: Entry) -> Path:
@@ -225,11 +228,11 @@ class Leaderboard:
         """
         entries = []
         for row in self.rows(superseded=superseded):
-            if suite in (None, row.suite):
-                try:
+            try:
+                if suite in (None, row.suite):
                     entries.append(self.read(row))
-                except EmobenchError as error:
-                    self.problems.append(str(error))
+            except EmobenchError as error:
+                self.problems.append(str(error))
         return entries
 
     def files(self) -> Iterator[str]:
@@ -270,34 +273,27 @@ class Leaderboard:
 
     def _hidden(self, rows: Sequence[Row]) -> set[str]:
         """Return the ids of rows that another one stands for. Only entries that can be read hide others."""
-        successor = {old.id: new.id for new, old, why in claims(rows) if not why and self._readable(new)}
-        hidden = set(successor)
-        for fewer, larger in _contained(rows):
-            of_fewer = self._readable(fewer)
-            for more in larger:
-                of_more = self._readable(more)
-                if of_fewer and of_more and _holds(of_more, of_fewer):
-                    hidden.add(fewer.id)
-        by_runs: dict[tuple[str, frozenset[str]], list[Row]] = {}
-        for row in rows:
-            if row.runs:
-                by_runs.setdefault((row.comparison_key, frozenset(row.runs)), []).append(row)
-        for shared in by_runs.values():
-            ids = {row.id for row in shared}
-            left = len(ids - hidden)
-            if left < 2 and not (left and any(successor.get(one, one) not in ids for one in ids)):
-                continue
-            by_results: dict[str, list[str]] = {}  # ids, oldest first, of entries that say the same of their runs
-            for row in shared:
-                entry = self._readable(row)
-                if entry is not None:
-                    by_results.setdefault(_results(entry), []).append(row.id)
-            for alike in by_results.values():
-                if any(successor.get(one, one) not in alike for one in alike):
-                    hidden.update(alike)  # what supersedes one supersedes them all
-                else:
-                    hidden.update([one for one in alike if one not in hidden][1:])
-        return hidden
+        stands_for: dict[str, str] = {}
+        for new, old, why in claims(rows):
+            if not why and self._readable(new):
+                stands_for[old.id] = new.id
+
+        def last(key: str) -> str:
+            while key in stands_for:
+                key = stands_for[key]
+            return key
+
+        holders: dict[tuple[str, str, str], list[Row]] = {}
+        for row in sorted(rows, key=lambda row: (row.id not in stands_for, -len(set(row.runs)), row.created, row.id)):
+            for other in holders.get((row.comparison_key, row.label, min(row.runs, default="")), []):
+                # Whoever supersedes one of several twins supersedes them all.
+                if row.id not in stands_for and set(row.runs) <= set(other.runs) and last(other.id) != row.id:
+                    more, fewer = self._readable(other), self._readable(row)
+                    if more and fewer and _holds(more, fewer):
+                        stands_for[row.id] = other.id
+            for key in set(row.runs):
+                holders.setdefault((row.comparison_key, row.label, key), []).append(row)
+        return set(stands_for)
 
     def _readable(self, row: Row) -> Entry | None:
         """Return the entry of a row; None if it cannot be read."""
@@ -331,19 +327,15 @@ def _entry(content: bytes, file: str) -> Entry:
     return entry
 
 
-def _refuse_constant(token: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python would read."""
-    raise ValueError(f"{token} is not a number of JSON")
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+_JSON = json.JSONDecoder(parse_constant={}.__getitem__)
+"""Refuses NaN and Infinity, which Python would read, with a KeyError."""
 
 
 def parse(content: bytes, where: str) -> Entry:
     """Read and verify the entry in a file's content, wherever it lies; raises a UserError that begins with `where`."""
     try:
         return read_entry(_JSON.decode(content.decode()), where)
-    except (ValueError, RecursionError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         text = f"{where}: not the JSON of an entry ({error}); it may be truncated. Restore or remove it."
         raise ConfigError(text) from None
 
@@ -375,55 +367,35 @@ def _why_not(new: Row, old: Row) -> str:
     It has the same objective, model and suite, and at least the runs and seeds of the other. An import that was renamed
     is of the same files, whose digests are the keys of its runs.
     """
-    renamed = new.kind == old.kind == "imported" and new.runs and sorted(new.runs) == sorted(old.runs)
-    same = _SAME if new.revision else (*_SAME, "model")
-    for name in () if renamed else same:
+    if new.kind == old.kind == "imported" and new.runs and sorted(new.runs) == sorted(old.runs):
+        return ""
+    for name in _SAME if new.revision else (*_SAME, "model"):
         mine, others = getattr(new, name), getattr(old, name)
         if mine != others:
             return f"its {name.replace('_', ' ')} is {mine}, and the other's is {others}"
-    if not renamed and not set(old.seeds) <= set(new.seeds):
+    if not set(old.seeds) <= set(new.seeds):
         return f"it has the seeds {list(new.seeds)}, and the other has {list(old.seeds)}"
     if bool(new.runs) != bool(old.runs) or not set(old.runs) <= set(new.runs):
         return "it is of other runs"
     return ""
 
 
-def _contained(rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
-    """Yield each row all of whose runs are among the more runs of others of its conditions, with those."""
-    holders: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
-        for key in set(row.runs):
-            holders.setdefault((row.comparison_key, row.label, key), []).append(row)
-    for row in rows:
-        if row.runs:
-            near = holders[row.comparison_key, row.label, row.runs[0]]
-            larger = [other for other in near if set(row.runs) < set(other.runs)]
-            if larger:
-                yield row, larger
-
-
 def _holds(more: Entry, fewer: Entry) -> bool:
-    """Return whether an entry of more runs has all numbers of one of fewer: a run's key is public, and may be claimed.
+    """Return whether an entry has all numbers of another one: a run's key is public, and may be claimed.
 
-    It has the same value of each seed of each metric, but for rounding.
+    It has the same value of each run of each metric, but for rounding.
     """
+    if more.objective != fewer.objective:
+        return False
     for name, metric in fewer.metrics.items():
         if name not in more.metrics:
             return False
-        theirs = dict(zip(more.seeds, more.metrics[name].values, strict=False))
-        for seed, value in zip(fewer.seeds, metric.values, strict=False):
-            if seed not in theirs or not math.isclose(theirs[seed], value, rel_tol=1e-6):
+        theirs = _by_run(more, more.metrics[name])
+        for key, value in _by_run(fewer, metric).items():
+            if not math.isclose(theirs.get(key, math.nan), value, rel_tol=1e-6):
                 return False
     return True
 
 
-def _results(entry: Entry) -> str:
-    """Return what an entry says of its runs, in the order of their keys."""
-    order = sorted(range(len(entry.runs)), key=lambda place: entry.runs[place].key)
-    metrics = {}
-    for name, metric in sorted(entry.metrics.items()):
-        values = metric.values
-        if len(values) == len(order):
-            values = tuple(values[place] for place in order)
-        metrics[name] = [values, metric.mean, metric.std, metric.ci95]
-    return repr((entry.objective, metrics, sorted(entry.missing)))
+def _by_run(entry: Entry, metric: MetricSummary) -> dict[str, float]:
+    return dict(zip((run.key for run in entry.runs), metric.values, strict=False))

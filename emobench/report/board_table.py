@@ -12,9 +12,7 @@ from typing import Any
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN, clean, labels
-from emobench.leaderboard.query.ranks import Ranking, mean_summary
-from emobench.leaderboard.query.standings import Standings, standings
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.standings import Ranking, Standings, View, mean_summary, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Contrast
 from emobench.report import notes as captions

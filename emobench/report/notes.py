@@ -334,9 +334,9 @@ def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]
         yield ("Tests within a seed compare two trained models, not two objectives; their p are not adjusted.")
     for contrast in contrasts:
         places = effect_decimals(contrast) + 1
-        for test in contrast.within:
+        for one, test in contrast.within:
             name = contrast.metric.split("/", 1)[1] if one_task else contrast.metric
-            seed = "no seed" if test.seed is None else f"seed {test.seed}"
+            seed = "no seed" if one is None else f"seed {one}"
             shown = f"{contrast_effect(contrast, test.effect, places)} {contrast_interval(contrast, test.ci95, places)}"
             yield f"  {name}, {seed}: {shown}, p {p_value(test.p)} ({test.test}, {test.items} examples)"
 

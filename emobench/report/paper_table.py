@@ -150,7 +150,7 @@ def _against(contrast: Contrast | None, ours: MetricSummary | None) -> Cell:
     cell = difference_cell(contrast, [ours])
     p = contrast.p_holm
     if p is None and len(contrast.within) == 1:
-        p = contrast.within[0].p
+        p = contrast.within[0][1].p
     shown = "" if p is None else f" p={figures.p_value(p)}"
     star = "*" if cell.bold else ""
     return Cell(cell.text.removesuffix("*") + shown + star, "bold" if cell.bold else "")

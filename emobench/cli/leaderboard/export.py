@@ -14,7 +14,7 @@ from emobench.core.errors import ConfigError, DataError
 from emobench.core.files import write_whole
 from emobench.exchange import every_eval_ever, tables
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import run_examples
 from emobench.leaderboard.store import Leaderboard
 

@@ -14,9 +14,8 @@ from emobench.cli.terminal.reports import print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.query.filters import Filters
-from emobench.leaderboard.query.pagination import read_page
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.rows import Filters, read_page
+from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.report import board_table

@@ -11,7 +11,7 @@ from emobench.cli import options
 from emobench.cli.show.prompts import posterior_line
 from emobench.cli.terminal.console import print_json, print_lines, print_table
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.report.numbers import LOSS_PLACES, percent, plain
 from emobench.runs.inspect.answers import FoundAnswers, find_answers, pooled, worst
 

@@ -1,25 +1,75 @@
-"""What is known of each comparable group of a board: its rows in order, the best of each metric, places, differences.
+"""Each comparable group of a board: its rows in order, the best of each metric, ranks, differences from a baseline.
 
 Terminal, Markdown and JSON all show this, and nothing computes it again.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 
 from emobench.core.errors import UnknownNameError
 from emobench.leaderboard.comparable import groups, older_code
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import MEAN, clean, is_row
-from emobench.leaderboard.query.ranks import Ranking, ranking
-from emobench.leaderboard.query.view import ORDERS, View, named
-from emobench.leaderboard.run_files import ExamplesOf
-from emobench.leaderboard.stats.classical import MIN_SEEDS, SMALL_N_FLAG
-from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesByMetric
-from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import MEAN, clean, is_row, named, wanted
+from emobench.leaderboard.run_files import ExamplesOf, RunExamples
+from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
+from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesReader
+from emobench.leaderboard.stats.series import mean
+
+ORDERS = ("created", "name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """`metrics` are patterns (see `wanted`), `sort` a metric or one of ORDERS, `baseline` an objective.
+
+    `own` holds the ids of entries that stand first and stand out.
+    """
+
+    metrics: tuple[str, ...] = ()
+    sort: str | None = None
+    baseline: str | None = None
+    intervals: bool = False
+    own: frozenset[str] = frozenset()
+
+    def sorted_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Return which of a group's metrics `sort` means: of those that it names, the requested ones if any is."""
+        columns = named(self.sort, metrics) if self.sort else ()
+        return tuple(metric for metric in columns if wanted(metric, self.metrics)) or columns
+
+    def shown(self, metrics: Sequence[str], group: Sequence[Entry]) -> list[str]:
+        """Return which of a group's metrics to show: the requested ones, and those that the rows are sorted by.
+
+        Where none is requested, all but the secondary ones are.
+        """
+        order = self.sorted_by(metrics)
+        hidden = set()
+        for entry in group:
+            hidden.update(metric for metric, summary in entry.metrics.items() if summary.secondary and not self.metrics)
+        return [m for m in metrics if m in order or (m not in hidden and wanted(m, self.metrics))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Who is where on `columns`: the metric `name` of several tasks, or one metric of one task.
+
+    `means` holds each complete row's means over tasks, one for each seed, of perplexities the geometric ones; it is
+    empty where there is one task. Rows that are tied share a place. `family` is that of the tests. `unranked` says why
+    a row has no place, and `remark` why none has.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    family: str | None = None
+    means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    places: Mapping[str, int] = field(default_factory=dict)
+    unranked: Mapping[str, str] = field(default_factory=dict)
+    remark: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,92 +104,109 @@ def standings(
     """
     view = view or View()
     split = groups(entries)
-    _check(view, split)
+    metrics = {metric for group in split for metric in group_metrics(group)}
+    if split and view.sort and view.sort not in ORDERS and not named(view.sort, metrics):
+        known = metrics if "/" in view.sort else {metric.split("/", 1)[1] for metric in metrics}
+        raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *map(clean, known)})
+    if entries and view.baseline and not any(_is_meant(view.baseline, entry) for entry in entries):
+        objectives = {clean(entry.objective.label) for entry in entries}
+        raise UnknownNameError("objective to be the baseline", view.baseline, objectives)
     return [_standings(group, examples_of, view) for group in split]
 
 
 def group_metrics(group: Sequence[Entry]) -> list[str]:
     """Return the metrics of the trained rows, in the fullest row's order; a `pretrained` row may have more."""
-    rows = sorted([e for e in group if not e.untrained] or group, key=lambda e: -len(e.metrics))
-    return list(dict.fromkeys(m for entry in rows for m in (*entry.metrics, *entry.missing)))
+    rows = [entry for entry in group if not entry.untrained] or group
+    metrics: dict[str, None] = {}
+    for entry in sorted(rows, key=lambda entry: -len(entry.metrics)):
+        metrics |= dict.fromkeys((*entry.metrics, *entry.missing))
+    return list(metrics)
 
 
 def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: View) -> Standings:
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
-    asked = view.shown(metrics, group)
-    shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
-    series = _series(group if view.baseline else current, metrics, examples_of)
-    pairs = PairContrasts(series)
-    places = ranking(current, metrics, series, pairs, view)
-    means = [f"{MEAN}/{places.name}"] if places and places.means else []
-    tops = {metric: _best(current, pairs, metric) for metric in (*shown, *means)}
+    pairs = PairContrasts(SeriesReader(_examples_of_tested(group if view.baseline else current, examples_of)))
+    ranking = _ranking(current, metrics, pairs, view)
+    shown, absent = {}, {}
+    for metric in view.shown(metrics, group):
+        if any(metric in entry.metrics for entry in group):
+            shown[metric] = metric
+        else:
+            reasons = [entry.missing[metric] for entry in group if metric in entry.missing]
+            absent[metric] = [*reasons, "not measured"][0]
+    columns = dict(shown)
+    if ranking and ranking.means:
+        columns[MEAN] = f"{MEAN}/{ranking.name}"
+    best, untested = {}, {}
+    for metric in columns.values():
+        if any(metric in entry.metrics and SMALL_N_FLAG in entry.metrics[metric].flags for entry in current):
+            best[metric], why = None, "too few examples"
+        else:
+            best[metric], why = pairs.best(current, metric)
+        if why:
+            untested[metric] = why
     baseline = _baseline(current, view.baseline) if view.baseline else None
-    names = [*((metric, metric) for metric in shown), *((MEAN, metric) for metric in means)]
-    differences = {
-        entry.id: {name: test for name, metric in names if (test := pairs(entry, baseline, metric)) is not None}
-        for entry in group
-        if isinstance(baseline, Entry) and entry.id != baseline.id
-    }
+    differences: dict[str, dict[str, Contrast]] = {}
+    for entry in group:
+        if isinstance(baseline, Entry) and entry.id != baseline.id:
+            differences[entry.id] = {}
+            for name, metric in columns.items():
+                contrast = pairs(entry, baseline, metric)
+                if contrast is not None:
+                    differences[entry.id][name] = contrast
     return Standings(
-        rows=tuple(_ordered(group, older, baseline, places, view)),
+        rows=tuple(_ordered(group, older, baseline, ranking, view)),
         older=older,
         metrics=tuple(shown),
-        absent={metric: _reason(group, metric) for metric in asked if metric not in shown},
-        best={metric: top for metric, (top, _) in tops.items()},
-        untested={metric: why for metric, (_, why) in tops.items() if why},
-        ranking=places,
+        absent=absent,
+        best=best,
+        untested=untested,
+        ranking=ranking,
         baseline=baseline,
         differences=differences,
-        tested=tuple(contrast for contrast in pairs.made if contrast.p is not None),
+        tested=tuple(contrast for contrast in pairs.made.values() if contrast.p is not None),
     )
+
+
+def _examples_of_tested(group: Sequence[Entry], examples_of: ExamplesOf | None) -> ExamplesOf | None:
+    """Return the reader of examples, without rows of too few seeds, which are undetermined with examples too."""
+    tested = {entry.id for entry in group if entry.untrained or len(entry.seeds) >= MIN_SEEDS}
+    if examples_of is None or len(tested) < 2:
+        return None
+
+    def of_tested(entry: Entry) -> Sequence[RunExamples] | None:
+        return examples_of(entry) if entry.id in tested else None
+
+    return of_tested
+
+
+def _is_meant(text: str, entry: Entry) -> bool:
+    return is_row(text, entry.id, entry.objective.name, entry.objective.label)
 
 
 def _baseline(group: Sequence[Entry], text: str) -> Entry | str:
     """Return the row that `--baseline` means among a group's rows, or why there is none."""
-    meant = [entry for entry in group if is_row(text, entry.id, entry.objective.name, entry.objective.label)]
+    meant = [entry for entry in group if _is_meant(text, entry)]
     if len(meant) == 1:
         return meant[0]
     if not meant:
         return f"no objective here is {text}"
-    shown = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3])
-    return f"{text} means {len(meant)} objectives here ({shown}{', ...' if len(meant) > 3 else ''})"
-
-
-def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: ExamplesOf | None) -> SeriesByMetric:
-    # Fewer seeds are undetermined with examples too, and one row has nothing to be compared with.
-    read = [e for e in group if e.untrained or len(e.seeds) >= MIN_SEEDS] if examples_of else []
-    examples = {e.id: examples_of(e) for e in read} if examples_of and len(read) > 1 else {}
-    found: dict[str, dict[str, Series]] = {metric: {} for metric in metrics}
-    for metric in metrics:
-        for entry in group:
-            if row := Series.of_entry(entry, metric, examples.get(entry.id)):
-                found[metric][entry.id] = row
-    return found
-
-
-def _reason(group: Sequence[Entry], metric: str) -> str:
-    return next((entry.missing[metric] for entry in group if metric in entry.missing), "not measured")
-
-
-def _best(current: Sequence[Entry], pairs: PairContrasts, metric: str) -> tuple[str | None, str | None]:
-    """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
-    if any(metric in entry.metrics and SMALL_N_FLAG in entry.metrics[metric].flags for entry in current):
-        return None, "too few examples"
-    return pairs.best(current, metric)
+    labels = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3])
+    return f"{text} means {len(meant)} objectives here ({labels}{', ...' if len(meant) > 3 else ''})"
 
 
 def _ordered(
-    group: Sequence[Entry], older: frozenset[str], baseline: Entry | str | None, places: Ranking | None, view: View
+    group: Sequence[Entry], older: frozenset[str], baseline: Entry | str | None, ranking: Ranking | None, view: View
 ) -> list[Entry]:
-    """Return older code last, and first the baseline, then the reader's own rows; within these, as asked for.
+    """Return older code last, and first the baseline, then the reader's own rows; within these, as requested.
 
     Else by what they are ranked by, else `pretrained` and the oldest first.
     """
     rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
-    if places and (places.name == view.sort or (places.places and not view.sort)):
-        columns = places.columns
+    if ranking and (ranking.name == view.sort or (ranking.places and not view.sort)):
+        columns = ranking.columns
     else:
         columns = view.sorted_by(group_metrics(group))
     if view.sort == "created":
@@ -156,20 +223,126 @@ def _badness(entry: Entry, columns: Sequence[str]) -> float:
 
     The mean over tasks is that of `Ranking`: of logarithms for perplexities.
     """
-    found = [entry.metrics[c] for c in columns if c in entry.metrics]
-    if not found or len(found) < len(columns):
-        return math.inf
-    mean = fmean(math.log(m.mean) if m.unit == "perplexity" else m.mean for m in found)
-    return -mean if found[0].higher_is_better else mean
+    values = []
+    better = None
+    for metric in columns:
+        if metric not in entry.metrics:
+            return math.inf
+        summary = entry.metrics[metric]
+        better = summary.higher_is_better
+        values.append(math.log(summary.mean) if summary.unit == "perplexity" else summary.mean)
+    return -fmean(values) if better else fmean(values)
 
 
-def _check(view: View, split: Sequence[Sequence[Entry]]) -> None:
-    if view.sort and view.sort not in ORDERS:
-        metrics = {metric for group in split for metric in group_metrics(group)}
-        if split and not named(view.sort, metrics):
-            known = metrics if "/" in view.sort else {metric.split("/", 1)[1] for metric in metrics}
-            raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *map(clean, known)})
-    if view.baseline and split:
-        rows = {(e.id, e.objective.name, e.objective.label) for group in split for e in group}
-        if not any(is_row(view.baseline, *row) for row in rows):
-            raise UnknownNameError("objective to be the baseline", view.baseline, {clean(label) for *_, label in rows})
+def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrasts, view: View) -> Ranking | None:
+    """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
+
+    The place of a row is 1 + the number of rows that are better beyond noise: two-sided 5 %, by the p of each pair's
+    comparison, which is adjusted for the metric's family (the primary endpoint's is not), and Holm over all pairs. A
+    row that lacks a task, has fewer than 3 seeds, or cannot be tested against the others has no place.
+    """
+    columns = _ranked_by(group, metrics, view)
+    if columns is None:
+        return None
+    name = columns[0].split("/", 1)[1] if len(columns) > 1 else columns[0]
+    ranked: dict[str, Entry] = {}
+    means: dict[str, tuple[float, ...]] = {}
+    unranked: dict[str, str] = {}
+    summaries: list[MetricSummary] = []
+    in_families = True
+    for entry in group:
+        missing = [metric for metric in columns if metric not in entry.metrics]
+        summaries += [entry.metrics[metric] for metric in columns if metric not in missing]
+        in_families = in_families and entry.families.keys() >= set(columns) - set(missing)
+        rows = [row for metric in columns if (row := pairs.series(entry, metric))]
+        complete = len(rows) == len(columns)
+        if complete and len(columns) > 1:
+            log = all(row.log_scale for row in rows)
+            seeds = [seed for seed in rows[0].values if all(seed in row.values for row in rows)]
+            means[entry.id] = tuple(mean([row.values[seed] for row in rows], log=log) for seed in seeds)
+        if missing:
+            unranked[entry.id] = f"not ranked: {missing[0]} is missing"
+        elif not entry.untrained and len(entry.seeds) < MIN_SEEDS:
+            unranked[entry.id] = f"not ranked: {len(entry.seeds)} of {MIN_SEEDS} seeds"
+        elif complete:
+            ranked[entry.id] = entry
+    remark = None
+    if any(SMALL_N_FLAG in summary.flags for summary in summaries):
+        remark = "too few examples for ranks"
+    elif len(group) < 2:
+        remark = "one objective"
+    elif not in_families:
+        remark = "it describes, and decides nothing"
+    elif len(ranked) < 2:
+        remark = f"fewer than 2 objectives with all tasks and {MIN_SEEDS} seeds"
+    plain = Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=remark)
+    if remark:
+        return plain
+    tests: dict[tuple[str, str], Contrast] = {}
+    undetermined: dict[tuple[str, str], str] = {}
+    for a, b in itertools.combinations(ranked, 2):
+        test = pairs(ranked[a], ranked[b], name if len(columns) == 1 else f"{MEAN}/{name}")
+        if test is not None and (test.p_holm is not None or test.verdict == "tied"):
+            tests[a, b] = test
+        else:
+            undetermined[a, b] = (test and test.why) or "it cannot be compared with another row"
+    # Rows of the most undetermined pairs go first, so that a row without examples costs no other row its place.
+    reasons: list[str] = []
+    while undetermined:
+        counts = Counter(itertools.chain.from_iterable(undetermined))
+        # Of equals the later one: a trained row is before a `pretrained` one in a group.
+        worst = max(reversed(counts), key=lambda key: counts[key])
+        reasons.append(next(why for pair, why in undetermined.items() if worst in pair))
+        unranked[worst] = f"not ranked: {reasons[-1]}"
+        undetermined = {pair: why for pair, why in undetermined.items() if worst not in pair}
+        tests = {pair: test for pair, test in tests.items() if worst not in pair}
+    if not tests:
+        return replace(plain, remark=reasons[0])
+    places = {key: 1 for key in ranked if key not in unranked}
+    ps = [1.0 if test.p_holm is None else test.p_holm for test in tests.values()]  # equal rows have no test
+    for ((a, b), test), p in zip(tests.items(), holm(ps), strict=True):
+        if p <= ALPHA:
+            places[b if (test.effect > 0) == bool(test.higher_is_better) else a] += 1
+    return replace(plain, family=next(iter(tests.values())).family, places=places)
+
+
+def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, ...] | None:
+    """Return the columns to rank by: `--sort`'s metric where it can be, else the primary endpoint's.
+
+    Without either, it is the metric that most tasks share.
+    """
+    shown = view.shown(metrics, group)
+    aggregates = set()
+    for entry in group:
+        aggregates.update(metric for metric, summary in entry.metrics.items() if summary.of_tasks)
+    single = [metric for metric in metrics if metric not in aggregates]
+    shared: dict[str, tuple[str, ...]] = {}
+    for name in dict.fromkeys(metric.split("/", 1)[1] for metric in single):
+        columns = named(name, single)
+        # A mean over the tasks that a filter happens to keep is no mean over the suite's.
+        if len(columns) > 1 and set(shown).issuperset(columns) and _has_one_direction(group, columns):
+            shared[name] = columns
+    primary = {entry.primary.partition("/")[2] for entry in group if entry.primary}
+    for name in (view.sort, *primary):
+        if name in shared:
+            return shared[name]
+    if shared:
+        return max(shared.values(), key=len)
+    columns = view.sorted_by(metrics)
+    return columns if len(columns) == 1 and _has_one_direction(group, columns) else None
+
+
+def _has_one_direction(group: Sequence[Entry], columns: Sequence[str]) -> bool:
+    """Return whether the metrics have one unit, and one better direction."""
+    kinds = set()
+    for entry in group:
+        for summary in (entry.metrics[metric] for metric in columns if metric in entry.metrics):
+            kinds.add((summary.unit, summary.higher_is_better))
+    return len(kinds) == 1 and kinds.pop()[1] is not None
+
+
+def mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
+    """Return the summary of each seed's mean over tasks; no interval of it is recorded."""
+    spread = stdev(values) if len(values) > 1 else None
+    plain = replace(like, n=None, units=None, ci95=None, ci95_of=None, flags=(), components={})
+    return replace(plain, mean=fmean(values), std=spread, values=tuple(values))

@@ -45,22 +45,18 @@ def compare_across_bases(
 
     Raises ConfigError where nothing that was chosen starts from replicate bases that both sides have.
     """
-    of_baseline = _rows(chosen[-1] if baseline is None else baseline)
-    ids: set[str] = set()
-    for row in of_baseline.values():
-        ids |= {entry.id for entry in row.values()}
+    bases = chosen[-1] if baseline is None else baseline
+    of_baseline = _rows(bases)
+    ids = {entry.id for entry in bases}
     named = list(itertools.chain.from_iterable(chosen))
     others = _rows(entry for entry in named if entry.id not in ids)
     series, made = SeriesReader(examples_of), []
     for (setting, _), theirs in of_baseline.items():
         for (other, _), ours in others.items():
-            if setting != other:
-                continue
-            common = [base for base in theirs if base in ours and not differences(ours[base], theirs[base])]
-            if common:
-                common.sort()
+            common = [base for base in sorted(theirs) if base in ours and not differences(ours[base], theirs[base])]
+            if common and setting == other:
                 sides = [ours[base] for base in common], [theirs[base] for base in common]
-                made.append(_compare(*sides, series=series, metrics=metrics))
+                made.append(_compare(*sides, series, metrics))
     if not made:
         names = ", ".join(dict.fromkeys(map(title, named)))
         raise ConfigError(f"No base is common to the rows that were named ({names}): {HOW}.")
@@ -84,82 +80,49 @@ def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
 
 
 def _compare(
-    ours: Sequence[Entry], theirs: Sequence[Entry], *, series: SeriesOf, metrics: Sequence[str] | None
+    ours: Sequence[Entry], theirs: Sequence[Entry], series: SeriesOf, metrics: Sequence[str] | None
 ) -> Comparison:
     """Compare two rows, given as their entries of the same bases in the same order."""
     row, rival = _pooled(ours), _pooled(theirs)
     members = {row.id: tuple(ours), rival.id: tuple(theirs)}
-    of_bases = _BaseSeries(members, series)
-    made = compare(rival, [row], metrics=metrics, series=of_bases)
-    contrasts = tuple(of_bases.counted(_of_bases(contrast)) for contrast in made.contrasts)
-    return replace(made, contrasts=contrasts, replicates="bases", members=members)
+    made: dict[tuple[str, str], Series] = {}
+    common_of: dict[str, Common] = {}
+    for metric in row.metrics.keys() & rival.metrics.keys():
+        sides = {}
+        for key, entries in members.items():
+            sides[key] = [base for entry in entries if (base := series(entry, metric))]
+        bases = [*sides[row.id], *sides[rival.id]]
+        if len(bases) < len(ours) + len(theirs):
+            continue
+        why = None
+        if all(base.examples is not None for base in bases):
+            runs = []
+            for side in sides.values():
+                runs.append(list(itertools.chain.from_iterable(base.scored.values() for base in side)))
+            try:
+                common_of[metric] = common_examples(*runs)
+            except MetricError as error:
+                why = str(error)
+        for key, side in sides.items():
+            made[key, metric] = _over_bases(side, common_of.get(metric), why)
+    comparison = compare(rival, [row], metrics=metrics, series=lambda entry, metric: made.get((entry.id, metric)))
+    contrasts = tuple(_of_bases(contrast, common_of) for contrast in comparison.contrasts)
+    return replace(comparison, contrasts=contrasts, replicates="bases", members=members)
 
 
-class _BaseSeries:
-    """Makes the series of two rows over their bases, on the examples that every seed of every base has."""
-
-    def __init__(self, members: Mapping[str, Sequence[Entry]], series: SeriesOf) -> None:
-        self._members = members
-        self._series = series
-        self._common: dict[str, Common | str | None] = {}
-        """Metric -> its common examples; why they are too few; None where a run has none."""
-
-    def __call__(self, row: Entry, metric: str) -> Series | None:
-        bases = self._of(row.id, metric)
-        if bases is None:
-            return None
-        if metric not in self._common:
-            self._common[metric] = self._common_examples(metric)
-        common = self._common[metric]
-        if isinstance(common, Common):
-            return _over_bases([base.only(common, list(base.values)) for base in bases])
-        without = _over_bases([replace(base, examples=None) for base in bases])
-        return without if common is None else replace(without, no_replicates=common)
-
-    def counted(self, contrast: Contrast) -> Contrast:
-        """Return a contrast with the number of its examples, where a run lacks one."""
-        name = contrast.metric.partition("/")[2]
-        kept = total = 0
-        for task in contrast.tasks:
-            common = self._common.get(f"{task}/{name}")
-            if isinstance(common, Common):
-                kept += len(common.ids)
-                total += common.total
-        if contrast.items is None or kept == total:
-            return contrast
-        return replace(contrast, common_examples=kept, all_examples=total)
-
-    def _of(self, row: str, metric: str) -> list[Series] | None:
-        """Return a row's series of each base; None where one is missing."""
-        bases = []
-        for entry in self._members[row]:
-            series = self._series(entry, metric)
-            if series is None:
-                return None
-            bases.append(series)
-        return bases
-
-    def _common_examples(self, metric: str) -> Common | str | None:
-        """Return the common examples of both rows, or why they are too few; None where a run has none."""
-        sides = []
-        for row in self._members:
-            bases = self._of(row, metric) or []
-            if not bases or any(one.examples is None for one in bases):
-                return None
-            sides.append(list(itertools.chain.from_iterable(base.scored.values() for base in bases)))
-        try:
-            return common_examples(*sides)
-        except MetricError as error:
-            return str(error)
-
-
-def _of_bases(contrast: Contrast) -> Contrast:
-    """Return a contrast that says bases where the test of its values says seeds."""
+def _of_bases(contrast: Contrast, common_of: Mapping[str, Common]) -> Contrast:
+    """Return a contrast that says bases where its test says seeds, and counts the examples that a run lacks."""
     test, why = contrast.test or "", contrast.why or ""
     test = test.replace("seed", "base")
     if not why.startswith(IN_ONE_BASE):
         why = why.replace("seed", "base")
-    return replace(contrast, test=test or None, why=why.partition(", or as many other")[0] or None, within=())
+    contrast = replace(contrast, test=test or None, why=why.partition(", or as many other")[0] or None, within=())
+    name = contrast.metric.partition("/")[2]
+    common = [common_of[f"{task}/{name}"] for task in contrast.tasks if f"{task}/{name}" in common_of]
+    kept, total = sum(len(one.ids) for one in common), sum(one.total for one in common)
+    if contrast.items is None or kept == total:
+        return contrast
+    return replace(contrast, common_examples=kept, all_examples=total)
 
 
 def _pooled(entries: Sequence[Entry]) -> Entry:
@@ -167,16 +130,13 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
     first = entries[0]
     assert first.model.pretraining is not None
     metrics = {}
+    names = {metric for entry in entries for metric in (*entry.metrics, *entry.missing)}
     for metric in first.metrics:
         of_bases = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
         if len(of_bases) == len(entries):
             metrics[metric] = _summary(of_bases)
-    absent: set[str] = set()
-    for entry in entries:
-        absent |= {*entry.metrics, *entry.missing} - metrics.keys()
     ids = " ".join(entry.id for entry in entries)
-    bases = "base" if len(entries) == 1 else "bases"
-    name = f"{first.model.name.partition('(')[0]}, {len(entries)} {bases}"
+    name = f"{first.model.name.partition('(')[0]}, {len(entries)} bases"
     return replace(
         first,
         id=hashlib.sha256(ids.encode()).hexdigest()[:12],
@@ -184,7 +144,7 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
         seeds=tuple(range(len(entries))),
         metrics=metrics,
         families={metric: family for metric, family in first.families.items() if metric in metrics},
-        missing=dict.fromkeys(sorted(absent), "not measured on every base"),
+        missing=dict.fromkeys(sorted(names - metrics.keys()), "not measured on every base"),
         runs=(),
     )
 
@@ -206,33 +166,30 @@ def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
     )
 
 
-def _over_bases(rows: Sequence[Series]) -> Series:
+def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None) -> Series:
     """Return the means over the seeds of each base, as one series by the place of the base.
 
-    Rows that have examples have the same ones. A base's items are worth as many of equal weight as those of its seed
-    with the fewest.
+    They are over the `common` examples of all runs; without any, `why` may say why no verdict rests on the values. A
+    base's items are worth as many of equal weight as those of its seed with the fewest.
     """
     values: dict[int | None, float] = {}
     examples: dict[int | None, Examples] = {}
     averaged: dict[int | None, Array] = {}
-    flags: dict[str, None] = {}
-    no_replicates = None
-    for place, row in enumerate(rows):
-        values[place] = mean(list(row.values.values()), log=row.log_scale)
-        if row.examples is not None:
-            examples[place] = min(row.examples.values(), key=effective)
-            averaged[place] = np.mean(list(row.linearised.values()), axis=0)
-        flags |= dict.fromkeys(row.flags)
-        if row.no_replicates and no_replicates is None:
-            no_replicates = f"{IN_ONE_BASE}{row.no_replicates}"
-    complete = len(examples) == len(rows)
+    reasons = [why] if why else []
+    for place, base in enumerate(bases):
+        if common is not None:
+            base = base.only(common, list(base.values))
+            examples[place] = min((base.examples or {}).values(), key=effective)
+            averaged[place] = np.mean(list(base.linearised.values()), axis=0)
+        values[place] = mean(list(base.values.values()), log=base.log_scale)
+        if base.no_replicates:
+            reasons.append(f"{IN_ONE_BASE}{base.no_replicates}")
     return replace(
-        rows[0],
+        bases[0],
         values=values,
-        examples=examples if complete else None,
-        averaged=averaged if complete else None,
-        flags=tuple(flags),
-        of_examples=any(row.of_examples for row in rows),
-        no_replicates=no_replicates,
-        reach=min(row.reach for row in rows),
+        examples=None if common is None else examples,
+        averaged=None if common is None else averaged,
+        of_examples=any(base.of_examples for base in bases),
+        no_replicates=next(iter(reasons), None),
+        reach=min(base.reach for base in bases),
     )

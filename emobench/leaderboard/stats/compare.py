@@ -3,26 +3,31 @@
 Every candidate is compared with one baseline, metric by metric, and on the mean over tasks of a metric that several
 tasks share. A `Contrast` has the difference, its noise as far as it is known, and a verdict or a reason why there is
 none. Verdicts on objectives rest on seeds (`difference.compare_rows`); where that is undetermined, the tests within
-each common seed can compare the trained models (`difference.within_seed`).
+each common seed can compare the trained models (`difference.paired_test`).
+
+Two evaluations of single models are paired example by example (`compare_models`). What follows holds for these two
+models: nothing is known of another seed of the same training, so that it is no verdict on an objective.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, TypeAlias
 
 from emobench.core.errors import ConfigError
+from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
-from emobench.leaderboard.stats.difference import EQUAL, WithinSeed, compare_rows, within_seed
+from emobench.leaderboard.stats.difference import NO_EXAMPLES, Difference, compare_rows, paired_test
 from emobench.leaderboard.stats.series import Series, centre_of, mean
-from emobench.tasks.families import DUPLICATES, PRIMARY
+from emobench.tasks.families import DUPLICATES, PRIMARY, families
+from emobench.tasks.scores import SECONDARY
 
 Verdict: TypeAlias = Literal["better", "worse", "tied", "undetermined"]
 
@@ -31,11 +36,11 @@ SeriesOf: TypeAlias = Callable[[Entry, str], Series | None]
 
 SMALL_N = "small n: too few examples for a verdict"
 
+MOST_REASONS = 6
+"""Differences between two entries that an error names."""
+
 NO_VERDICT = "descriptive"
 """Stands for the verdict of a metric that gives none."""
-
-HELD = 64
-"""Entries whose per-example results a `SeriesReader` holds at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +83,8 @@ class Contrast:
     items: int | None = None
     common_examples: int | None = None
     all_examples: int | None = None
-    within: tuple[WithinSeed, ...] = ()
+    within: tuple[tuple[int | None, Difference], ...] = ()
+    """Seed -> the test of its two models."""
     family: str | None = None
     tests: int = 0
     secondary: bool = False
@@ -106,21 +112,19 @@ class Contrast:
 
 
 class SeriesReader:
-    """Makes the Series of entries, reading each entry's per-example results once while they are held."""
+    """Makes the Series of entries, reading each entry's per-example results once."""
 
     def __init__(self, examples_of: ExamplesOf | None) -> None:
         self._examples_of = examples_of
-        self._held: dict[str, tuple[Sequence[RunExamples] | None, dict[str, Series | None]]] = {}
+        self._runs: dict[str, Sequence[RunExamples] | None] = {}
+        self._made: dict[tuple[str, str], Series | None] = {}
 
     def __call__(self, entry: Entry, metric: str) -> Series | None:
-        if entry.id not in self._held:
-            while len(self._held) >= HELD:
-                del self._held[next(iter(self._held))]
-            self._held[entry.id] = (self._examples_of(entry) if self._examples_of else None), {}
-        runs, made = self._held[entry.id]
-        if metric not in made:
-            made[metric] = Series.of_entry(entry, metric, runs)
-        return made[metric]
+        if self._examples_of and entry.id not in self._runs:
+            self._runs[entry.id] = self._examples_of(entry)
+        if (entry.id, metric) not in self._made:
+            self._made[entry.id, metric] = Series.of_entry(entry, metric, self._runs.get(entry.id))
+        return self._made[entry.id, metric]
 
 
 def contrasts(
@@ -142,15 +146,58 @@ def contrasts(
         contrast = plain_contrast(candidate, baseline, name, columns)
         ours = [row for metric in columns if (row := series(candidate, metric))]
         theirs = [row for metric in columns if (row := series(baseline, metric))]
+        known = len(ours) == len(theirs) == len(columns)
         if judged:
-            contrast = _judged(contrast, ours, theirs)
-        if contrast.family is None:
-            made.append(describing(contrast) if judged else contrast)
-            continue
-        if within and contrast.p is None and contrast.verdict != "tied":
-            contrast = replace(contrast, within=_within(ours, theirs))
+            tested = compare_rows(ours, theirs) if known else "the values of single seeds are not known"
+            contrast = _settled(contrast, tested)
+        undecided = contrast.family is not None and contrast.p is None and contrast.verdict != "tied"
+        if within and undecided and known and len(columns) == 1:
+            contrast = replace(contrast, within=_within(ours[0], theirs[0]))
         made.append(contrast)
-    return adjusted(made)
+    return _adjusted(made)
+
+
+def compare_models(
+    baseline: Entry,
+    candidates: Sequence[Entry],
+    examples_of: ExamplesOf,
+    unpaired: Mapping[str, Mapping[str, str]],
+) -> Comparison:
+    """Compare models, each an entry of one evaluation, with a baseline on the metrics that both have.
+
+    `unpaired` says of a candidate's id and a metric why its examples are not the baseline's: it gets no verdict. p is
+    adjusted within each family of tests (Holm).
+    """
+    series = SeriesReader(examples_of)
+    compared: list[Contrast] = []
+    missing = {}
+    for candidate in candidates:
+        shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
+        one_sided = baseline.metrics.keys() ^ candidate.metrics.keys()
+        if one_sided:
+            missing[candidate.id] = tuple(sorted(one_sided))
+        # The other file may have other tasks, which would change the families.
+        left = replace(candidate, families=families({metric: to_plain(candidate.metrics[metric]) for metric in shared}))
+        right = replace(baseline, families=families({metric: to_plain(baseline.metrics[metric]) for metric in shared}))
+        made = []
+        for metric in shared:
+            contrast = plain_contrast(left, right, metric, [metric])
+            if metric in unpaired.get(candidate.id, {}):
+                contrast = replace(contrast, why=unpaired[candidate.id][metric])
+            else:
+                ours, theirs = series(candidate, metric), series(baseline, metric)
+                tested = paired_test(ours, theirs, None, exact=True) if ours and theirs else NO_EXAMPLES
+                contrast = _settled(contrast, tested)
+            made.append(contrast)
+        compared += _adjusted(made)
+    return Comparison(
+        baseline=baseline,
+        candidates=tuple(candidates),
+        contrasts=tuple(compared),
+        apart={},
+        missing=missing,
+        replicates="items",
+    )
 
 
 def primary_of(candidate: Entry, baseline: Entry) -> str | None:
@@ -167,29 +214,27 @@ def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[st
 
     None where it is in none, or not in one on both sides, or where these disagree on which direction is better.
     """
-    directions, families = set(), set()
+    directions, names = set(), set()
     for entry in (candidate, baseline):
         for metric in columns:
             directions.add(entry.metrics[metric].higher_is_better)
-            families.add(entry.families.get(metric))
+            names.add(entry.families.get(metric))
     if len(directions) > 1:
         return None
     if name == primary_of(candidate, baseline):
         return PRIMARY
-    return families.pop() if len(families) == 1 else None
+    return names.pop() if len(names) == 1 else None
 
 
 def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
     """Return a contrast without a test or a verdict."""
     ours = [candidate.metrics[metric] for metric in columns]
     theirs = [baseline.metrics[metric] for metric in columns]
-    directions, units = set(), set()
-    secondary = small_n = False
+    directions, units, flags = set(), set(), set()
     for summary in (*ours, *theirs):
         directions.add(summary.higher_is_better)
         units.add(summary.unit)
-        secondary = secondary or summary.secondary
-        small_n = small_n or SMALL_N_FLAG in summary.flags
+        flags.update(summary.flags)
     log = units == {"perplexity"}
     left = mean([centre_of(summary, log=log) for summary in ours], log=log)
     right = mean([centre_of(summary, log=log) for summary in theirs], log=log)
@@ -205,56 +250,47 @@ def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequen
         log_scale=log,
         verdict=None,
         family=family_of(candidate, baseline, name, columns),
-        secondary=secondary,
-        small_n=small_n,
+        secondary=SECONDARY in flags,
+        small_n=SMALL_N_FLAG in flags,
     )
 
 
-def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -> Contrast:
-    """Return a contrast with its test; `ours` and `theirs` are the candidate's and the baseline's, for each task."""
-    if not len(ours) == len(theirs) == len(plain.tasks):
-        return replace(plain, verdict="undetermined", why="the values of single seeds are not known")
-    difference = compare_rows(ours, theirs)
-    if isinstance(difference, str):
-        return replace(plain, verdict="undetermined", why=difference)
-    tested = replace(plain, **vars(difference))
-    if difference.test == EQUAL:
-        return replace(tested, p=None, test=None, verdict="tied", why="all values are equal")
-    return replace(tested, why=SMALL_N) if plain.small_n else tested
-
-
-def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSeed, ...]:
-    """Return the tests within each common seed, of one task; a row without seeds is paired with each of its rival's."""
-    if not len(ours) == len(theirs) == 1:
-        return ()
-    (left,), (right,) = ours, theirs
-    if None in left.values:
-        seeds = list(right.values)
+def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
+    """Return a contrast with its test, or why there is none; one without a family keeps the interval alone."""
+    if isinstance(tested, str):
+        contrast = replace(plain, verdict="undetermined", why=tested)
+    elif tested.ci95 is None:
+        contrast = replace(plain, **vars(tested), verdict="tied", why="all values are equal")
+        contrast = replace(contrast, p=None, test=None)
     else:
-        seeds = [seed for seed in left.values if seed in right.values or None in right.values]
-    tests = [within_seed(left, right, seed) for seed in seeds]
-    return tuple(test for test in tests if test is not None)
-
-
-def describing(contrast: Contrast) -> Contrast:
-    """Return a contrast without what would tell it from noise."""
-    repeated = DUPLICATES.get(contrast.metric.rpartition("/")[2])
+        contrast = replace(plain, **vars(tested), why=SMALL_N if plain.small_n else None)
+    if plain.family is not None:
+        return contrast
     why = "the entries have no common family of tests for it"
-    if contrast.higher_is_better is None:
+    repeated = DUPLICATES.get(plain.metric.rpartition("/")[2])
+    if plain.higher_is_better is None:
         why = "it has no better direction"
     elif repeated:
         why = f"it repeats {repeated}"
-    return replace(
-        contrast,
-        verdict=None,
-        p=None,
-        detectable=None,
-        detectable_ci95=None,
-        why=f"descriptive, without a verdict: {why}",
-    )
+    why = f"{NO_VERDICT}, without a verdict: {why}"
+    return replace(contrast, verdict=None, p=None, detectable=None, detectable_ci95=None, why=why)
 
 
-def adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
+def _within(ours: Series, theirs: Series) -> tuple[tuple[int | None, Difference], ...]:
+    """Return the tests within each common seed; a row without seeds is paired with each of its rival's."""
+    if None in ours.values:
+        seeds = list(theirs.values)
+    else:
+        seeds = [seed for seed in ours.values if seed in theirs.values or None in theirs.values]
+    tests = []
+    for seed in seeds:
+        tested = paired_test(ours, theirs, seed, exact=False)
+        if isinstance(tested, Difference):
+            tests.append((seed, tested))
+    return tuple(tests)
+
+
+def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Return one candidate's contrasts with their p adjusted within each family, and the verdicts that follow."""
     settled = {contrast.metric: contrast for contrast in contrasts}
     for family in dict.fromkeys(contrast.family for contrast in contrasts):
@@ -262,17 +298,15 @@ def adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
         deciding = [contrast for contrast in tested if not contrast.small_n]
         for among in (tested, deciding):  # metrics that decide something pay for none that do not
             for contrast, p_holm in zip(among, holm([contrast.p or 0.0 for contrast in among]), strict=True):
-                verdict = _verdict(contrast, p_holm)
+                verdict: Verdict = "worse"
+                if contrast.small_n:
+                    verdict = "undetermined"
+                elif p_holm > ALPHA:
+                    verdict = "tied"
+                elif (contrast.effect > 0) == contrast.higher_is_better:
+                    verdict = "better"
                 settled[contrast.metric] = replace(contrast, p_holm=p_holm, tests=len(among), verdict=verdict)
     return list(settled.values())
-
-
-def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
-    if contrast.small_n:
-        return "undetermined"
-    if p_holm > ALPHA:
-        return "tied"
-    return "better" if (contrast.effect > 0) == contrast.higher_is_better else "worse"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +316,7 @@ class Comparison:
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
     and are comparable with no baseline. `replicates` names the sample beside the items; where that is bases, the
     entries are rows of several, and `members` holds, for an id, the entry of each base (`across_bases.py`). Where only
-    the items are sampled, each entry is one model (`models.py`). `remarks` are sentences about the compared files.
+    the items are sampled, each entry is one model (`compare_models`). `remarks` are sentences about the compared files.
     """
 
     baseline: Entry
@@ -322,7 +356,13 @@ def compare(
         if unlike:
             apart[candidate.id] = tuple(unlike)
     if apart and not anyway:
-        raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
+        lines = [f"Not comparable with {title(baseline)}:"]
+        for candidate in candidates:
+            reasons = apart.get(candidate.id, ())
+            more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
+            if reasons:
+                lines.append(f"  {title(candidate)} differs in {'; '.join(reasons[:MOST_REASONS])}{more}.")
+        raise ConfigError("\n".join([*lines, "Add --anyway to see them side by side, without a verdict."]))
     series = series or SeriesReader(examples_of)
     compared: list[Contrast] = []
     missing = {}
@@ -335,7 +375,10 @@ def compare(
         # A difference in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
         for contrast in contrasts(candidate, baseline, rows, series, judged=not why, within=within):
-            if _is_shown(contrast, rows[contrast.metric], metrics):
+            shown = not contrast.secondary
+            if metrics is not None:
+                shown = set(metrics).issuperset(rows[contrast.metric])
+            if shown:
                 compared.append(contrast)
     return Comparison(
         baseline=baseline,
@@ -347,24 +390,36 @@ def compare(
 
 
 def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
-    """Return what two entries are compared on: a metric of both, or a mean over tasks -> its columns."""
-    shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
-    rows = {metric: [metric] for metric in shared}
-    rows |= dict(_means(shared, _one_sided(candidate, baseline), baseline, candidate))
+    """Return what two entries are compared on: a metric of both, or "mean/<metric>" -> its columns.
+
+    A metric that several tasks share has a mean if no task of either side lacks it. The primary endpoint comes first.
+    """
+    rows: dict[str, list[str]] = {}
+    of_tasks: dict[str, list[str]] = {}
+    kinds: dict[str, set[tuple[str, bool | None]]] = {}
+    for metric, theirs in baseline.metrics.items():
+        if metric not in candidate.metrics:
+            continue
+        rows[metric] = [metric]
+        if not theirs.of_tasks:
+            name = metric.split("/", 1)[1]
+            of_tasks.setdefault(name, []).append(metric)
+            for summary in (theirs, candidate.metrics[metric]):
+                kinds.setdefault(name, set()).add((summary.unit, summary.higher_is_better))
+    absent = set()
+    for metric in (*_one_sided(candidate, baseline), *baseline.missing, *candidate.missing):
+        absent.add(metric.split("/", 1)[1])
+    for name, columns in of_tasks.items():
+        if len(columns) > 1 and name not in absent and len(kinds[name]) == 1:
+            rows[f"{MEAN}/{name}"] = columns
     primary = primary_of(candidate, baseline)
     return {name: rows[name] for name in sorted(rows, key=lambda name: name != primary)}
 
 
 def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:
     """Return the metrics that one of two entries has alone."""
-    common = baseline.metrics.keys() & candidate.metrics.keys()
-    return [metric for metric in dict.fromkeys([*baseline.metrics, *candidate.metrics]) if metric not in common]
-
-
-def _is_shown(contrast: Contrast, columns: Sequence[str], metrics: Sequence[str] | None) -> bool:
-    if metrics is None:
-        return not contrast.secondary
-    return all(column in metrics for column in columns)
+    one_sided = baseline.metrics.keys() ^ candidate.metrics.keys()
+    return [metric for metric in (*baseline.metrics, *candidate.metrics) if metric in one_sided]
 
 
 def comparisons(
@@ -407,37 +462,6 @@ def comparisons(
     return [replace(made[0], left_out=tuple(lonely.values())), *made[1:]]
 
 
-def _means(
-    shared: Sequence[str], one_sided: Sequence[str], baseline: Entry, candidate: Entry
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield ("mean/<metric>", its columns) for each metric of several tasks that no task of either side lacks."""
-    absent = {metric.split("/", 1)[1] for metric in (*one_sided, *baseline.missing, *candidate.missing)}
-    columns: dict[str, list[str]] = {}
-    kinds: dict[str, set[tuple[str, bool | None]]] = {}
-    for metric in shared:
-        theirs, ours = baseline.metrics[metric], candidate.metrics[metric]
-        if not theirs.of_tasks:
-            name = metric.split("/", 1)[1]
-            columns.setdefault(name, []).append(metric)
-            of_name = kinds.setdefault(name, set())
-            of_name |= {(theirs.unit, theirs.higher_is_better), (ours.unit, ours.higher_is_better)}
-    for name, of_tasks in columns.items():
-        if len(of_tasks) > 1 and name not in absent and len(kinds[name]) == 1:
-            yield f"{MEAN}/{name}", of_tasks
-
-
-def _refusal(baseline: Entry, candidates: Sequence[Entry], apart: Mapping[str, Sequence[str]]) -> str:
-    lines = [f"Not comparable with {title(baseline)}:"]
-    for candidate in candidates:
-        reasons = apart[candidate.id]
-        shown = reasons[
-            : 2 if candidate.suite != baseline.suite else 6
-        ]  # another suite has other tasks and data anyway
-        more = f"; and {len(reasons) - len(shown)} more" if len(reasons) > len(shown) else ""
-        lines.append(f"  {title(candidate)} differs in {'; '.join(shown)}{more}.")
-    return "\n".join([*lines, "Add --anyway to see them side by side, without a verdict."])
-
-
 def title(entry: Entry) -> str:
     """Return what an entry is called beside others: its objective, model, suite and id."""
     return f"{entry.objective.label} · {entry.model.name} · {entry.suite} [{entry.id[:6]}]"
@@ -448,45 +472,32 @@ def place(entry: Entry) -> str:
     return " · ".join(filter(None, [entry.model.name, str(entry.suite), changed_rules(entry)]))
 
 
-SeriesByMetric: TypeAlias = Mapping[str, Mapping[str, Series]]
-"""Metric -> id of an entry -> its Series; without the entries that lack the metric."""
-
-
 class PairContrasts:
-    """Makes the contrasts of pairs, a family of tests at a time."""
+    """Makes the contrasts of pairs, a family of tests at a time; `made` are all of them, by both ids and metric."""
 
-    def __init__(self, series: SeriesByMetric) -> None:
-        self._series = series
-        self._rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]] = {}
-        self._judged: dict[tuple[str, str], bool] = {}
-        self._made: dict[tuple[str, str, str], Contrast] = {}
-
-    @property
-    def made(self) -> list[Contrast]:
-        """All contrasts that were asked for, with the rest of their families."""
-        return list(self._made.values())
+    def __init__(self, series: SeriesOf) -> None:
+        self.series = series
+        self.made: dict[tuple[str, str, str], Contrast] = {}
 
     def __call__(self, candidate: Entry, baseline: Entry, name: str) -> Contrast | None:
         """Return the contrast of a metric, or of "mean/<metric>"; None where one of the two lacks it."""
         pair = candidate.id, baseline.id
-        if pair not in self._rows:
+        if (*pair, name) not in self.made:
             rows = rows_of(candidate, baseline)
-            # A `pretrained` row may join a group of which it is comparable with the first row alone.
-            self._judged[pair] = not differences(candidate, baseline)
-            self._rows[pair] = {}
+            if name not in rows:
+                return None
+            family = family_of(candidate, baseline, name, rows[name])
+            if family is None:
+                rows = {name: rows[name]}
+            together = {}
             for row, columns in rows.items():
-                self._rows[pair][row] = family_of(candidate, baseline, row, columns), columns
-        if (*pair, name) not in self._made and name in self._rows[pair]:
-            family, columns = self._rows[pair][name]
-            rows = {name: columns}
-            if family is not None:
-                rows = {row: of for row, (other, of) in self._rows[pair].items() if other == family}
-            for contrast in contrasts(candidate, baseline, rows, self._of, judged=self._judged[pair]):
-                self._made[*pair, contrast.metric] = contrast
-        return self._made.get((*pair, name))
-
-    def _of(self, entry: Entry, metric: str) -> Series | None:
-        return self._series.get(metric, {}).get(entry.id)
+                if family_of(candidate, baseline, row, columns) == family:
+                    together[row] = columns
+            # A `pretrained` row may join a group of which it is comparable with the first row alone.
+            judged = not differences(candidate, baseline)
+            for contrast in contrasts(candidate, baseline, together, self.series, judged=judged):
+                self.made[*pair, contrast.metric] = contrast
+        return self.made[*pair, name]
 
     def best(self, rows: Sequence[Entry], name: str) -> tuple[str | None, str | None]:
         """Return the row that is better than every other one, or None and why they cannot be told apart, if so.
@@ -497,16 +508,20 @@ class PairContrasts:
         """
         if len(rows) < 2:
             return None, None
-        columns = rows_of(rows[0], rows[1]).get(name)
-        if columns is None or any(column not in entry.metrics for column in columns for entry in rows):
-            return None, None  # a row that lacks the metric cannot be beaten on it
-        top = max(rows, key=lambda entry: fmean(_goodness(entry.metrics[column]) for column in columns))
+        columns = rows_of(rows[0], rows[1]).get(name, [])
+        goodness = {}
+        for entry in rows:
+            if not columns or not entry.metrics.keys() >= set(columns):
+                return None, None  # a row that lacks the metric cannot be beaten on it
+            goodness[entry.id] = fmean(_goodness(entry.metrics[column]) for column in columns)
+        top = max(rows, key=lambda entry: goodness[entry.id])
         beaten, why = True, None
         for rival in rows:
-            contrast = None if rival is top else self(top, rival, name)
-            beaten = beaten and (rival is top or (contrast is not None and contrast.verdict == "better"))
-            if contrast is not None and contrast.verdict == "undetermined":
-                why = why or contrast.why
+            if rival is not top:
+                contrast = self(top, rival, name)
+                beaten = beaten and contrast is not None and contrast.verdict == "better"
+                if contrast is not None and contrast.verdict == "undetermined":
+                    why = why or contrast.why
         return (top.id, None) if beaten else (None, why)
 
 

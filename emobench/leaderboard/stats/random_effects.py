@@ -210,8 +210,9 @@ def crossed(
     `members` are the (I,) mean differences of the tasks before those that share items were joined, if any were.
     """
     seed_mean_S = np.mean([values_SI.mean(1) for values_SI in values_SI_of], axis=0)
-    parts: list[Part] = [(float(seed_mean_S.var(ddof=1)) / len(seed_mean_S), len(seed_mean_S) - 1)]
-    for values_SI, items in zip(values_SI_of, effective or _counts(values_SI_of), strict=True):
+    parts = [_part(seed_mean_S)]
+    counts = effective or [values_SI.shape[1] for values_SI in values_SI_of]
+    for values_SI, items in zip(values_SI_of, counts, strict=True):
         variance = max(items_variance(values_SI), 0.0)
         parts.append((variance / len(values_SI_of) ** 2, _freedom(items)))
     means = [values_SI.mean(0) for values_SI in values_SI_of] if skewed else []
@@ -230,7 +231,7 @@ def unpaired(
     a_S = np.mean([a_SI.mean(1) for a_SI, _ in pairs], axis=0)
     b_S = np.mean([b_SI.mean(1) for _, b_SI in pairs], axis=0)
     parts, means, values = [_welch(a_S, b_S)], [], []
-    counts = effective or _counts([a_SI for a_SI, _ in pairs])
+    counts = effective or [a_SI.shape[1] for a_SI, _ in pairs]
     for (a_SI, b_SI), items in zip(pairs, counts, strict=True):
         mean_I = a_SI.mean(0) - b_SI.mean(0)
         residual = _mean_squares(a_SI)[1] / len(a_SI) + _mean_squares(b_SI)[1] / len(b_SI)
@@ -254,7 +255,12 @@ def over_items(values_I: Array, effective: float | None = None, *, skewed: bool 
 
 
 def over_seeds(values_S: Array) -> Uncertainty | None:
-    return _uncertain(((float(values_S.var(ddof=1)) / len(values_S), len(values_S) - 1),), "seeds", values_S)
+    """Return the uncertainty of the mean of S independent values."""
+    return _uncertain((_part(values_S),), "seeds", values_S)
+
+
+def _part(values_S: Array) -> Part:
+    return float(values_S.var(ddof=1)) / len(values_S), len(values_S) - 1
 
 
 def without_spread(
@@ -263,18 +269,21 @@ def without_spread(
     """Return why seeds show no noise, where their spread is nothing but float rounding; else None."""
     # A logarithm's spread is relative to its number as it is.
     limit = ROUNDING * (1.0 if log else float(np.abs([*left_S, *right_S]).max()))
-    sides = ((left_S, [left for left, _ in items]), (right_S, [right for _, right in items]))
-    if all(_spread_of_seeds(*side) <= limit for side in sides):
+    left = _spread_of_seeds(left_S, [left_SI for left_SI, _ in items])
+    right = _spread_of_seeds(right_S, [right_SI for _, right_SI in items])
+    if max(left, right) <= limit:
         return SAME_SEEDS
-    if paired and _spread_of_seeds(left_S - right_S, [left - right for left, right in items]) <= limit:
+    if paired and _spread_of_seeds(left_S - right_S, [left_SI - right_SI for left_SI, right_SI in items]) <= limit:
         return SAME_AMOUNT
     return None
 
 
 def _spread_of_seeds(values_S: Array, of_tasks: Sequence[Array]) -> float:
     """Return the standard deviation over seeds of a score, or what theirs of single items leave in it if it is more."""
-    residuals = [math.sqrt(float(values_SI.var(axis=0, ddof=1).mean()) / values_SI.shape[1]) for values_SI in of_tasks]
-    return max([float(values_S.std(ddof=1)), *residuals])
+    spread = float(values_S.std(ddof=1))
+    for values_SI in of_tasks:
+        spread = max(spread, math.sqrt(float(values_SI.var(axis=0, ddof=1).mean()) / values_SI.shape[1]))
+    return spread
 
 
 def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -> bool:
@@ -284,17 +293,15 @@ def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -
     difference is larger than a residual's standard deviation. With I items a share of 1 - 0.05^(1 / I) may well be
     unseen; `reach` is the largest difference that an item can have.
     """
-    return all(_alike(left_SI, right_SI, reach, paired=paired) for left_SI, right_SI in items)
-
-
-def _alike(left_SI: Array, right_SI: Array, reach: float, *, paired: bool) -> bool:
-    count = left_SI.shape[1]
-    effect, unseen = abs(float(left_SI.mean() - right_SI.mean())), 1 - ALPHA ** (1 / count)
-    if effect > reach * unseen / (1 - unseen) or _vary(left_SI) or _vary(right_SI):
-        return False
-    samples = [left_SI - right_SI] if paired else [left_SI, -right_SI]
-    residual = sum(_mean_squares(values_SI)[1] for values_SI in samples)
-    return effect > math.sqrt(residual) and not _vary(*samples)
+    for left_SI, right_SI in items:
+        samples = [left_SI - right_SI] if paired else [left_SI, -right_SI]
+        effect, unseen = abs(float(left_SI.mean() - right_SI.mean())), 1 - ALPHA ** (1 / left_SI.shape[1])
+        residual = sum(_mean_squares(values_SI)[1] for values_SI in samples)
+        if effect > reach * unseen / (1 - unseen) or effect <= math.sqrt(residual):
+            return False
+        if _vary(left_SI) or _vary(right_SI) or _vary(*samples):
+            return False
+    return True
 
 
 def _vary(*samples: Array) -> bool:
@@ -328,14 +335,9 @@ def _mean_squares(values_SI: Array) -> tuple[float, float]:
 
 def _welch(a_S: Array, b_S: Array) -> Part:
     """Return the variance of a difference of means and its degrees of freedom (Welch, Biometrika 34, 1947)."""
-    parts = [(float(values.var(ddof=1)) / len(values), len(values) - 1) for values in (a_S, b_S)]
-    variance = sum(v for v, _ in parts)
-    squares = sum(v**2 / df for v, df in parts)
-    return variance, variance**2 / squares if squares else 1.0
-
-
-def _counts(values_SI_of: Sequence[Array]) -> list[float]:
-    return [values_SI.shape[1] for values_SI in values_SI_of]
+    (a, a_df), (b, b_df) = _part(a_S), _part(b_S)
+    squares = a**2 / a_df + b**2 / b_df
+    return a + b, (a + b) ** 2 / squares if squares else 1.0
 
 
 def _freedom(items: float) -> float:

@@ -66,9 +66,7 @@ class Series:
 
     values: Mapping[int | None, float]
     examples: Mapping[int | None, Examples] | None
-    higher_is_better: bool | None
     log_scale: bool
-    flags: tuple[str, ...] = ()
     of_examples: bool = False
     no_replicates: str | None = None
     """Why no verdict may rest on these values: the seeds are no replicates, or many examples are missing."""
@@ -96,10 +94,9 @@ class Series:
     def value(self, seed: int | None) -> float:
         return self.values[self._key(seed)]
 
-    def examples_of(self, seed: int | None) -> Examples | None:
-        """Return a seed's examples, or None where they are not available."""
-        examples = self.examples or {}
-        return examples.get(seed, examples.get(None))
+    def examples_of(self, seed: int | None) -> Examples:
+        """Return a seed's examples, which must be available."""
+        return (self.examples or {})[self._key(seed)]
 
     def linearised_values(self, seeds: Sequence[int | None]) -> Array:
         """Return (S, I) linearised values."""
@@ -112,13 +109,8 @@ class Series:
 
     def scored_by(self, seeds: Sequence[int | None]) -> list[Scored]:
         """Return each seed's examples; nothing where those of a seed are not available."""
-        scored = []
-        for seed in seeds:
-            key = seed if seed in self.scored else None
-            if key not in self.scored:
-                return []
-            scored.append(self.scored[key])
-        return scored
+        keys = [self._key(seed) for seed in seeds]
+        return [self.scored[key] for key in keys] if self.scored.keys() >= set(keys) else []
 
     def only(self, common: Common, seeds: Sequence[int | None]) -> Series:
         """Return this series of some seeds, with the scores that the common examples give, in the common units.
@@ -129,7 +121,7 @@ class Series:
             return self
         values, examples = {}, {}
         for key in dict.fromkeys(map(self._key, seeds)):
-            given = (self.examples or {})[key]
+            given = self.examples_of(key)
             examples[key] = only(given, common.ids, common.units)
             before, centre = weighted_mean(given), weighted_mean(examples[key])
             if not math.isclose(before, self.centre(key), rel_tol=1e-9, abs_tol=1e-12):
@@ -150,9 +142,7 @@ class Series:
         return cls(
             values=dict(zip(keys, summary.values, strict=True)),
             examples=None if examples is None else dict(zip(keys, examples, strict=True)),
-            higher_is_better=summary.higher_is_better,
             log_scale=log_scale,
-            flags=summary.flags,
             of_examples=bool(examples) or summary.n != 1,
             reach=_reach(summary, examples or ()),
         )
@@ -172,17 +162,15 @@ class Series:
         seeds = () if single else entry.seeds
         if len(summary.values) != max(len(seeds), 1):
             return None
-        examples = None
+        examples = [run[metric] for run in runs or () if metric in run]
         # Without units, examples may be neighbouring blocks of one text.
         of_blocks = summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
-        if runs and not of_blocks:
-            of_runs = [run[metric] for run in runs if metric in run]
-            examples = of_runs if len(of_runs) == len(summary.values) else None
+        if of_blocks or len(examples) != len(summary.values):
+            examples = None
         task = metric.partition("/")[0]
+        why = no_replicates(entry, task)
         if single and entry.kind == "imported" and not entry.untrained:
             why = UNKNOWN_SEEDS
-        else:
-            why = no_replicates(entry, task)
         data = entry.provenance.data.get(f"{task}.test", "").partition(" ")[0]
         return replace(cls.of(summary, seeds, examples), data=data, no_replicates=why)
 
@@ -354,38 +342,29 @@ class TaskItems:
 
 def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
     """Return the tasks, with those that share items as one; the mean over them stays that over the tasks."""
-    if len(tasks) == 1:
+    if len(tasks) < 2:
         return list(tasks)
-    groups = _groups([task.contents for task in tasks])
-    if len(groups) == len(tasks):
-        return list(tasks)
-    joined = []
-    for group in groups:
-        scale = len(group) * len(groups) / len(tasks)
-        joined.append(_joined([tasks[place] for place in group], scale))
-    return joined
-
-
-def _groups(names_of: Sequence[set[str]]) -> list[list[int]]:
-    """Return the places of sets that have a name in common, directly or through other sets."""
     groups: list[tuple[set[str], list[int]]] = []
-    for place, names in enumerate(names_of):
-        together, places, apart = set(names), [place], []
+    for place, task in enumerate(tasks):
+        names, places, apart = task.contents, [place], []
         for group in groups:
             if group[0] & names:
-                together |= group[0]
+                names |= group[0]
                 places += group[1]
             else:
                 apart.append(group)
-        groups = [*apart, (together, places)]
-    return [sorted(places) for _, places in groups]
-
-
-def _joined(tasks: Sequence[TaskItems], scale: float) -> TaskItems:
-    names = sorted(set(itertools.chain.from_iterable(task.names for task in tasks)))
-    place_of = {name: place for place, name in enumerate(names)}
-    values = _pooled(tasks, 0, place_of) * scale, _pooled(tasks, 1, place_of) * scale
-    return TaskItems(tuple(names), values, min(task.effective for task in tasks))
+        groups = [*apart, (names, places)]
+    if len(groups) == len(tasks):
+        return list(tasks)
+    joined = []
+    for _, places in groups:
+        together = [tasks[place] for place in sorted(places)]
+        scale = len(together) * len(groups) / len(tasks)
+        names = sorted(set(itertools.chain.from_iterable(task.names for task in together)))
+        place_of = {name: place for place, name in enumerate(names)}
+        values = _pooled(together, 0, place_of) * scale, _pooled(together, 1, place_of) * scale
+        joined.append(TaskItems(tuple(names), values, min(task.effective for task in together)))
+    return joined
 
 
 def _pooled(tasks: Sequence[TaskItems], side: int, place_of: dict[str, int]) -> Array:

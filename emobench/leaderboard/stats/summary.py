@@ -29,14 +29,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from emobench.core.errors import MetricError
 from emobench.leaderboard.entry import Component, MetricSummary
 from emobench.leaderboard.stats import random_effects
-from emobench.leaderboard.stats.random_effects import Array, Uncertainty, items_variance
+from emobench.leaderboard.stats.random_effects import Array, items_variance
 from emobench.leaderboard.stats.series import Common, Series, common_examples, effective, scored, weighted_mean
 from emobench.tasks.scores import Examples, Score
 
@@ -55,27 +54,29 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
     for score in scores:
         _check_score(score, first)
     values = [float(score.value) for score in scores]
-    scaled = [math.log(value) for value in values] if first.aggregate == "exp_mean" else values
-    items = _items(scores)
-    linearised_SI = None
-    if isinstance(items, str):
-        noise, why = None, items
-    elif items is not None:
-        linearised_SI = items.values_SI
-        noise = _noise_of_items(items)
-        why = None if noise else "all values are equal, so that no spread can be estimated"
-    elif len(scores) < 2:
-        noise, why = None, "one seed, and no per-example results"
-    else:
-        noise = random_effects.over_seeds(np.array(scaled))
-        why = None if noise else "the seeds' values are equal, so that no spread can be estimated"
-    interval = None
-    if noise is not None:
-        centre = float(np.mean(scaled if linearised_SI is None else linearised_SI))
-        interval = _interval(first, *noise.interval(centre))
+    scaled = np.array([math.log(value) for value in values] if first.aggregate == "exp_mean" else values)
     flags = list(itertools.chain.from_iterable(score.flags for score in scores))
-    if noise and isinstance(items, _Items) and not items.common.complete:
-        flags.append(f"interval over the {len(items.common.ids):,} of {items.common.total:,} examples of every seed")
+    noise = linearised_SI = None
+    try:
+        items = _items(scores)
+        if items is not None:
+            linearised_SI, units, common = items
+            scaled = linearised_SI
+            why = "all values are equal, so that no spread can be estimated"
+            if len(scores) > 1:
+                noise = random_effects.crossed(linearised_SI, effective=[units], skewed=False)
+            else:
+                noise = random_effects.over_items(linearised_SI[0], units, skewed=False)
+            if noise and not common.complete:
+                flags.append(f"interval over the {len(common.ids):,} of {common.total:,} examples of every seed")
+        elif len(scores) < 2:
+            why = "one seed, and no per-example results"
+        else:
+            noise = random_effects.over_seeds(scaled)
+            why = "the seeds' values are equal, so that no spread can be estimated"
+    except MetricError as error:
+        why = str(error)
+    interval = _interval(first, *noise.interval(float(np.mean(scaled)))) if noise else None
     return MetricSummary(
         mean=math.fsum(values) / len(values),
         std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
@@ -83,8 +84,8 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
         n=min(score.n for score in scores),
         units=min(map(len, _sampled(scores)), default=None),
         ci95=interval,
-        ci95_of=None if noise is None else noise.of,
-        ci95_missing=why,
+        ci95_of=noise.of if noise else None,
+        ci95_missing=None if noise else why,
         higher_is_better=first.higher_is_better,
         unit=first.unit,
         flags=tuple(dict.fromkeys(flags)),
@@ -109,17 +110,11 @@ def _check_score(score: Score, first: Score) -> None:
             raise MetricError(f"A score is {score.value}, but the {score.aggregate} of its examples is {mean}.")
 
 
-@dataclass(frozen=True)
-class _Items:
-    """(S, I) linearised values of the units of the common examples, and how many units of equal weight these are."""
+def _items(scores: Sequence[Score]) -> tuple[Array, float, Common] | None:
+    """Return (S, I) linearised values of the common examples' units, and how many units of equal weight these are.
 
-    values_SI: Array
-    effective: float
-    common: Common
-
-
-def _items(scores: Sequence[Score]) -> _Items | str | None:
-    """Return the items of scores; None where they are no examples that seeds share, or why no interval can be given."""
+    None where the scores are of no examples that seeds share. Raises MetricError where too few are common.
+    """
     sampled = _sampled(scores)
     if len(sampled) < len(scores):
         return None
@@ -127,31 +122,21 @@ def _items(scores: Sequence[Score]) -> _Items | str | None:
     drawn = [run.ids | run.sampled.keys() for run in runs]  # examples and sampling units
     if len(scores) > 1 and len(frozenset().union(*drawn)) == sum(map(len, drawn)):
         return None  # independent draws: the seeds' spread has all of the noise
-    try:
-        common = common_examples(runs)
-    except MetricError as error:
-        return str(error)
-    log = scores[0].aggregate == "exp_mean"
+    common = common_examples(runs)
+    seeds = range(len(scores))
     series = Series(
         values={seed: score.value for seed, score in enumerate(scores)},
         examples=dict(enumerate(sampled)),
-        higher_is_better=None,
-        log_scale=log,
-    ).only(common, range(len(scores)))
-    units = list((series.examples or {}).values())
+        log_scale=scores[0].aggregate == "exp_mean",
+    ).only(common, seeds)
+    units = list(map(series.examples_of, seeds))
     if len(units[0]) < 2:
         return None
-    return _Items(series.linearised_values(range(len(scores))), min(map(effective, units)), common)
+    return series.linearised_values(seeds), min(map(effective, units)), common
 
 
 def _sampled(scores: Sequence[Score]) -> list[Examples]:
     return [score.sampled for score in scores if score.sampled and score.aggregate != "corpus"]
-
-
-def _noise_of_items(items: _Items) -> Uncertainty | None:
-    if len(items.values_SI) > 1:
-        return random_effects.crossed(items.values_SI, effective=[items.effective], skewed=False)
-    return random_effects.over_items(items.values_SI[0], items.effective, skewed=False)
 
 
 def _interval(score: Score, low: float, high: float) -> tuple[float, float]:

@@ -32,17 +32,18 @@ class PageContrasts:
 
     def __init__(self, examples_of: ExamplesOf | None, budget: int = BUDGET) -> None:
         self._left = budget
-        self._series = SeriesReader(examples_of)
+        self._examples_of = examples_of
 
     def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[Any]:
         """Return the contrasts of a group in both directions, as lists of `FIELDS`."""
         numbers = {key: number for number, key in enumerate(keys)}
         found = []
+        series = SeriesReader(self._examples_of)
         for base, candidates in _pairs(len(group), baseline):
             if len(candidates) > self._left:
                 break
             self._left -= len(candidates)
-            made = compare(group[base], [group[place] for place in candidates], series=self._series)
+            made = compare(group[base], [group[place] for place in candidates], series=series)
             for place in candidates:
                 for contrast in made.of(group[place]):
                     if (number := numbers.get(contrast.metric)) is not None:
@@ -63,6 +64,9 @@ def _pairs(size: int, baseline: int) -> Iterator[tuple[int, list[int]]]:
 
 def _turned(contrast: Contrast) -> Contrast:
     """Return the same contrast with the candidate as baseline."""
+    within = []
+    for seed, one in contrast.within:
+        within.append((seed, replace(one, effect=-one.effect, ci95=_negative(one.ci95))))
     return replace(
         contrast,
         baseline_mean=contrast.candidate_mean,
@@ -70,7 +74,7 @@ def _turned(contrast: Contrast) -> Contrast:
         effect=-contrast.effect,
         ci95=_negative(contrast.ci95),
         verdict=_TURNED.get(contrast.verdict or "", contrast.verdict),
-        within=tuple(replace(one, effect=-one.effect, ci95=_negative(one.ci95)) for one in contrast.within),
+        within=tuple(within),
     )
 
 
@@ -85,11 +89,10 @@ def _shown(contrast: Contrast) -> list[Any]:
     low, high = contrast.ci95 or (None, None)
     why = " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ")
     within = []
-    for one in contrast.within:
-        seed = ABSENT if one.seed is None else str(one.seed)
+    for seed, one in contrast.within:
         effect = figures.contrast_effect(contrast, one.effect, places)
         interval = figures.contrast_interval(contrast, one.ci95, places)
-        within.append([seed, effect, interval, figures.p_value(one.p), one.test])
+        within.append([ABSENT if seed is None else str(seed), effect, interval, figures.p_value(one.p), one.test])
     return [
         _rounded(contrast, contrast.effect),
         _rounded(contrast, low),

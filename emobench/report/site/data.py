@@ -15,7 +15,7 @@ from emobench.leaderboard.comparable import conditions
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN, labels
 from emobench.leaderboard.private_paths import published
-from emobench.leaderboard.query.ranks import Ranking
+from emobench.leaderboard.query.standings import Ranking
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.registry.measures import describe
 from emobench.report import notes as captions

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from emobench.leaderboard.comparable import groups, older_code
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN
-from emobench.leaderboard.query.ranks import mean_summary
-from emobench.leaderboard.query.standings import Standings, group_metrics, standings
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.standings import Standings, View, group_metrics, mean_summary, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import MIN_SEEDS
 from emobench.report.notes import representative

@@ -15,7 +15,7 @@ from emobench.exchange.every_eval_ever import Shown
 from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
 from emobench.registry import find_task, kind_names, load_kind, task_names
 from emobench.runs.planning.resolve import nested_rules

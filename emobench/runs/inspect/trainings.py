@@ -14,7 +14,7 @@ from emobench.core.reading import parse_json, read_text
 from emobench.core.seals import SEAL, find_damage
 from emobench.core.settings import content_hash, parse_call, to_plain
 from emobench.leaderboard.entry import Entry, Run, TrainedObjective
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import is_here, recorded_file
 from emobench.leaderboard.store import Leaderboard
 from emobench.runs.planning.tiny_models import TINY_MODELS

@@ -306,7 +306,6 @@ def series(values_SI: Array, made: Null, first: int = 0) -> Series:
     return Series(
         values={first + seed: float(score) for seed, score in enumerate(scores)},
         examples=examples,
-        higher_is_better=True,
         log_scale=False,
         of_examples=True,
     )

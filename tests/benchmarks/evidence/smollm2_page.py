@@ -185,7 +185,7 @@ def value(entry: Entry, task: str, metric: str) -> str:
 
 def bounds(one: Contrast | None) -> tuple[float, float, float] | None:
     """Return a difference and its 95 % interval: over seeds and texts, of one seed over texts alone."""
-    interval = one and (one.ci95 or next((test.ci95 for test in one.within), None))
+    interval = one and (one.ci95 or next((test.ci95 for _, test in one.within), None))
     if one is None or interval is None:
         return None
     factor = 100 if one.unit == "fraction" else 1

@@ -19,7 +19,7 @@ from scipy import stats
 from emobench.core.errors import ConfigError, DataError
 from emobench.exchange.every_eval_ever import Shown, files, record
 from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import Recorded
 
 ROWS = "published:emo-table3/llama-7b/emo", "published:emo-table1"

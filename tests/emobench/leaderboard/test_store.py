@@ -332,7 +332,7 @@ def test_reading_a_row_reads_and_verifies_its_file(tmp_path: Path) -> None:
     ("place", "value", "told"),
     [
         (("metrics", "sst2/accuracy", "ci95"), [0.5, 95.2], "no fraction"),
-        (("metrics", "sst2/accuracy", "std"), "0.5", "in quotes"),
+        (("metrics", "sst2/accuracy", "std"), "0.5", "the file was altered"),
         (("missing", "sst2/accuracy"), "why", "is both measured and missing"),
         (("seeds",), [7], "expected"),
         (("recipe", "deep"), [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]], "nested deeper"),

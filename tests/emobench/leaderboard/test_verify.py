@@ -85,7 +85,7 @@ def test_boards_of_the_repository_are_whole() -> None:
         (lambda text: text[:200], "it may be truncated"),
         (lambda text: text.replace('"tiny"', '"huge"'), "the file was altered"),
         (lambda text: text.replace('"kind"', '"kin"'), "no setting 'kin'; did you mean 'kind'"),
-        (lambda text: text.replace('"recipe": {', '"recipe": {"lr": NaN, '), "NaN is not a number of JSON"),
+        (lambda text: text.replace('"recipe": {', '"recipe": {"lr": NaN, '), "not the JSON of an entry ('NaN')"),
     ],
 )
 def test_a_wrong_entry_is_named(board: Leaderboard, runs: Path, change: Callable[[str], str], told: str) -> None:

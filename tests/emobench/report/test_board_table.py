@@ -21,7 +21,7 @@ from shown import board_cells, board_markdown, board_text, printed
 
 from emobench.cli.leaderboard.show import print_board
 from emobench.leaderboard.entry import Entry, read_entry
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.stats.summary import summarise
 from emobench.report.board_table import report, to_json
 from emobench.report.palette import in_terminal

@@ -13,8 +13,8 @@ from shown import board_text, check_golden, printed
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Component, Entry
-from emobench.leaderboard.query.references import select
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.rows import select
+from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons

@@ -13,7 +13,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.reading import names_path
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, entry_id, new_entry
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import protocol_names, require_installed
 from emobench.runs.planning.resolve import nested_rules

@@ -13,7 +13,7 @@ import pytest
 
 from emobench.core.settings import build, to_plain
 from emobench.leaderboard.entry import ROUNDING, Entry, new_entry
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import kind_names, load_kind
 from emobench.reproduce.rerun import agreements, request_of, run_keys

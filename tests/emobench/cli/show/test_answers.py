@@ -86,7 +86,7 @@ def test_the_command_below_shows_the_trained_models_prompt(
 
 
 def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None:
-    from emobench.leaderboard.query.references import select
+    from emobench.leaderboard.query.rows import select
     from emobench.runs.inspect.answers import find_answers
 
     (entry,) = select(entries[1]["id"], place / "board")
@@ -122,7 +122,7 @@ def test_a_packed_board_gives_the_answers_of_its_runs(answers: Any, command: Any
 def test_packed_losses_that_give_other_answers_than_were_recorded_are_refused(place: Path, entries: Any) -> None:
     """Whatever made them: another run's losses, other rules, or a task whose rules are not here."""
     from emobench.core.errors import DataError
-    from emobench.leaderboard.query.references import select
+    from emobench.leaderboard.query.rows import select
     from emobench.runs.inspect.answers import find_answers
 
     (entry,) = select(entries[1]["id"], place / "board")

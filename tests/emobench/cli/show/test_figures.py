@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify
 

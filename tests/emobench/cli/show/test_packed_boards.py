@@ -13,7 +13,7 @@ import pytest
 
 from emobench.leaderboard.entry import File
 from emobench.leaderboard.pack import pack
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
 
 STUDIES = Path(__file__).parents[4] / "leaderboards/studies"

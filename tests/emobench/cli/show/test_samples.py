@@ -91,7 +91,7 @@ def test_texts_move_no_cursor_and_line_breaks_are_marked(
     written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from emobench.cli.show.samples import _print
-    from emobench.leaderboard.query.references import select
+    from emobench.leaderboard.query.rows import select
     from emobench.runs.inspect.samples import side_by_side
 
     (entry,) = select(written.mle["id"], written.root)

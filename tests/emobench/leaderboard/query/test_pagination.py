@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.pagination import Page, read_page
+from emobench.leaderboard.query.rows import Page, read_page
 from emobench.leaderboard.store import Leaderboard, Row
 
 MakeEntry = Callable[..., Entry]

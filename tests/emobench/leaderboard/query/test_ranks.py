@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import entry_examples
 from emobench.report.board_table import to_json
 

@@ -11,7 +11,7 @@ import pytest
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, new_entry
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
 
 ONES = {"sst2": np.ones((3, 4))}

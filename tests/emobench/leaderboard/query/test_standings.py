@@ -14,7 +14,7 @@ from emobench.core.errors import UnknownNameError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import older_code
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.standings import View
 from emobench.report.board_table import to_json
 
 MakeEntry = Callable[..., Entry]

@@ -15,7 +15,7 @@ from shown import compared
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
@@ -75,7 +75,7 @@ def test_below_three_bases_it_is_undetermined_and_says_why(make_row: MakeEntry) 
         for name, v in (("emo", 0.9), ("mle", 0.1))
     ]
     (contrast,) = across(*rows).contrasts
-    assert (contrast.verdict, contrast.why, contrast.p) == ("undetermined", "2 common bases; 3 are needed", None)
+    assert (contrast.verdict, contrast.why, contrast.p) == ("undetermined", "common bases: 2; 3 are needed", None)
 
 
 def test_only_bases_that_both_have_and_that_are_alike_count(make_row: MakeEntry) -> None:
@@ -214,8 +214,8 @@ def test_one_base_is_one(make_row: MakeEntry) -> None:
         for name, v in (("emo", 0.9), ("mle", 0.1))
     ]
     found = across(*rows)
-    assert (found.contrasts[0].verdict, found.contrasts[0].why) == ("undetermined", "1 common base; 3 are needed")
-    assert found.baseline.model.name == "tiny-oracle, 1 base"
+    assert (found.contrasts[0].verdict, found.contrasts[0].why) == ("undetermined", "common bases: 1; 3 are needed")
+    assert found.baseline.model.name == "tiny-oracle, 1 bases"
     assert found.baseline.metrics["lm/accuracy"].std is None
 
 

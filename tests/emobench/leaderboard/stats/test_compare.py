@@ -102,8 +102,8 @@ def test_few_seeds_are_undetermined_and_tested_within(
     (found,) = comparison.contrasts
     assert (found.verdict, found.p, found.p_holm, found.ci95) == ("undetermined", None, None, None)
     assert "3 are needed" in (found.why or "")
-    assert [within.seed for within in found.within] == list(seeds)
-    assert all(within.test == "McNemar, mid-p" and within.p < 0.001 for within in found.within)
+    assert [seed for seed, _ in found.within] == list(seeds)
+    assert all(test.test == "McNemar, mid-p" and test.p < 0.001 for _, test in found.within)
 
 
 def test_a_perplexity_is_a_ratio(make_entry: Callable[..., Entry], runs: Path) -> None:
@@ -216,7 +216,7 @@ def test_two_trained_models_are_tested_on_the_same_items_without_a_verdict(
     )
     (found,) = compare(small, [large], ExamplesReader(runs), anyway=True).contrasts
     assert (found.verdict, found.p) == (None, None)
-    assert [(w.seed, w.test) for w in found.within] == [(None, "McNemar, mid-p")]
+    assert [(seed, test.test) for seed, test in found.within] == [(None, "McNemar, mid-p")]
     other = make_entry("pretrained", {"sst2": answers(rng, 0.9, 1)}, seeds=(), protocols={"sst2": "paper@2"})
     (found,) = compare(small, [other], ExamplesReader(runs), anyway=True).contrasts
     assert found.within == ()

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_scores import within_seed
 
-from emobench.leaderboard.stats.difference import Difference, compare_rows, within_seed
+from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
 from emobench.leaderboard.stats.series import Series
 
@@ -46,7 +47,6 @@ def row(values_SI: np.ndarray, *, log_scale: bool = False, first: int = 0) -> Se
         examples={
             first + s: {str(i): (float(v), 1.0) for i, v in enumerate(values)} for s, values in enumerate(values_SI)
         },
-        higher_is_better=True,
         log_scale=log_scale,
     )
 

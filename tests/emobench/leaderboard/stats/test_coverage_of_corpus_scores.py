@@ -13,8 +13,9 @@ import importlib
 
 import numpy as np
 import pytest
+from made_scores import within_seed
 
-from emobench.leaderboard.stats.difference import compare_rows, within_seed
+from emobench.leaderboard.stats.difference import compare_rows
 from emobench.leaderboard.stats.random_effects import SKEWED
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise

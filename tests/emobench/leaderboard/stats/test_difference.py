@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from made_scores import scores
 from scipy import stats
 
 from emobench.leaderboard.stats import random_effects
@@ -15,10 +14,6 @@ from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
-
-sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
-
-from made_scores import scores
 
 
 def series(given: list[Score], seeds: list[int] | None = None) -> Series:
@@ -32,7 +27,6 @@ def plain_series(values_SI: np.ndarray) -> Series:
     return Series(
         values={s: float(row.mean()) for s, row in enumerate(values_SI)},
         examples={s: {str(i): (float(v), 1.0) for i, v in enumerate(row)} for s, row in enumerate(values_SI)},
-        higher_is_better=True,
         log_scale=False,
         of_examples=True,
     )
@@ -93,14 +87,14 @@ def test_below_three_seeds_nothing_is_said(seeds: int, examples: bool) -> None:
     rng = np.random.default_rng(12)
     a, b = (series(scores(sample(rng, seeds, 30, 0, 0.1) + shift, examples=examples)) for shift in (0, 9))
     assert difference(a, b) is None
-    assert f"{seeds} common seed{'s' * (seeds > 1)}; 3 are needed" in compared([a], [b])
+    assert f"common seeds: {seeds}; 3 are needed" in compared([a], [b])
 
 
 def test_two_seeds_of_one_side_are_too_few_whatever_the_other_has() -> None:
     rng = np.random.default_rng(13)
     many, few = (series(scores(sample(rng, len(s), 30, 0, 0.1)), s) for s in ([0, 1, 2, 3, 4], [4, 9]))
     for sides in ((many, few), (few, many)):
-        assert "1 common seed; 3 are needed" in compared([sides[0]], [sides[1]])
+        assert "common seeds: 1; 3 are needed" in compared([sides[0]], [sides[1]])
 
 
 def test_three_common_seeds_are_paired() -> None:
@@ -129,7 +123,7 @@ def test_equal_rows_are_equal_and_a_constant_shift_is_undetermined() -> None:
     a = series(scores(sample(np.random.default_rng(14), 3, 20, 0.1, 1)))
     same = difference(a, a)
     assert same is not None
-    assert (same.effect, same.ci95, same.p, same.test, same.detectable) == (0, None, 1, "equal values", None)
+    assert (same.effect, same.ci95, same.p, same.detectable) == (0, None, 1, None)
     shifted = series(scores(np.array([[1.0], [2.0], [3.0]]), examples=False))
     by_one = series(scores(np.array([[2.0], [3.0], [4.0]]), examples=False))
     assert difference(shifted, by_one) is None
@@ -232,7 +226,7 @@ def test_one_other_answer_of_a_large_test_is_no_rounding() -> None:
 
 def test_perplexities_that_are_equal_up_to_rounding_have_no_spread() -> None:
     made = [
-        Series(values=dict(enumerate(v)), examples=None, higher_is_better=False, log_scale=True)
+        Series(values=dict(enumerate(v)), examples=None, log_scale=True)
         for v in ([463.264, 463.264004, 463.264002], [470.0, 470.000004, 470.0])
     ]
     assert "one step" in compared(made[:1], made[1:])
@@ -287,7 +281,7 @@ def test_scores_as_they_are_unless_all_are_perplexities() -> None:
     def found(*logs: bool) -> Difference:
         sides = [
             [
-                Series(values=dict(enumerate(of)), examples=None, higher_is_better=True, log_scale=log)
+                Series(values=dict(enumerate(of)), examples=None, log_scale=log)
                 for of, log in zip(side, logs, strict=True)
             ]
             for side in values

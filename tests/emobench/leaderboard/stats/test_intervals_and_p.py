@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from made_scores import within_seed
 from scipy import stats
 
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.classical import mcnemar_exact, mcnemar_interval, mcnemar_mid_p
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.difference import within_seed
 from emobench.leaderboard.stats.series import Series
 from emobench.report import compare_table
 
@@ -111,7 +111,6 @@ def test_two_questions_are_no_evidence() -> None:
         Series(
             values={0: value},
             examples={0: dict.fromkeys("ab", (value, 1.0))},
-            higher_is_better=True,
             log_scale=False,
         )
         for value in (1.0, 0.0)

@@ -14,8 +14,7 @@ from statsmodels.stats.multitest import multipletests
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.stats.compare import Comparison, Contrast
-from emobench.leaderboard.stats.models import compare_models
+from emobench.leaderboard.stats.compare import Comparison, Contrast, compare_models
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
 

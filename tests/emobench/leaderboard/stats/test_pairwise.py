@@ -13,9 +13,8 @@ import pytest
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.view import View
-from emobench.leaderboard.stats.compare import PairContrasts, compare
-from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.query.standings import View
+from emobench.leaderboard.stats.compare import PairContrasts, SeriesReader, compare
 from emobench.leaderboard.store import Leaderboard
 from emobench.report import compare_table
 from emobench.report.board_table import to_json
@@ -24,14 +23,12 @@ from emobench.tasks.families import PRIMARY
 MakeEntry = Callable[..., Entry]
 
 
-def pairs(rows: Sequence[Entry]) -> PairContrasts:
-    metrics = {metric for entry in rows for metric in entry.metrics}
-    found = {metric: {entry.id: Series.of_entry(entry, metric, None) for entry in rows} for metric in metrics}
-    return PairContrasts({metric: {key: row for key, row in of.items() if row} for metric, of in found.items()})
+def pairs() -> PairContrasts:
+    return PairContrasts(SeriesReader(None))
 
 
 def best(rows: Sequence[Entry], metric: str) -> str | None:
-    top, _ = pairs(rows).best(rows, metric)
+    top, _ = pairs().best(rows, metric)
     return next((entry.objective.name for entry in rows if entry.id == top), None)
 
 
@@ -103,7 +100,7 @@ def test_a_test_that_is_one_of_a_family_marks_nothing_alone(make_row: MakeEntry)
         "mle": {"a/accuracy": [0.800, 0.803, 0.801], "b/accuracy": [0.601, 0.600, 0.604]},
     }
     entries = named(make_row, scores)
-    found = pairs(entries)(entries[0], entries[1], "a/accuracy")
+    found = pairs()(entries[0], entries[1], "a/accuracy")
     assert found is not None
     assert found.p is not None
     assert 0.03 < found.p < 0.05
@@ -150,18 +147,18 @@ def test_a_row_without_a_metric_is_not_beaten_and_a_reason_is_given(make_row: Ma
     lacking = {"missing": {"y/accuracy": "the disk was full"}}
     rows = named(make_row, both) + named(make_row, {"low": {"x/accuracy": list(0.3 - noise)}}, **lacking)
     high, mid, low = rows
-    assert pairs(rows[:2]).best(rows[:2], "y/accuracy") == (high.id, None)
-    assert pairs(rows).best(rows, "y/accuracy") == (None, None)
-    assert pairs(rows).best([low, high, mid], "y/accuracy") == (None, None)
-    assert pairs(rows[:2])(high, mid, "z/accuracy") is None
-    assert pairs(rows)(high, low, "y/accuracy") is None
-    assert pairs(rows)(high, low, "y/accuracy") is None
-    assert pairs(rows).best(rows, "x/accuracy") == (high.id, None)
+    assert pairs().best(rows[:2], "y/accuracy") == (high.id, None)
+    assert pairs().best(rows, "y/accuracy") == (None, None)
+    assert pairs().best([low, high, mid], "y/accuracy") == (None, None)
+    assert pairs()(high, mid, "z/accuracy") is None
+    assert pairs()(high, low, "y/accuracy") is None
+    assert pairs()(high, low, "y/accuracy") is None
+    assert pairs().best(rows, "x/accuracy") == (high.id, None)
     rows += named(make_row, {"two": {"x/accuracy": [0.1, 0.2]}}, **lacking)
-    top, why = pairs(rows).best(rows, "x/accuracy")
-    assert (top, (why or "")[:14]) == (None, "2 common seeds")
+    top, why = pairs().best(rows, "x/accuracy")
+    assert (top, (why or "")[:15]) == (None, "common seeds: 2")
     near = [low, *named(make_row, {"near": {"x/accuracy": [0.301, 0.299, 0.302]}}, **lacking)]
-    assert pairs(near).best(near, "x/accuracy") == (None, None)  # tied, and so nothing is undetermined
+    assert pairs().best(near, "x/accuracy") == (None, None)  # tied, and so nothing is undetermined
 
 
 @pytest.mark.parametrize("change", [{"flags": ["small_n"]}, {"higher_is_better": None}])
@@ -183,7 +180,7 @@ def test_of_equal_objectives_few_boards_have_a_star(make_row: MakeEntry) -> None
     for _ in range(boards):
         scores = {n: {f"{t}/accuracy": noisy(rng, mean) for t in "ab"} for n, mean in means.items()}
         rows = named(make_row, scores)
-        found = pairs(rows)
+        found = pairs()
         wrong += any(found.best(rows, metric)[0] for metric in ("a/accuracy", "b/accuracy", "mean/accuracy"))
     assert wrong <= 26  # 5 % of 300 and 3 standard deviations
 

@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.stats.compare import compare
 from emobench.report.board_table import to_json
 from emobench.report.site.groups import board_groups

@@ -178,7 +178,7 @@ def test_the_score_of_fewer_examples_is_their_mean_or_moves_with_it() -> None:
         (math.exp(whole), True, math.exp(kept)),
         (math.exp(whole + 1), True, math.exp(kept + 1)),
     ):
-        row = Series(values={7: value}, examples={7: given}, higher_is_better=True, log_scale=log)
+        row = Series(values={7: value}, examples={7: given}, log_scale=log)
         found = row.only(common, [7])
         assert found.value(7) == pytest.approx(expected)
         assert found.examples == {7: {key: given[key] for key in sorted(given)[:3]}}
@@ -190,17 +190,16 @@ def test_the_score_of_fewer_examples_is_their_mean_or_moves_with_it() -> None:
 def test_items_are_in_the_order_of_their_ids_whatever_that_of_a_file() -> None:
     given = {"b": (2.0, 1.0), "10": (1.0, 1.0), "9": (5.0, 1.0), "a": (4.0, 1.0)}
     turned = dict(reversed(given.items()))
-    row = Series(values={0: 3.0, 1: 3.0}, examples={0: given, 1: turned}, higher_is_better=True, log_scale=False)
+    row = Series(values={0: 3.0, 1: 3.0}, examples={0: given, 1: turned}, log_scale=False)
     assert row.linearised_values([0, 1]).tolist() == [[1.0, 5.0, 4.0, 2.0]] * 2
 
 
 def test_a_row_without_seeds_gives_its_one_value_for_every_seed() -> None:
     given = examples_of([1.0, 3.0], [1.0, 0.0])
-    row = Series(values={None: 1.0}, examples={None: given}, higher_is_better=True, log_scale=False)
+    row = Series(values={None: 1.0}, examples={None: given}, log_scale=False)
     assert (row.value(4), row.centre(None), row.examples_of(9)) == (1.0, 1.0, given)
     assert row.linearised_values([1, 2]).shape == (2, 2)
     assert [run.ids for run in row.scored_by([1, 2])] == [{"000"}] * 2  # what has no weight is in no score
-    of_seeds = Series(values={0: 1.0, 1: 1.0}, examples={0: given}, higher_is_better=True, log_scale=False)
+    of_seeds = Series(values={0: 1.0, 1: 1.0}, examples={0: given}, log_scale=False)
     assert [run.ids for run in of_seeds.scored_by([0])] == [{"000"}]
     assert of_seeds.scored_by([0, 1]) == []
-    assert of_seeds.examples_of(1) is None

@@ -27,7 +27,7 @@ def digest(text: object) -> str:
 def row(values_SI: np.ndarray, names: list[str]) -> Series:
     examples = {s: {name: (float(v), 1.0) for name, v in zip(names, of, strict=True)} for s, of in enumerate(values_SI)}
     values: dict[int | None, float] = {seed: float(of.mean()) for seed, of in enumerate(values_SI)}
-    return Series(values=values, examples=examples, higher_is_better=True, log_scale=False, of_examples=True)
+    return Series(values=values, examples=examples, log_scale=False, of_examples=True)
 
 
 def found(tasks: list[tuple[Series, Series]]) -> Difference:

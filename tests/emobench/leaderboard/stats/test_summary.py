@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
+from made_scores import scores
 from scipy import stats
 
 from emobench.core.errors import MetricError
@@ -19,10 +18,6 @@ from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
-
-sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
-
-from made_scores import scores
 
 # The expectations below are worked out by scipy and by hand, not by the module.
 

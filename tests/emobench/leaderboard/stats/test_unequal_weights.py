@@ -10,8 +10,8 @@ from scipy import stats
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.stats.compare import compare_models
 from emobench.leaderboard.stats.difference import Difference, compare_rows
-from emobench.leaderboard.stats.models import compare_models
 from emobench.leaderboard.stats.random_effects import crossed, unpaired
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise

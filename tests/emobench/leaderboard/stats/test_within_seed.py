@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_scores import within_seed
 from scipy import stats
 from statsmodels.stats import contingency_tables
 
 from emobench.leaderboard.stats.classical import MCNEMAR_MID_P, mcnemar_mid_p
-from emobench.leaderboard.stats.difference import PAIRED_T, within_seed
+from emobench.leaderboard.stats.difference import PAIRED_T
 from emobench.leaderboard.stats.series import Series
 
 
@@ -19,7 +20,7 @@ def series(values_I: np.ndarray, weight_I: np.ndarray | None = None, *, log_scal
     examples = {str(i): (float(v), float(w)) for i, (v, w) in enumerate(zip(values_I, weights, strict=True))}
     mean = float(np.average(values_I, weights=weights))
     value = float(np.exp(mean)) if log_scale else mean
-    return Series(values={0: value}, examples={0: examples}, higher_is_better=True, log_scale=log_scale)
+    return Series(values={0: value}, examples={0: examples}, log_scale=log_scale)
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (5, 5), (3, 11), (40, 22), (300, 260)])

@@ -15,7 +15,7 @@ import torch
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, entry_id
-from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import digest
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify

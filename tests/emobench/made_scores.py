@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from emobench.leaderboard.stats.difference import Difference, paired_test
+from emobench.leaderboard.stats.series import Series
 from emobench.tasks.scores import Score
 
 
@@ -20,3 +22,9 @@ def scores(values_SI: np.ndarray, *, examples: bool = True, unit: str = "nats") 
         )
         for row in values_SI
     ]
+
+
+def within_seed(a: Series, b: Series, seed: int | None) -> Difference | None:
+    """Return the test of one seed's two models, with the mid-p of McNemar's test; None if they cannot be tested."""
+    tested = paired_test(a, b, seed, exact=False)
+    return tested if isinstance(tested, Difference) else None

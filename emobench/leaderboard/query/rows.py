@@ -1,0 +1,250 @@
+"""Which rows of a board a reader means: filters, references to entries, and the page of rows that is shown at once."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError
+from emobench.leaderboard.comparable import differences, groups, older_code
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import clean, is_row, wanted
+from emobench.leaderboard.store import Leaderboard, Row, published_root
+
+PUBLISHED = "published:"
+FORMS = (
+    "Give an entry's id or its first 4 digits or more, an objective (emo), a query (model=gpt2,objective=emo) or a "
+    "paper's row (published:emo-table3/llama-7b/emo)."
+)
+NEAREST = 20
+"""Names that an error lists at most."""
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+NAMES: dict[str, Callable[[Row], tuple[str, ...]]] = {
+    "model": lambda row: (row.model,),
+    "objective": lambda row: (row.objective, row.label),
+    "suite": lambda row: (row.suite, f"{row.suite}@{row.suite_version}"),
+    "kind": lambda row: (row.kind,),
+    "metric": lambda row: row.metrics,
+}
+"""Key of a query, and option of `leaderboard show` -> the names that a row has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """`objectives` and `metrics` mean any of theirs; `suite` is a name or name@version, `since` a date or 7d, 12h."""
+
+    model: str | None = None
+    objectives: tuple[str, ...] = ()
+    suite: str | None = None
+    metrics: tuple[str, ...] = ()
+    kind: str | None = None
+    since: str | None = None
+
+    def of(self, rows: Sequence[Row], now: datetime | None = None) -> list[Row]:
+        """Return the rows that are meant, in their order.
+
+        Raises UnknownNameError for a name that no row has, and ConfigError for a `since` that is no time, and where
+        no row has all that is given.
+        """
+        kept, given = list(rows), []
+        named = {"objective": self.objectives, "metric": self.metrics}
+        for key, name in (("model", self.model), ("suite", self.suite), ("kind", self.kind)):
+            if name is not None:
+                named[key] = (name,)
+        for key, names in named.items():
+            if names and rows:
+                ids = {row.id for name in names for row in matching(rows, key, name)}
+                kept = [row for row in kept if row.id in ids]
+                given.append(f"--{key} {', '.join(names)}")
+        if self.since is not None:
+            oldest = instant(self.since, now or datetime.now(UTC))
+            kept = [row for row in kept if _created(row) >= oldest]
+            given.append(f"--since {self.since}")
+        if rows and not kept:
+            raise ConfigError(f"No entry has all of {', '.join(given)}; leave one out.")
+        return kept
+
+
+def matching(rows: Sequence[Row], key: str, name: str, hint: str = "") -> list[Row]:
+    """Return the rows that have a name (of an objective also its setting or an id; of metrics also a pattern).
+
+    Raises UnknownNameError with the nearest names where none has it.
+    """
+    matches, known = [], set()
+    for row in rows:
+        names = NAMES[key](row)
+        is_meant = name in names
+        if key == "objective":
+            is_meant = is_row(name, row.id, row.objective, row.label)
+        elif key == "metric":
+            is_meant = any(wanted(metric, [name]) for metric in names)
+            names = names if "/" in name else [metric.split("/", 1)[1] for metric in names]
+        if is_meant:
+            matches.append(row)
+        known.update(map(clean, names))
+    if not matches:
+        near = difflib.get_close_matches(name, sorted(known), n=NEAREST, cutoff=0)
+        if len(known) > NEAREST:
+            hint = f"These are the nearest of {len(known)}."
+        raise UnknownNameError(f"entry of the {key}", name, near, hint=hint)
+    return matches
+
+
+def instant(text: str, now: datetime) -> datetime:
+    """Return the time that a date, a date with a time (local where it names no zone), or an age such as 7d means.
+
+    >>> instant("12h", datetime(2026, 1, 2, 18, tzinfo=UTC))
+    datetime.datetime(2026, 1, 2, 6, 0, tzinfo=datetime.timezone.utc)
+    """
+    age = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    try:
+        if age:
+            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise ConfigError(f"--since {text}: expected a date such as 2026-01-31, or an age such as 7d or 12h.") from None
+
+
+def _created(row: Row) -> datetime:
+    created = datetime.fromisoformat(row.created)
+    return created if created.tzinfo else created.replace(tzinfo=UTC)
+
+
+def select(text: str, root: Path) -> list[Entry]:
+    """Return the entries that `text` names on the board at `root` (or on the papers', after "published:"), one or more.
+
+    An id names an entry even if it is superseded; a query leaves out rows of older code. Raises DataError
+    for a board without a folder, ConfigError for an empty one and UnknownNameError for a name that none has.
+    """
+    published = text.startswith(PUBLISHED)
+    board = Leaderboard(published_root() if published else root)
+    name = text.removeprefix(PUBLISHED)
+    board.require_folder()
+    if published and "=" not in name:
+        return [board.read(row) for row in _addressed(name, board.rows())]
+    if re.fullmatch(r"[0-9a-fA-F]{4,12}", name):
+        rows = [row for row in board.rows(superseded=True) if row.id.startswith(name.lower())]
+        if len(rows) > 1:
+            ids = ", ".join(row.id for row in rows)
+            raise ConfigError(f"{text} begins {len(rows)} ids ({ids}); give more digits.")
+        if rows:
+            return [board.read(rows[0])]
+    rows = board.rows()
+    if not rows:
+        raise ConfigError(board.without_entries())
+    try:
+        for term in re.split(r",(?![^(]*\))", name):  # commas outside brackets
+            key, equals, value = term.partition("=")
+            if not equals or "(" in key:
+                key, value = "objective", term
+            if key.strip() not in NAMES:
+                raise UnknownNameError("key of a query", key.strip(), NAMES, where=f"{name}: ", hint=FORMS)
+            rows = matching(rows, key.strip(), value.strip(), hint=FORMS)
+    except UnknownNameError as error:
+        if not board.problems:
+            raise
+        raise ConfigError(
+            f"{error} Files of the board cannot be read, see `emobench leaderboard verify`: {board.problems[0]}"
+        ) from None
+    entries = list(map(board.read, rows))
+    older = {key for group in groups(entries) for key in older_code(group)}
+    return [entry for entry in entries if entry.id not in older]
+
+
+def _addressed(address: str, rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of <suite>[/<model>[/<objective>]]."""
+    for field, part in zip(("suite", "model", "label"), address.split("/", 2), strict=False):
+        known = {getattr(row, field) for row in rows}
+        if part not in known:
+            raise UnknownNameError(f"published {field}", part, known, where=f"{PUBLISHED}{address}: ")
+        rows = [row for row in rows if getattr(row, field) == part]
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """`left_out` counts the rows that are not among the `entries`, and `cut` those of them that are of their group."""
+
+    entries: tuple[Entry, ...]
+    left_out: int
+    cut: int
+    problems: tuple[str, ...]
+
+    @property
+    def more(self) -> str:
+        """A sentence on the rows that are not shown; empty if all are."""
+        if not self.left_out:
+            return ""
+        cut = f", {self.cut} of them of this table, whose marks and ranks are among the rows shown" if self.cut else ""
+        advice = "narrow with --model, --objective, --suite or --since, or show more with --rows N."
+        return f"{self.left_out:,} more entries{cut}: {advice}"
+
+
+def read_page(board: Leaderboard, rows: Sequence[Row], limit: int, around: Collection[str] = ()) -> Page:
+    """Read the groups of rows that may be compared, the newest group first, until `limit` rows are reached.
+
+    A group is read whole, with the `pretrained` rows that belong to it; only where the first one alone is larger than
+    `limit`, its newest rows are, and its newest `pretrained` one. With `around`, only the groups that hold one of
+    these ids are read, and these ids before other rows of a group that is too large. An entry that cannot be read is
+    skipped, and named in `problems`.
+    """
+    problems: list[str] = []
+
+    @functools.cache
+    def read(row: Row) -> Entry | None:
+        try:
+            return board.read(row)
+        except EmobenchError as error:
+            problems.append(str(error))
+            return None
+
+    def joins(untrained: Row, group: Sequence[Row]) -> bool:
+        one, other = read(untrained), next(filter(None, map(read, group)), None)
+        return one is not None and other is not None and not differences(one, other)
+
+    shown: dict[str, Row] = {}
+    cut = 0
+    for group in _groups(rows, joins, around):
+        fresh = [row for row in group if row.id not in shown]
+        if shown and len(shown) + len(fresh) > limit:
+            break
+        plain = next((row for row in fresh if row.untrained), None)
+        kept = sorted(fresh, key=lambda row: row is not plain)[:limit]
+        cut = len(fresh) - len(kept)
+        shown |= {row.id: row for row in kept}
+    entries = tuple(filter(None, map(read, shown.values())))
+    left = cut if around else len(rows) - len(shown)
+    return Page(entries=entries, left_out=left, cut=cut, problems=tuple(problems))
+
+
+def _groups(
+    rows: Sequence[Row], joins: Callable[[Row, Sequence[Row]], bool], around: Collection[str]
+) -> Iterator[list[Row]]:
+    """Yield the comparable groups, the newest first, each with the `pretrained` rows that belong to it."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (row.id in around, row.created, row.id), reverse=True):
+        groups.setdefault(row.id if row.untrained else row.comparison_key, []).append(row)
+    ordered = sorted(groups.values(), key=lambda group: _place(group[0]))
+    ordered.sort(key=lambda group: max(row.created for row in group), reverse=True)
+    of_place: dict[tuple[str, int, str], list[list[Row]]] = {}
+    for group in ordered:
+        of_place.setdefault(_place(group[0]), []).append(group)
+    for group in ordered:
+        alike = of_place[_place(group[0])]
+        if not group[0].untrained:
+            untrained = [other[0] for other in alike if other[0].untrained]
+            group = [*group, *(row for row in untrained if joins(row, group))]
+        elif any(joins(group[0], other) for other in alike if not other[0].untrained):
+            continue  # shown with that group
+        if not around or any(row.id in around for row in group):
+            yield group
+
+
+def _place(row: Row) -> tuple[str, int, str]:
+    return row.suite, row.suite_version, row.model
