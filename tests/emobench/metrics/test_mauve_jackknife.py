@@ -78,29 +78,3 @@ def test_equal_texts_have_no_noise() -> None:
 def test_texts_that_are_no_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="3 human and 2 generated"):
         without_each(Buckets(2, np.array([0, 1, 1]), np.array([0, 1])), 0.0)
-
-
-def test_the_standard_error_is_that_of_texts_drawn_anew() -> None:
-    """What the jackknife says of 150 texts, against the spread of MAUVE over 60 samples of 150, and a bootstrap."""
-    rng, ids = np.random.default_rng(3), [str(i) for i in range(150)]
-
-    def pseudo(human: np.ndarray, generated: np.ndarray) -> tuple[float, np.ndarray]:
-        score = mauve_scores(human, [generated], seeds=[0], ids=ids).scores["mauve"]
-        return score.value, np.array([value for value, _ in (score.examples or {}).values()])
-
-    def error(values: np.ndarray) -> float:
-        return values.std(ddof=1) / np.sqrt(150)
-
-    drawn = [(*texts(150, 0.6, rng), texts(150, 0.6, rng)[1]) for _ in range(60)]
-    both = [(pseudo(human, one), pseudo(human, other)) for human, one, other in drawn]
-    spread = np.std([one for (one, _), _ in both], ddof=1)
-    assert 0.6 < np.mean([error(values) for (_, values), _ in both]) / spread < 1.6
-    # Two models' texts against the same human ones: their luck cancels in the difference.
-    spread = np.std([one - other for (one, _), (other, _) in both], ddof=1)
-    paired = np.mean([error(first - second) for (_, first), (_, second) in both])
-    assert 0.6 < paired / spread < 1.6
-    assert paired < 0.95 * np.mean([np.hypot(error(first), error(second)) for (_, first), (_, second) in both])
-    human, generated, _ = drawn[0]
-    chosen = [rng.integers(150, size=150) for _ in range(60)]
-    bootstrap = np.std([pseudo(human[c], generated[c])[0] for c in chosen], ddof=1)
-    assert 0.5 < error(both[0][0][1]) / bootstrap < 2

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -19,7 +16,6 @@ from transformers import (
 )
 
 from emobench.core.errors import MetricError, ModelError
-from emobench.data.packing import pack_blocks
 from emobench.metrics.perplexity import entropy, perplexity
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import Head, probe_head
@@ -87,17 +83,6 @@ def test_perplexity_and_entropy_equal_a_plain_loop(kind: str, token_budget: int)
     assert entropy(sums, IDS).value == pytest.approx(mean_entropy, rel=1e-5)
 
 
-def test_what_the_scores_say_of_themselves() -> None:
-    model = tiny("gpt2")
-    sums = evaluate_tokens(model, probe_head(model), ROWS, {"entropy"})
-    ppl, nats = perplexity(sums, IDS), entropy(sums, IDS)
-    assert (ppl.higher_is_better, ppl.unit, ppl.n, ppl.aggregate) == (False, "perplexity", 4, "exp_mean")
-    assert (nats.higher_is_better, nats.unit, nats.n, nats.aggregate) == (None, "nats", 4, "mean")
-    assert ppl.examples is not None
-    values, weights = zip(*ppl.examples.values(), strict=True)
-    assert math.exp(np.average(values, weights=weights)) == pytest.approx(ppl.value)
-
-
 def test_nothing_to_score_and_numbers_that_are_none_are_metric_errors() -> None:
     model = tiny("gpt2")
     head = probe_head(model)
@@ -121,26 +106,6 @@ def test_a_perplexity_beyond_numbers_is_a_metric_error() -> None:
         linear.bias[0] = 5000.0  # every other token has -5000 nats
     with pytest.raises(MetricError, match=r"5000\.0 nats per token"):
         perplexity(evaluate_tokens(model, Head(linear), ROWS), IDS)
-
-
-def test_a_real_models_perplexity_and_entropy_of_blocks_equal_a_plain_loop(
-    real_model: Path, wikitext: list[str]
-) -> None:
-    model = AutoModelForCausalLM.from_pretrained(real_model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(real_model)
-    rows = pack_blocks(wikitext[:60], tokenizer, length=256).first(4 * 256)
-    sums = evaluate_tokens(model, probe_head(model, tokenizer), list(rows), {"entropy"}, token_budget=700)
-    ids = [str(i) for i in range(len(rows))]
-    nats, entropies = [], []
-    for row in rows:
-        ids_T = torch.tensor(row["input_ids"]).long()
-        with torch.no_grad():
-            log_q_TV = model.double()(ids_T[None]).logits[0].log_softmax(-1)
-        nats += [-log_q_TV[at - 1, ids_T[at]].item() for at in range(1, len(ids_T))]
-        entropies += (-(log_q_TV.exp() * log_q_TV).sum(-1))[:-1].tolist()
-    assert len(nats) == 4 * 255
-    assert perplexity(sums, ids).value == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
-    assert entropy(sums, ids).value == pytest.approx(np.mean(entropies), rel=1e-5)
 
 
 class Tokens:

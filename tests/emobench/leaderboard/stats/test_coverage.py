@@ -16,10 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_scores import within_seed
 
 from emobench.leaderboard.stats.difference import Difference, compare_rows
-from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
 from emobench.leaderboard.stats.series import Series
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -66,108 +64,8 @@ def test_comparisons_of_rows(seeds: int, noise: str, log_scale: bool) -> None:
     assert_rate(rejected, 300)
 
 
-def test_two_seeds_are_undetermined_whatever_is_seen() -> None:
-    rng = np.random.default_rng(21)
-    for noise in NOISES:
-        base_SI = rng.normal(3, 1, ITEMS) + rng.normal(0, 0.5, (2, ITEMS))
-        assert isinstance(compare_rows([row(base_SI + 9 + delta(rng, 2, noise))], [row(base_SI)]), str)
-
-
-@pytest.mark.parametrize("items", [20, 400])
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_random_effects_closely(seeds: int, noise: str, items: int) -> None:
-    rng = np.random.default_rng([22, seeds, list(NOISES).index(noise), items])
-    rejected = 0
-    for _ in range(1500):
-        values_SI = delta(rng, seeds, noise, items)
-        rejected += beyond(crossed(values_SI), values_SI.mean())
-    assert_rate(rejected, 1500)
-
-
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_right_or_wrong_answers(seeds: int, noise: str) -> None:
-    """Accuracies of 400 items: a latent score of each item, seed and side, cut at 0; items differ in difficulty."""
-    rng = np.random.default_rng([27, seeds, list(NOISES).index(noise)])
-    seed_sd, item_sd = NOISES[noise]
-    rejected = 0
-    for _ in range(800):
-        difficulty_I = rng.normal(1.2, 2, 400)
-        sides = [
-            difficulty_I
-            + rng.normal(0, seed_sd, (seeds, 1))
-            + rng.normal(0, 2 * item_sd, 400)
-            + rng.normal(0, 0.5, (seeds, 400))
-            > 0
-            for _ in range(2)
-        ]
-        values_SI = sides[0].astype(float) - sides[1]
-        rejected += beyond(crossed(values_SI), values_SI.mean())
-    assert_rate(rejected, 800)
-
-
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_the_mean_over_tasks(seeds: int, noise: str) -> None:
-    """Eight tasks of 50 to 400 items; a seed moves all tasks by the same, and each by an amount of its own."""
-    rng = np.random.default_rng([23, seeds, list(NOISES).index(noise)])
-    rejected = 0
-    for _ in range(800):
-        common_S1 = rng.normal(0, NOISES[noise][0], (seeds, 1))
-        tasks = [common_S1 + delta(rng, seeds, noise, items) for items in (50, 50, 100, 100, 200, 200, 400, 400)]
-        rejected += beyond(crossed(*tasks), np.mean([values.mean() for values in tasks]))
-    assert_rate(rejected, 800)
-
-
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_other_seeds_on_each_side(seeds: int, noise: str) -> None:
-    rng = np.random.default_rng([24, seeds, list(NOISES).index(noise)])
-    rejected = 0
-    for _ in range(1500):
-        a_SI, b_SI = (delta(rng, seeds, noise) for _ in range(2))
-        rejected += beyond(unpaired((a_SI, b_SI)), a_SI.mean() - b_SI.mean())
-    assert_rate(rejected, 1500)
-
-
-@pytest.mark.parametrize("noise", ["seeds", "both"])
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_scores_of_a_corpus(seeds: int, noise: str) -> None:
-    """No items: t tests over seeds. A seed's own texts are part of its noise; with noise of shared items alone
-    a score without per-text values cannot know it, which is why `test` names what was covered."""
-    rng = np.random.default_rng([25, seeds, noise == "both"])
-    paired, welch = 0, 0
-    for _ in range(1500):
-        a_S, b_S = rng.normal(0, 1, (2, seeds))
-        paired += beyond(over_seeds(a_S - b_S), (a_S - b_S).mean())
-        welch += beyond(unpaired_seeds(a_S, b_S), a_S.mean() - b_S.mean())
-    assert_rate(paired, 1500)
-    assert_rate(welch, 1500)
-
-
-@pytest.mark.parametrize("kind", ["accuracy", "text", "perplexity"])
-def test_within_a_seed(kind: str) -> None:
-    """Item noise alone, which is all that one seed's test is about."""
-    rng = np.random.default_rng([26, ord(kind[0])])
-    rejected = 0
-    for _ in range(250):
-        base_I = rng.normal(0, 1, ITEMS)
-        a_I, b_I = (base_I + rng.normal(0, 0.7, ITEMS) for _ in range(2))
-        if kind == "accuracy":
-            a_I, b_I = (a_I > 0).astype(float), (b_I > 0).astype(float)
-        sides = [row(values[None], log_scale=kind == "perplexity") for values in (a_I, b_I)]
-        found = within_seed(sides[0], sides[1], 0)
-        rejected += found is not None and found.p < 0.05
-    assert_rate(rejected, 250)
-
-
 def assert_rate(rejected: int, draws: int) -> None:
     assert 0.02 <= rejected / draws <= 0.075
-
-
-def beyond(found: Uncertainty | None, effect: float) -> bool:
-    return found is not None and abs(effect) > found.critical() * found.standard_error
 
 
 def _error(rate: float, draws: int) -> float:

@@ -36,20 +36,6 @@ def test_an_interval_of_accuracies_agrees_with_mcnemars_tests(questions: int) ->
         assert exact == pytest.approx((-turned[1], -turned[0]), abs=1e-6)
 
 
-@pytest.mark.parametrize(("only_a", "only_b", "questions"), [(10, 3, 60), (0, 6, 20), (30, 29, 200), (12, 0, 12)])
-def test_an_interval_of_accuracies_melds_two_confidence_distributions(only_a: int, only_b: int, questions: int) -> None:
-    """By random draws, as Fay and Lumbard define it."""
-    rng, draws = np.random.default_rng(0), 400_000
-    found = []
-    for side, probability in ((0, 0.025), (1, 0.975)):
-        q = beta(rng, only_a + side, only_b + 1 - side, draws)
-        discordant = only_a + only_b
-        near, far = (beta(rng, discordant + more, questions - discordant + 1 - more, draws) for more in (0, 1))
-        share = np.where(q > 0.5, *((near, far) if side == 0 else (far, near)))
-        found.append(np.quantile((2 * q - 1) * share, probability))
-    assert mcnemar_interval(only_a, only_b, questions) == pytest.approx(found, abs=3e-3)
-
-
 def below_of_beta(a: int, b: int, value_Q: np.ndarray) -> np.ndarray:
     """Return the probabilities of at most each value; of a = 0 all is at 0, and of b = 0 at 1."""
     return 1.0 * (value_Q >= (b == 0)) if a == 0 or b == 0 else stats.beta.cdf(value_Q, a, b)
@@ -79,10 +65,6 @@ def test_a_limit_is_where_a_melded_distribution_has_2_5_percent(
     under, over = (sum(below(limit + step, side) for side in sides) / len(sides) for step in (-5e-4, 5e-4))
     assert under < 0.025 < over
     assert over - under < 0.05
-
-
-def beta(rng: np.random.Generator, a: int, b: int, draws: int) -> np.ndarray:
-    return rng.beta(a, b, draws) if a and b else np.full(draws, float(b == 0))
 
 
 def test_an_interval_of_accuracies_covers_the_true_difference() -> None:
