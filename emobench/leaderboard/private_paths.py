@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -72,24 +72,24 @@ def distinct_name(text: str, slashes: int = 1) -> str:
 
 def published_command(words: Sequence[str]) -> str:
     """Return a command with its options and settings, without the places of this machine."""
-    return shlex.join(_published(words))
-
-
-def _published(words: Sequence[str]) -> Iterator[str]:
+    shown = []
     before = ""
     for word in words:
         key, equals, value = word.partition("=")
         if before in FOLDERS:
-            yield FOLDER
+            shown.append(FOLDER)
         elif before == "--set":
-            yield _setting(word)
+            shown.append(_setting(word))
         elif equals and key == "--set":
-            yield f"{key}={_setting(value)}"
+            shown.append(f"{key}={_setting(value)}")
+        elif equals and key in FOLDERS:
+            shown.append(f"{key}={FOLDER}")
         elif equals and key.startswith("--"):
-            yield f"{key}={FOLDER if key in FOLDERS else published_value(value)}"
+            shown.append(f"{key}={published_value(value)}")
         else:
-            yield published_value(word)
+            shown.append(published_value(word))
         before = word
+    return shlex.join(shown)
 
 
 def _setting(text: str) -> str:

@@ -23,9 +23,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,31 +63,9 @@ MAUVE = {
     ),
 }
 MAUVE_RUNS = "mauve.json"
-"""{"runs": [{"sampling_run": 0, "kmeans_seed": 25, "mauve": 0.9, "mauve_star": 0.9, "curve": [[x, y], ...]}, ...]}"""
+"""{"runs": [{"sampling_run": 0, "kmeans_seed": 25, "mauve": 0.9, "mauve_star": 0.9, "curve": [[x, y], ...]}, ...]}
 
-
-@dataclass(frozen=True, kw_only=True)
-class MauveRun:
-    """One clustering of the texts of one sampling run."""
-
-    sampling_run: int
-    kmeans_seed: int
-    mauve: float
-    mauve_star: float
-    curve: list[list[float]]
-    """The divergence curve of `mauve` from (1, 0) to (0, 1): exp(-5 KL(q || r)), exp(-5 KL(p || r)); p is human."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MauveResult:
-    """MAUVE over sampling runs and k-means seeds: the scores of the means, and what they are made of."""
-
-    scores: dict[str, Score]
-    runs: list[MauveRun]
-
-    def to_json(self) -> str:
-        """Return the runs as one JSON document."""
-        return json.dumps({"runs": [asdict(run) for run in self.runs]}) + "\n"
+A curve is the divergence curve of `mauve` from (1, 0) to (0, 1): exp(-5 KL(q || r)), exp(-5 KL(p || r)); p is human."""
 
 
 def mauve_scores(
@@ -96,9 +74,10 @@ def mauve_scores(
     *,
     seeds: Sequence[int] = (25, 26, 27, 28, 29),
     ids: Sequence[str] | None = None,
-) -> MauveResult:
+) -> tuple[dict[str, Score], str]:
     """Return MAUVE and MAUVE* of each sampling run's texts against the human ones, as mauve-text computes them.
 
+    Also each clustering's values and curve, as the content of `MAUVE_RUNS`. The scores are of the means.
     `ids` name the prompts where text i of every run continues the prompt of human text i: with them, the scores have
     examples. Raises MetricError if a side has fewer than 20 texts, or if the features cannot be clustered.
     """
@@ -107,27 +86,27 @@ def mauve_scores(
     runs, clusterings = [], []
     for place, generated_MD in enumerate(runs_MD):
         for seed, buckets in zip(seeds, bucket_texts(human_ND, generated_MD, seeds), strict=True):
-            runs.append(MauveRun(sampling_run=place, kmeans_seed=seed, **_values(buckets)))
+            runs.append({"sampling_run": place, "kmeans_seed": seed, **_values(buckets)})
             clusterings.append(buckets)
     n = min(len(human_ND), *map(len, runs_MD))
     scores = {name: _score(name, runs, clusterings, n, len(seeds), ids) for name in SMOOTHING}
-    return MauveResult(scores=scores, runs=runs)
+    return scores, json.dumps({"runs": runs}) + "\n"
 
 
 def _values(buckets: Buckets) -> dict[str, Any]:
-    """Return MAUVE, MAUVE* and the curve, as mauve-text computes them from two histograms."""
+    """Return MAUVE, MAUVE* and the curve of MAUVE, as mauve-text computes them from two histograms."""
     # By its module's full name: in `mauve` itself, that name is a function. Slow to import: it brings transformers.
     from mauve.compute_mauve import get_divergence_curve_for_multinomials
 
     values: dict[str, Any] = {}
+    curves = []
     for name, smoothing in SMOOTHING.items():
         human_K, generated_K = (side + smoothing for side in buckets.counts())
         p_K, q_K = human_K / human_K.sum(), generated_K / generated_K.sum()
         curve = get_divergence_curve_for_multinomials(p_K, q_K, WEIGHTS_W, SCALING)
         values[name] = _package_area(curve)
-        if name == "mauve":
-            values["curve"] = curve.tolist()
-    return values
+        curves.append(curve.tolist())
+    return {**values, "curve": curves[0]}
 
 
 def _package_area(curve: np.ndarray) -> float:
@@ -140,9 +119,9 @@ def _package_area(curve: np.ndarray) -> float:
 
 
 def _score(
-    name: str, runs: list[MauveRun], buckets: list[Buckets], n: int, seeds: int, ids: Sequence[str] | None
+    name: str, runs: Sequence[Mapping[str, Any]], buckets: list[Buckets], n: int, seeds: int, ids: Sequence[str] | None
 ) -> Score:
-    values = [getattr(run, name) for run in runs]
+    values = [run[name] for run in runs]
     value = float(np.mean(values))
     aggregate, examples = "corpus", None
     if ids is not None:

@@ -34,9 +34,9 @@ class Mauve(MetricGroup):
         human_ND = context.features(texts.references, keep=True)
         generated_MD = context.features(list(chain.from_iterable(texts.texts)))
         runs_MD = np.split(generated_MD, len(texts.samples))
-        runs = mauve_scores(human_ND, runs_MD, seeds=context.rules.mauve.seeds, ids=texts.ids)
-        context.files[MAUVE_RUNS] = runs.to_json()
-        return runs.scores
+        scores, runs = mauve_scores(human_ND, runs_MD, seeds=context.rules.mauve.seeds, ids=texts.ids)
+        context.files[MAUVE_RUNS] = runs
+        return scores
 
 
 class OraclePerplexity(MetricGroup):

@@ -122,9 +122,9 @@ def _mauve(
     pairs = min(len(human), len(generated))
     human_ND = features_of(subject, rules.mauve, human, keep=True)[:pairs]
     generated_ND = features_of(subject, rules.mauve, generated[:pairs])
-    runs = mauve_scores(human_ND, [generated_ND], seeds=rules.mauve.seeds, ids=list(map(str, range(pairs))))
-    files[MAUVE_RUNS] = runs.to_json()
-    return runs.scores
+    scores, runs = mauve_scores(human_ND, [generated_ND], seeds=rules.mauve.seeds, ids=list(map(str, range(pairs))))
+    files[MAUVE_RUNS] = runs
+    return scores
 
 
 def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations: list[list[int]]) -> dict[str, Score]:

@@ -126,8 +126,6 @@ def select(text: str, root: Path) -> list[Entry]:
     board = Leaderboard(published_root() if published else root)
     name = text.removeprefix(PUBLISHED)
     board.require_folder()
-    if published and "=" not in name:
-        return [board.read(row) for row in _addressed(name, board.rows())]
     if re.fullmatch(r"[0-9a-fA-F]{4,12}", name):
         rows = [row for row in board.rows(superseded=True) if row.id.startswith(name.lower())]
         if len(rows) > 1:
@@ -138,14 +136,17 @@ def select(text: str, root: Path) -> list[Entry]:
     rows = board.rows()
     if not rows:
         raise ConfigError(board.without_entries())
-    try:
+    terms = list(zip(("suite", "model", "objective"), name.split("/", 2), strict=False))
+    if not published or "=" in name:
+        terms = []
         for term in re.split(r",(?![^(]*\))", name):  # commas outside brackets
             key, equals, value = term.partition("=")
-            if not equals or "(" in key:
-                key, value = "objective", term
-            if key.strip() not in NAMES:
-                raise UnknownNameError("key of a query", key.strip(), NAMES, where=f"{name}: ", hint=FORMS)
-            rows = matching(rows, key.strip(), value.strip(), hint=FORMS)
+            terms.append((key.strip(), value.strip()) if equals and "(" not in key else ("objective", term.strip()))
+    try:
+        for key, value in terms:
+            if key not in NAMES:
+                raise UnknownNameError("key of a query", key, NAMES, where=f"{name}: ", hint=FORMS)
+            rows = matching(rows, key, value, hint=FORMS)
     except UnknownNameError as error:
         if not board.problems:
             raise
@@ -155,16 +156,6 @@ def select(text: str, root: Path) -> list[Entry]:
     entries = list(map(board.read, rows))
     older = {key for group in groups(entries) for key in older_code(group)}
     return [entry for entry in entries if entry.id not in older]
-
-
-def _addressed(address: str, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows of <suite>[/<model>[/<objective>]]."""
-    for field, part in zip(("suite", "model", "label"), address.split("/", 2), strict=False):
-        known = {getattr(row, field) for row in rows}
-        if part not in known:
-            raise UnknownNameError(f"published {field}", part, known, where=f"{PUBLISHED}{address}: ")
-        rows = [row for row in rows if getattr(row, field) == part]
-    return rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,7 +107,12 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
         rows_b.append(row_b)
     if len(tasks) < len(a):  # one lacks items, or has them on another scale
         tasks = []
-        _check_seeds_suffice([*rows_a, *rows_b])
+        if any(row.of_examples for row in (*a, *b)):
+            # Seeds share the examples: a t test over seeds rejected up to 67 % of true nulls (simulated), whether the
+            # score is a mean of examples or one of a corpus.
+            raise MetricError("the per-example results of both sides are not available for the same examples")
+        if any(None in row.values for row in (*a, *b)):
+            raise MetricError("one value without seeds and without per-example results")
     left_S, right_S = _task_mean(rows_a, seeds_a, log), _task_mean(rows_b, seeds_b, log)
     effect = float(left_S.mean() - right_S.mean())
     joined = joined_tasks(tasks)
@@ -188,16 +193,6 @@ def _task_items(a: Series, b: Series, seeds_a: Sequence[int | None], seeds_b: Se
         examples=frozenset(single_examples(first)),
         data=a.data,
     )
-
-
-def _check_seeds_suffice(rows: Sequence[Series]) -> None:
-    """Raise where seeds alone would miss noise: that of examples, or of the one value of a row without seeds."""
-    if any(row.of_examples for row in rows):
-        # Seeds share the examples: a t test over seeds rejected up to 67 % of true nulls (simulated), whether the
-        # score is a mean of examples or one of a corpus.
-        raise MetricError("the per-example results of both sides are not available for the same examples")
-    if any(None in row.values for row in rows):
-        raise MetricError("one value without seeds and without per-example results")
 
 
 def _task_mean(rows: Sequence[Series], seeds: Sequence[int | None], log: bool) -> Array:

@@ -65,10 +65,7 @@ from emobench.leaderboard.stats.classical import (
     ALPHA,
     POWER,
     bisected,
-    chi_square_quantile,
-    f_quantile,
-    t_below,
-    t_noncentrality,
+    special,
     t_quantile,
 )
 
@@ -122,7 +119,7 @@ class Uncertainty:
         if t == 0:
             return 1.0
         if len(self.parts) == 1:
-            return max(2 * t_below(self.parts[0][1], -t), SMALLEST_P)
+            return max(2 * float(special().stdtr(self.parts[0][1], -t)), SMALLEST_P)
         if self.critical(SMALLEST_P) <= t:
             return SMALLEST_P
         _, log_p = bisected(math.log(SMALLEST_P), 0.0, lambda log: self.critical(math.exp(log)) > t, absolute=1e-9)
@@ -174,7 +171,7 @@ class Uncertainty:
     def detectable_limit(self, confidence: float) -> float:
         """Return an upper limit of `detectable`: that of the standard error, times the noncentrality that t needs."""
         limit = Uncertainty(_limit(self.parts, confidence), self.of)
-        needed = limit._between(lambda df: t_noncentrality(df, POWER, -t_quantile(df, ALPHA / 2)))
+        needed = limit._between(lambda df: float(special().nctdtrinc(df, 1 - POWER, -t_quantile(df, ALPHA / 2))))
         return needed * limit.standard_error
 
 
@@ -189,7 +186,7 @@ def _limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
     The modified large-sample limit of a sum of variances: the sum of the estimates and the root of the squared
     distances of each one's own chi-square limit (Graybill & Wang, *JASA* 75, 1980); each part takes its share of that.
     """
-    beyond = [variance * (df / chi_square_quantile(df, confidence) - 1) for variance, df in parts]
+    beyond = [variance * (df / float(special().chdtri(df, confidence)) - 1) for variance, df in parts]
     root = math.copysign(math.hypot(*beyond), sum(beyond))
     if not root:
         return parts
@@ -309,7 +306,7 @@ def _vary(*samples: Array) -> bool:
     count, fewest = samples[0].shape[1], min(map(len, samples))
     of_residuals = sum(_mean_squares(values_SI)[1] / len(values_SI) for values_SI in samples)
     mean_I = np.sum([values_SI.mean(0) for values_SI in samples], axis=0)
-    limit = f_quantile(count - 1, (count - 1) * (fewest - 1), 1 - ALPHA)
+    limit = float(special().fdtri(count - 1, (count - 1) * (fewest - 1), 1 - ALPHA))
     return float(mean_I.var(ddof=1)) > limit * of_residuals
 
 

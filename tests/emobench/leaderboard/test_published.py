@@ -92,17 +92,6 @@ def test_every_number_is_the_one_of_the_second_transcription(entries: list[Entry
     assert ours == theirs
 
 
-def test_cells_that_the_paper_speaks_of(entries: list[Entry]) -> None:
-    row = {(e.suite.name, e.model.name, e.objective.name): e for e in entries}
-    best = row["emo-table3", "llama-7b", "emo"]
-    assert best.metrics["tweet_emotion/accuracy"].mean == 0.656
-    assert best.metrics["mmlu/accuracy"].mean == 0.348
-    assert "Table 3, row llama-7b / emo" in (best.source.cite or "")
-    assert "2310.04691" in (best.source.cite or "")
-    oracle = row["emo-table2", "gpt2", "emo"].metrics["gpt2-large-oracle/ppl_oracle"]
-    assert (oracle.mean, oracle.unit, oracle.higher_is_better) == (55.85, "perplexity", False)
-
-
 def test_an_entry_claims_no_spread_that_was_not_printed(entries: list[Entry]) -> None:
     for entry in entries:
         assert (entry.kind, entry.seeds, entry.runs, entry.missing) == ("published", (), (), {})

@@ -25,16 +25,16 @@ def test_scores_are_the_means_of_what_mauve_text_gives(n: int, width: int, capfd
 
     human, first = clouds(n, 0.3, width)
     runs, seeds = [first, clouds(n, 0.5, width, seed=1)[1]], [25, 7, 3]
-    found = mauve_scores(human, runs, seeds=seeds)
+    scores, written = mauve_scores(human, runs, seeds=seeds)
     assert capfd.readouterr() == ("", "")  # faiss warns of few points for 12 clusters when called directly
     direct = [[mauve.compute_mauve(p_features=human, q_features=run, seed=s) for s in seeds] for run in runs]
     for name in ("mauve", "mauve_star"):
-        score = found.scores[name]
+        score = scores[name]
         assert score.repeats == tuple(tuple(getattr(d, name) for d in row) for row in direct)
         assert score.value == pytest.approx(np.mean(score.repeats), rel=1e-15)
-    assert len({value for row in found.scores["mauve"].repeats for value in row}) > 2
-    assert mauve_scores(human, runs, seeds=seeds) == found  # again, the same
-    written = json.loads(found.to_json())["runs"]
+    assert len({value for row in scores["mauve"].repeats for value in row}) > 2
+    assert mauve_scores(human, runs, seeds=seeds) == (scores, written)  # again, the same
+    written = json.loads(written)["runs"]
     assert [(run["sampling_run"], run["kmeans_seed"]) for run in written] == [(r, s) for r in (0, 1) for s in seeds]
     for run, each in zip(written, [d for row in direct for d in row], strict=True):
         assert (run["mauve"], run["mauve_star"]) == (each.mauve, each.mauve_star)
@@ -56,7 +56,7 @@ def test_scores_of_texts_are_what_mauve_text_gives_by_itself(
     human, generated = texts[:40], [" ".join(sorted(text.split())) for text in texts[40:75]]
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     ours = [embed(side, model, tokenizer, pooling="last", max_length=48) for side in (human, generated)]
-    found = mauve_scores(ours[0], [ours[1]], seeds=(25, 7)).scores
+    found = mauve_scores(ours[0], [ours[1]], seeds=(25, 7))[0]
     given = {"p_text": human, "q_text": generated, "featurize_model_name": str(folder), "max_text_length": 48}
     direct = [mauve.compute_mauve(**given, seed=seed) for seed in (25, 7)]
     for metric in ("mauve", "mauve_star"):
@@ -68,14 +68,14 @@ def test_sides_of_unequal_length_are_mauve_texts_too() -> None:
     import mauve
 
     human, generated = clouds(120, 0.3)
-    found = mauve_scores(human, [generated[:90]], seeds=[1])
-    assert found.scores["mauve"].repeats == ((mauve.compute_mauve(human, generated[:90], seed=1).mauve,),)
-    assert found.scores["mauve"].n == 90
+    scores, _ = mauve_scores(human, [generated[:90]], seeds=[1])
+    assert scores["mauve"].repeats == ((mauve.compute_mauve(human, generated[:90], seed=1).mauve,),)
+    assert scores["mauve"].n == 90
 
 
 def test_nearer_clouds_score_higher_and_say_so() -> None:
     near, far = (
-        mauve_scores(human, [generated], seeds=[0]).scores["mauve"]
+        mauve_scores(human, [generated], seeds=[0])[0]["mauve"]
         for human, generated in (clouds(200, 0.1), clouds(200, 2.0))
     )
     assert near.value > 0.9
@@ -86,15 +86,15 @@ def test_nearer_clouds_score_higher_and_say_so() -> None:
 
 def test_small_n_is_the_smaller_side_under_a_thousand() -> None:
     human, generated = clouds(1000, 0.1, width=3)
-    assert mauve_scores(human, [generated], seeds=[0]).scores["mauve"].flags == ()
-    fewer = mauve_scores(human, [generated, generated[:999]], seeds=[0]).scores
+    assert mauve_scores(human, [generated], seeds=[0])[0]["mauve"].flags == ()
+    fewer = mauve_scores(human, [generated, generated[:999]], seeds=[0])[0]
     assert fewer["mauve"].flags == fewer["mauve_star"].flags == ("small_n",)
     assert fewer["mauve"].n == 999
 
 
 def test_what_cannot_be_clustered_is_a_metric_error() -> None:
     human, generated = clouds(20, 0.1)
-    assert 0 < mauve_scores(human, [generated], seeds=[0]).scores["mauve"].value <= 1
+    assert 0 < mauve_scores(human, [generated], seeds=[0])[0]["mauve"].value <= 1
     with pytest.raises(MetricError, match="given 19 generated texts"):
         mauve_scores(human, [generated, generated[:19]])
     with pytest.raises(MetricError, match="given 0 human texts"):

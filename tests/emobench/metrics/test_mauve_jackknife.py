@@ -51,7 +51,7 @@ def test_examples_are_pseudo_values_over_all_runs_and_seeds() -> None:
     human, first = texts(60, 0.4, rng)
     runs, seeds = [first, texts(60, 0.4, rng)[1]], [5, 6]
     ids = [f"p{i}" for i in range(60)]
-    found = mauve_scores(human, runs, seeds=seeds, ids=ids).scores
+    found = mauve_scores(human, runs, seeds=seeds, ids=ids)[0]
     clusterings = [b for run in runs for b in bucket_texts(human, run, seeds)]
     for name, smoothing in (("mauve", 0.0), ("mauve_star", 0.5)):
         score = found[name]

@@ -263,7 +263,7 @@ def test_bases_are_compared_on_the_examples_of_all_their_seeds(entries: Any) -> 
     assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
 
 
-@pytest.mark.parametrize("draw", range(20))
+@pytest.mark.parametrize("draw", range(4))
 def test_equal_rows_of_which_one_lacks_an_example_are_equal(draw: int) -> None:
     rng = np.random.default_rng(draw)
     values = [rng.integers(0, 3, 300) / 2 for _ in range(3)]
@@ -374,15 +374,6 @@ def test_tasks_on_the_same_texts_share_them_where_a_run_lacks_one() -> None:
     found = compare_rows([first[0], second[0]], [first[1], second[1]])
     assert isinstance(found, Difference)
     assert found.items == 20
-
-
-def test_an_example_without_weight_is_as_one_that_is_missing() -> None:
-    weight_I = np.append(np.ones(59), 0.0)
-    values = [np.random.default_rng(seed).normal(0, 1, 60) for seed in range(6)]
-    made = [score(value_I, weight_I) for value_I in values[:3]], [score(v, weight_I, (59,)) for v in values[3:]]
-    alike = [[score(value_I, weight_I, (59,)) for value_I in side] for side in (values[:3], values[3:])]
-    found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (made, alike))
-    assert_same(found, expected)
 
 
 def test_the_order_of_examples_is_in_no_number() -> None:

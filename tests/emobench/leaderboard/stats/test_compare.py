@@ -66,19 +66,6 @@ def test_what_is_shown_changes_no_verdict(pair: tuple[Entry, Entry], runs: Path)
     assert line.metric.startswith("trec/accuracy")  # the task is named where the entries have several
 
 
-def test_the_other_way_round(pair: tuple[Entry, Entry], runs: Path) -> None:
-    mle, emo = pair
-    there = compare(mle, [emo], ExamplesReader(runs)).contrasts
-    back = compare(emo, [mle], ExamplesReader(runs)).contrasts
-    for a, b in zip(there, back, strict=True):
-        assert (b.effect, b.p, b.detectable) == (
-            pytest.approx(-a.effect),
-            pytest.approx(a.p),
-            pytest.approx(a.detectable),
-        )
-    assert back[0].verdict == "worse"
-
-
 def test_lost_per_example_results_leave_it_undetermined(pair: tuple[Entry, Entry], tmp_path: Path) -> None:
     mle, emo = pair
     reader = ExamplesReader(tmp_path / "nowhere")
@@ -118,15 +105,6 @@ def test_a_perplexity_is_a_ratio(make_entry: Callable[..., Entry], runs: Path) -
     assert found.verdict == "worse"
     (line,) = compared([compare(mle, [emo], ExamplesReader(runs))])[0][0].lines
     assert line.difference == f"{100 * (stats.gmean(ratios) - 1):+.1f} %"
-
-
-def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_entry: Callable[..., Entry]) -> None:
-    rng = np.random.default_rng(0)
-    again = make_entry("again", {task: answers(rng, 0.7) for task in TASKS})
-    found = compare(pair[0], [again], ExamplesReader(runs)).contrasts
-    assert {(c.effect, c.verdict, c.p, c.ci95, c.why) for c in found} == {
-        (0.0, "tied", None, None, "all values are equal")
-    }
 
 
 def test_a_difference_that_is_float_rounding_shows_as_zero(make_row: Callable[..., Entry]) -> None:
@@ -353,15 +331,3 @@ def test_a_refusal_names_the_entries_that_differ(make_row: Callable[..., Entry])
     with pytest.raises(ConfigError) as refused:
         compare(mle, [alike, other])
     assert [name in str(refused.value) for name in ("other", "alike", "mle")] == [True, False, True]
-
-
-def test_of_a_query_what_is_comparable_with_no_baseline_is_left_out(make_row: Callable[..., Entry]) -> None:
-    def of(objective: str, model: str) -> Entry:
-        return make_row(objective, {"a/accuracy": [0.5, 0.6, 0.7]}, model={"name": model, "source": model})
-
-    emos, mle = [of("emo", "large"), of("emo", "small")], of("mle", "small")
-    for query in (emos, emos[::-1]):
-        (found,) = comparisons([query, [mle]], None)
-        assert (found.candidates, found.left_out) == ((emos[1],), (emos[0],))
-    with pytest.raises(ConfigError, match="tailr"):  # chosen by itself, beside one of the query
-        comparisons([[of("tailr", "large")], emos, [mle]], None)

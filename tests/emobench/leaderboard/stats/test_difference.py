@@ -50,11 +50,6 @@ def sample(rng: np.random.Generator, seeds: int, items: int, seed_sd: float, ite
     return seed_S1 + rng.normal(0, item_sd, items) + rng.normal(0, 1, (seeds, items))
 
 
-def test_the_fast_series_is_the_real_one() -> None:
-    values_SI = sample(np.random.default_rng(0), 2, 5, 1, 1)
-    assert plain_series(values_SI) == series(scores(values_SI))
-
-
 def test_p_and_interval_agree() -> None:
     """The interval excludes 0 exactly where p is below 5 %."""
     rng = np.random.default_rng(3)
@@ -214,39 +209,6 @@ def test_one_other_answer_of_a_large_test_is_no_rounding() -> None:
     assert found.p < 0.05
 
 
-def test_perplexities_that_are_equal_up_to_rounding_have_no_spread() -> None:
-    made = [
-        Series(values=dict(enumerate(v)), examples=None, log_scale=True)
-        for v in ([463.264, 463.264004, 463.264002], [470.0, 470.000004, 470.0])
-    ]
-    assert "one step" in compared(made[:1], made[1:])
-
-
-def test_a_difference_that_is_rounding_is_none() -> None:
-    left = np.array([[0.51], [0.52], [0.53]])
-    a, b = (series(scores(values, examples=False)) for values in (left, left + np.array([[1e-8], [3e-8], [2e-8]])))
-    assert "same amount" in compared([a], [b])
-
-
-def test_seeds_of_unlike_examples_need_their_files() -> None:
-    rng = np.random.default_rng(6)
-    rows = []
-    for side in range(2):
-        whole = scores(rng.normal(0.5, 0.2, 60) + rng.normal(0, 0.05, (3, 60)))
-        kept, given = [], []
-        for seed, score in enumerate(whole):
-            kept.append({i: one for i, one in (score.examples or {}).items() if i != str(3 * side + seed)})
-            value = float(np.mean([value for value, _ in kept[-1].values()]))
-            given.append(dataclasses.replace(score, value=value, n=59, examples=kept[-1]))
-        summary = summarise(given)
-        assert (summary.ci95_of, summary.units) == ("seeds and items", 59)
-        rows.append([Series.of(summary, [0, 1, 2], examples) for examples in (kept, None)])
-    (a, absent_a), (b, absent_b) = rows
-    assert isinstance(compare_rows([a], [b]), Difference)
-    for pair in ((absent_a, absent_b), (a, absent_b)):
-        assert "not available for the same examples" in str(compare_rows(*([row] for row in pair)))
-
-
 def test_seeds_are_those_that_every_task_has() -> None:
     rng = np.random.default_rng(7)
     values = {task: rng.normal(0.7, 0.05, (2, 5)) for task in "xyz"}
@@ -286,19 +248,6 @@ def test_scores_as_they_are_unless_all_are_perplexities() -> None:
         assert made.log_scale == all(logs)
         assert made.effect == pytest.approx((left - right).mean())
         assert made.p == pytest.approx(stats.ttest_rel(left, right).pvalue)
-
-
-def test_one_side_of_examples_needs_them_of_both() -> None:
-    """A score of 20 texts beside one that no sample was drawn for: in either place, of either task."""
-    rng = np.random.default_rng(9)
-    values = rng.normal(0.7, 0.05, (2, 3))
-    plain = [series(scores(of[:, None], examples=False)) for of in values]
-    of_texts = [dataclasses.replace(row, of_examples=True) for row in plain]
-    told = "not available for the same examples"
-    assert difference(plain[0], plain[1]) is not None
-    assert told in compared([of_texts[0]], [plain[1]])
-    assert told in compared([plain[0]], [of_texts[1]])
-    assert told in compared([plain[0], of_texts[0]], [plain[1], plain[1]])
 
 
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [5, 6, 7]])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from emobench.core.settings import to_plain
@@ -105,18 +105,6 @@ def test_few_units_give_no_verdict(compared: Compared) -> None:
     assert (found.verdict, (found.why or "")[:16]) == ("undetermined", "9 sampling units")
 
 
-def test_examples_that_are_one_unit_of_either_side_are_one(compared: Compared) -> None:
-    """Texts of two examples on one side and of four on the other: of four on both."""
-    rng = np.random.default_rng(2)
-    values = rng.normal(0, 1, (2, 60))
-    names = [{f"{i:03}": f"{size} from {i - i % size}" for i in range(60)} for size in (2, 4)]
-    for units in (names, names[::-1], [names[1], names[1]]):
-        found = only_contrast(compared(*({"t/s": score(v, units=of)} for v, of in zip(values, units, strict=True))))
-        means = values.reshape(2, 15, 4).mean(2)
-        assert (found.items, found.effect) == (15, pytest.approx((means[0] - means[1]).mean()))
-        assert found.p == pytest.approx(stats.ttest_rel(*means).pvalue, rel=0.1)
-
-
 def test_examples_without_weight_are_not_counted(compared: Compared) -> None:
     rng = np.random.default_rng(3)
     values = rng.normal(0, 1, (2, 40))
@@ -150,33 +138,6 @@ def test_a_perplexity_and_another_score_are_not_of_one_scale(compared: Compared)
         made = [replace(score(v, unit=u), higher_is_better=False) for v, u in zip(values, units, strict=True)]
         found = only_contrast(compared(*({"t/s": one} for one in made)))
         assert (found.verdict, found.p) == ("undetermined", None)
-
-
-@pytest.mark.parametrize("heavy", [0, 1])
-def test_unequal_weights_of_either_side_have_fewer_degrees_of_freedom(heavy: int, compared: Compared) -> None:
-    rng = np.random.default_rng(6)
-    weight_I = np.where(np.arange(40) == 7, 20.0, 1.0)
-    values = rng.normal(0, 1, (2, 40))
-    sides = [{"t/s": score(v, weight_I if side == heavy else None)} for side, v in enumerate(values)]
-    found = only_contrast(compared(*sides))
-    freedom = weight_I.sum() ** 2 / np.square(weight_I).sum() - 1
-    assert freedom < 8
-    assert found.detectable is not None
-    median_error = standard_error(values, weight_I, heavy) * math.sqrt(freedom / stats.chi2.ppf(0.5, freedom))
-    critical = stats.t.ppf(0.975, freedom)
-    needed = optimize.brentq(lambda centre: stats.nct.sf(critical, freedom, centre) - 0.8, 0, 20)
-    assert found.detectable == pytest.approx(needed * median_error, rel=1e-6)
-
-
-def standard_error(values: np.ndarray, weight_I: np.ndarray, heavy: int) -> float:
-    """Return the jackknife's standard error of a difference of two means, of which one is weighted."""
-    weights = [weight_I if side == heavy else np.ones(40) for side in (0, 1)]
-    without = []
-    for place in range(40):
-        kept = np.arange(40) != place
-        left, right = (np.average(v[kept], weights=w[kept]) for v, w in zip(values, weights, strict=True))
-        without.append(left - right)
-    return math.sqrt(39 / 40 * float(np.square(np.array(without) - np.mean(without)).sum()))
 
 
 @pytest.mark.parametrize("centre", [0.02, 5.0, 3000.0, -5.0])

@@ -168,25 +168,6 @@ def test_equal_values_are_of_examples_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "value", "accepted"),
-    [
-        ("fraction", 0.0, True),
-        ("fraction", 1.0, True),
-        ("fraction", 1.0001, False),
-        ("fraction", -0.0001, False),
-        ("points", -3.0, True),
-    ],
-)
-def test_a_fraction_lies_in_0_to_1(unit: str, value: float, accepted: bool) -> None:
-    given = [Score(value=value, n=1, higher_is_better=True, unit=unit, aggregate="corpus")]
-    if accepted:
-        assert summarise(given).mean == value
-    else:
-        with pytest.raises(MetricError, match="a fraction lies in"):
-            summarise(given)
-
-
-@pytest.mark.parametrize(
     ("mean", "value", "accepted"),
     [(2.0, 2.0018, True), (2.0, 2.0025, False), (0.0, 9e-7, True), (0.0, 1.2e-6, False)],
 )
@@ -198,15 +179,6 @@ def test_a_score_is_the_mean_of_its_examples_within_a_thousandth(mean: float, va
     else:
         with pytest.raises(MetricError, match="mean of its examples"):
             summarise(given)
-
-
-def test_units_are_those_of_the_seed_with_the_fewest() -> None:
-    made = scores(np.random.default_rng(5).normal(0, 1, (3, 60)))
-    kept = {key: pair for key, pair in (made[1].examples or {}).items() if key != "7"}
-    value = float(np.mean([value for value, _ in kept.values()]))
-    made[1] = dataclasses.replace(made[1], examples=kept, n=59, value=value)
-    summary = summarise(made)
-    assert (summary.n, summary.units, summary.ci95_of) == (59, 59, "seeds and items")
 
 
 def test_two_units_have_an_interval_and_one_has_none() -> None:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from scipy import stats
 
-from emobench.core.settings import to_plain
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.stats.compare import compare_models
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.random_effects import crossed, unpaired
 from emobench.leaderboard.stats.series import Series
@@ -113,25 +107,3 @@ def test_a_mean_over_tasks_has_those_of_each() -> None:
     found = unpaired(*((task, -task[::-1]) for task in tasks), effective=[7.5, 12.0])
     assert found is not None
     assert [df for _, df in found.parts[1:]] == [6.5, 11.0]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_verdict_on_two_result_files(seed: int, entry_of: Callable[..., Entry]) -> None:
-    a_SI, b_SI, weight_I = drawn(seed)
-    entries, given = [], {}
-    for name, of in (("a", a_SI), ("b", b_SI)):
-        metrics = {"t/score": to_plain(summarise([score(of[0], weight_I)]))}
-        entries.append(entry_of("pretrained", metrics=metrics, model={"name": name, "source": name}))
-        given[entries[-1].id] = [{"t/score": examples(of[0], weight_I)}]
-    found = compare_models(entries[1], entries[:1], lambda entry: given[entry.id], {})
-    (contrast,) = found.contrasts
-    delta_I = pseudo(a_SI[0], weight_I) - pseudo(b_SI[0], weight_I)
-    error = stats.sem(delta_I)
-    t, skewness = delta_I.mean() / error, stats.kstat(delta_I, 3) / ITEMS**2 / error**3
-    r = np.linspace(0, (1.4 + 150 / ITEMS**2) * skewness, 20_001)
-    corrected = t + r * t**2 / 3 + r**2 * t**3 / 27 + r / 6
-    smallest = 0.0 if corrected.min() < 0 < corrected.max() else np.abs(corrected).min()
-    assert contrast.p == pytest.approx(2 * stats.t.sf(smallest, freedom(weight_I)), rel=1e-3)
-    assert contrast.detectable_ci95 is not None
-    assert contrast.detectable is not None
-    assert contrast.detectable_ci95[0] < contrast.detectable < contrast.detectable_ci95[1]
