@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.rows import select
-from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.stats.random_effects import crossed
@@ -101,24 +99,6 @@ def test_without_the_option_entries_of_several_bases_are_never_pooled(make_row: 
         comparisons([[ours[0]], [theirs[1]]], None)
 
 
-def answers(rng: np.random.Generator, level_I: np.ndarray, gain: float) -> np.ndarray:
-    return (rng.random((2, len(level_I))) < np.clip(level_I + gain, 0, 1)).astype(float)
-
-
-def test_examples_are_crossed_with_bases(make_entry: MakeEntry, runs: Path) -> None:
-    rng = np.random.default_rng(1)
-    level_I = rng.random(80)
-    rows: dict[str, list[Entry]] = {}
-    for name, gain in (("mle", -0.2), ("emo", 0.2)):
-        given = [answers(rng, level_I, gain) for _ in range(3)]
-        rows[name] = [make_entry(name, {"t": v}, seeds=(0, 1), model=model(base)) for base, v in enumerate(given)]
-    (contrast,) = across(rows["emo"], rows["mle"], ExamplesReader(runs)).contrasts
-    assert (contrast.test, contrast.items, contrast.seeds) == ("random effects of bases and items", 80, 3)
-    assert contrast.verdict == "better"
-    without = across(rows["emo"], rows["mle"]).contrasts[0]
-    assert (without.verdict, without.within) == ("undetermined", ())
-
-
 def test_the_command_compares_over_bases(make_row: MakeEntry, command: Callable[..., Any], tmp_path: Path) -> None:
     board = Leaderboard(tmp_path / "board")
     for name, value in (("mle", 0.5), ("emo", 0.6)):
@@ -134,29 +114,6 @@ def test_the_command_compares_over_bases(make_row: MakeEntry, command: Callable[
     assert len(found["candidates"][0]["bases"]) == 3
     refused = command("compare", "emo", "mle", "--across-bases", "--anyway", *places)
     assert (refused.code, "drop --anyway" in refused.err) == (2, True)
-
-
-def test_an_item_s_value_is_the_mean_over_the_seeds_of_a_base(make_entry: MakeEntry, runs: Path) -> None:
-    """Of three seeds of which one differs much: a median would be another number."""
-    rng = np.random.default_rng(3)
-    common_I = rng.random(30)
-    rows: dict[str, list[Entry]] = {}
-    means: dict[str, list[np.ndarray]] = {}
-    for name in ("mle", "emo"):
-        inclined_I = rng.normal(0, 0.1, 30)
-        given = []
-        for _ in range(4):
-            seed_S1 = np.array([[0.0], [0.02], [0.4]]) * rng.random()
-            given.append(common_I + inclined_I + seed_S1 + rng.normal(0, 0.05, (3, 30)))
-        made = [make_entry(name, {"t": v}, unit="points", model=model(base)) for base, v in enumerate(given)]
-        rows[name], means[name] = made, [of_base.mean(0) for of_base in given]
-    (contrast,) = across(rows["emo"], rows["mle"], ExamplesReader(runs)).contrasts
-    delta_BI = np.stack(means["emo"]) - np.stack(means["mle"])
-    expected = crossed(delta_BI)
-    assert expected is not None
-    assert contrast.effect == pytest.approx(delta_BI.mean())
-    assert contrast.p == pytest.approx(expected.p_value(float(delta_BI.mean())), rel=1e-6)
-    assert contrast.ci95 == pytest.approx(expected.interval(float(delta_BI.mean())))
 
 
 def test_of_three_choices_the_last_is_the_baseline(make_row: MakeEntry) -> None:
@@ -283,43 +240,6 @@ def test_items_of_bases_are_paired_whatever_their_order_in_files(entry_of: MakeE
     assert contrast.common_examples is None
 
 
-def test_items_of_unequal_weight_have_fewer_degrees_of_freedom(entry_of: MakeEntry) -> None:
-    """Against the jackknife's pseudo-values of each seed, by leaving each item out; one seed has the fewest."""
-    rng = np.random.default_rng(11)
-    sides, rows, examples = drawn_rows(2, {"t": 30})["emo"]["t"], [], {}
-    others = drawn_rows(2, {"t": 30})["mle"]["t"]
-    least, means = math.inf, []
-    for name, of_bases in (("emo", sides), ("mle", others)):
-        rows.append([])
-        means.append([])
-        for base, values_SI in enumerate(of_bases):
-            made, pseudo = [], []
-            for value_I in values_SI:
-                weight_I = rng.lognormal(0, 1.2, 30)
-                mean = float(np.average(value_I, weights=weight_I))
-                without = [np.average(np.delete(value_I, i), weights=np.delete(weight_I, i)) for i in range(30)]
-                pseudo.append(mean - 29 * (np.array(without) - np.mean(without)))
-                least = min(least, float(weight_I.sum() ** 2 / np.square(weight_I).sum()))
-                pairs = {
-                    f"{i:02}": (float(v), float(w)) for i, (v, w) in enumerate(zip(value_I, weight_I, strict=True))
-                }
-                made.append(Score(value=mean, n=30, higher_is_better=True, unit="nats", examples=pairs))
-            rows[-1].append(entry_of(name, metrics={"t/score": to_plain(summarise(made))}, model=model(base)))
-            examples[rows[-1][-1].id] = [{"t/score": one.examples} for one in made]
-            means[-1].append(np.mean(pseudo, axis=0))
-    (contrast,) = across(*rows, lambda entry: examples[entry.id]).contrasts
-    delta_BI = np.stack(means[0]) - np.stack(means[1])
-    expected = crossed(delta_BI, effective=[least])
-    assert expected is not None
-    assert expected.parts[1][1] == pytest.approx(least - 1)
-    assert least < 15
-    effect = float(delta_BI.mean())
-    assert contrast.effect == pytest.approx(effect)
-    assert contrast.p == pytest.approx(expected.p_value(effect), rel=1e-6)
-    assert contrast.ci95 == pytest.approx(expected.interval(effect))
-    assert contrast.detectable == pytest.approx(expected.detectable)
-
-
 def test_examples_of_all_tasks_are_counted_if_one_lacks_some(entry_of: MakeEntry) -> None:
     sides = drawn_rows(2, {"t": 30, "u": 40})
     sides["mle"]["u"][1][0, 7] = np.nan
@@ -352,18 +272,3 @@ def test_a_base_without_its_examples_gives_no_verdict(entry_of: MakeEntry, place
         assert (found[metric].verdict, found[metric].common_examples) == ("undetermined", None)
         assert "not available for the same examples" in (found[metric].why or "")
     assert found["u/score"].verdict in ("better", "worse", "tied")
-
-
-def test_a_base_whose_seeds_values_are_not_known_gives_no_verdict(make_row: MakeEntry) -> None:
-    taken = {"kind": "imported", "source": {"cite": "a paper"}, "seeds": [0, 1, 2]}
-    rows = [
-        [
-            make_row(
-                name, {"lm/accuracy": [v, v + 0.01] if base == 1 else [v, v + 0.02, v]}, model=model(base), **taken
-            )
-            for base in range(3)
-        ]
-        for name, v in (("emo", 0.9), ("mle", 0.1))
-    ]
-    (contrast,) = across(*rows).contrasts
-    assert (contrast.verdict, contrast.p) == ("undetermined", None)

@@ -15,7 +15,6 @@ import pytest
 from made_scores import within_seed
 
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Contrast, compare, compare_models
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import Series
@@ -231,38 +230,6 @@ def test_two_models_are_compared_on_their_common_examples(entries: Any) -> None:
     assert "4 of 60 examples are missing" in (undetermined.why or "")
 
 
-def test_bases_are_compared_on_the_examples_of_all_their_seeds(entries: Any) -> None:
-    def compared(lacking: Collection[int], others: Collection[int]) -> Contrast:
-        rng = np.random.default_rng(1)
-        item_I, found = rng.normal(2, 0.3, 60), [[], []]  # type: ignore[var-annotated]
-        examples: dict[str, Any] = {}
-        for base in range(3):
-            made = [
-                [score(item_I + rng.normal(0, 0.1, 60) + 0.1 * side, np.ones(60), others) for _ in range(2)]
-                for side in range(2)
-            ]
-            value_I = np.array([(made[0][0].examples or {}).get(str(i), (0.0, 1.0))[0] for i in range(60)])
-            if base == 0:
-                made[0][0] = score(value_I, np.ones(60), {*lacking, *others})
-            model = {"name": f"tiny(seed={base})", "source": "tiny", "revision": f"sha256:{base}" + "0" * 63,
-                     "pretraining": {"seed": base, "setting": "1" * 64}}  # fmt: skip
-            pair, examples_of = entries(made, model=model)
-            for side, entry in enumerate(pair):
-                found[side].append(entry)
-                examples[entry.id] = examples_of(entry)
-        (comparison,) = compare_across_bases(found, None, lambda entry: examples[entry.id])
-        (contrast,) = comparison.contrasts
-        return contrast
-
-    many = compared(range(10), ())
-    assert (many.verdict, many.p) == ("undetermined", None)
-    assert "10 of 60 examples are missing" in (many.why or "")
-    found, expected = compared((7,), ()), compared((), (7,))
-    assert (found.common_examples, found.all_examples) == (59, 60)
-    assert expected.common_examples is None
-    assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
-
-
 @pytest.mark.parametrize("draw", range(4))
 def test_equal_rows_of_which_one_lacks_an_example_are_equal(draw: int) -> None:
     rng = np.random.default_rng(draw)
@@ -281,20 +248,6 @@ def test_equal_models_of_which_one_lacks_examples_are_equal(entries: Any) -> Non
     (first, second), examples_of = entries([[whole], [lacking]], kind="imported", source={"cite": "a file"})
     (contrast,) = compare_models(second, [first], examples_of, {}).contrasts
     assert (contrast.verdict, contrast.effect, contrast.common_examples) == ("tied", 0.0, 98)
-
-
-@pytest.mark.parametrize("place", range(6))
-def test_one_run_of_other_units_leaves_no_verdict(place: int) -> None:
-    """The same examples, which one of six runs has in documents of two and not of three, under the same names."""
-    rng = np.random.default_rng(2)
-    others = {str(i): f"document {i // 2}" for i in range(60)}
-    item_I = rng.normal(2, 0.3, 60)
-    made = [
-        score(item_I + rng.normal(0, 0.1, 60), np.ones(60), units=others if run == place else UNITS) for run in range(6)
-    ]
-    sides = [series(of, [0, 1, 2]) for of in (made[:3], made[3:])]
-    found = compare_rows(sides[:1], sides[1:])
-    assert found == "1 sampling units (documents, passages); 10 are needed"
 
 
 def assert_same(found: Difference | str, expected: Difference | str) -> None:

@@ -14,7 +14,6 @@ from scipy import stats
 from emobench.core.errors import MetricError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.stats.random_effects import crossed
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
@@ -188,28 +187,6 @@ def test_two_units_have_an_interval_and_one_has_none() -> None:
     assert two.ci95 == pytest.approx(stats.t.interval(0.95, 1, loc=0.575, scale=stats.sem([0.55, 0.6])))
     one = summarise([dataclasses.replace(score, units=dict.fromkeys("0123", "a"))])
     assert (one.ci95, one.ci95_of, one.units) == (None, None, 1)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_interval_has_the_freedom_of_the_seed_with_the_fewest_equal_items(place: int) -> None:
-    rng = np.random.default_rng(7)
-    weights = [np.where(np.arange(40) < 3, 50.0, 1.0) if seed == place else np.ones(40) for seed in range(3)]
-    item_I, made, pseudo = rng.normal(0, 1, 40), [], []
-    for weight_I in weights:
-        value_I = item_I + rng.normal(0, 0.1, 40)
-        mean = float(np.average(value_I, weights=weight_I))
-        examples = {f"{i:02}": (float(v), float(w)) for i, (v, w) in enumerate(zip(value_I, weight_I, strict=True))}
-        made.append(Score(value=mean, n=40, higher_is_better=True, unit="points", examples=examples))
-        kept = [np.arange(40) != i for i in range(40)]
-        without = np.array([np.average(value_I[k], weights=weight_I[k]) for k in kept])
-        pseudo.append(mean - 39 * (without - without.mean()))
-    values_SI = np.stack(pseudo)
-    found = crossed(
-        values_SI, effective=[float(weights[place].sum() ** 2 / np.square(weights[place]).sum())], skewed=False
-    )
-    assert found is not None
-    assert found.parts[1][1] < 5
-    assert summarise(made).ci95 == pytest.approx(found.interval(float(values_SI.mean())))
 
 
 def test_scores_whose_examples_are_not_kept_have_the_interval_of_seeds() -> None:
