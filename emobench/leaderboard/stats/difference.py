@@ -17,7 +17,8 @@ Scores of a corpus without pseudo-values have no items, and no test within a see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from emobench.leaderboard.stats.classical import (
     mcnemar_interval,
     mcnemar_mid_p,
 )
-from emobench.leaderboard.stats.random_effects import Array
+from emobench.leaderboard.stats.random_effects import Array, Uncertainty
 from emobench.leaderboard.stats.series import Series, TaskItems, common_examples, effective, joined_tasks, linearise
 from emobench.tasks.scores import Examples, single_examples
 
@@ -132,34 +133,33 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
         test, noise = "paired t over seeds", random_effects.over_seeds(left_S - right_S)
     else:
         test, noise = "Welch's t over seeds", random_effects.unpaired_seeds(left_S, right_S)
-    count = sum(left.shape[1] for left, _ in items) or None
-    examples, all_examples = (None, None) if kept == total else (kept, total)
-    if noise is None:
-        if effect:
-            raise MetricError(random_effects.SAME_AMOUNT)
-        interval, p, detectable, detectable_ci95 = None, 1.0, None, None
-    else:
+    if noise is None and effect:
+        raise MetricError(random_effects.SAME_AMOUNT)
+    if noise is not None:
         why = random_effects.without_spread(left_S, right_S, items, paired=paired, log=log)
         if why:
             raise MetricError(why)
         if items and random_effects.alike(items, min(row.reach for row in (*a, *b)), paired=paired):
             raise MetricError(random_effects.ALIKE)
-        if noise.hidden(effect):
-            raise MetricError(random_effects.SKEWED)
-        interval, p = noise.interval(effect), noise.p_value(effect)
-        detectable, detectable_ci95 = noise.detectable, noise.detectable_ci95
+    count = sum(left.shape[1] for left, _ in items) or None
+    return _difference(effect, noise, (kept, total), log_scale=log, test=test, items=count, seeds=seeds)
+
+
+def _difference(effect: float, noise: Uncertainty | None, examples: tuple[int, int], **known: Any) -> Difference:
+    """Return a difference with its noise, None if all values are equal; `examples` are the common ones and all."""
+    if examples[0] < examples[1]:
+        known |= {"common_examples": examples[0], "all_examples": examples[1]}
+    if noise is None:
+        return Difference(effect=0.0, ci95=None, p=1.0, **known)
+    if noise.hidden(effect):
+        raise MetricError(random_effects.SKEWED)
     return Difference(
         effect=effect,
-        ci95=interval,
-        p=p,
-        log_scale=log,
-        test=test,
-        items=count,
-        seeds=seeds,
-        detectable=detectable,
-        detectable_ci95=detectable_ci95,
-        common_examples=examples,
-        all_examples=all_examples,
+        ci95=noise.interval(effect),
+        p=noise.p_value(effect),
+        detectable=noise.detectable,
+        detectable_ci95=noise.detectable_ci95,
+        **known,
     )
 
 
@@ -232,34 +232,20 @@ def _over_items(a: Series, b: Series, seed: int | None, exact: bool) -> Differen
     delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
     effect, units = float(delta_I.mean()), min(effective(left), effective(right))
     noise = random_effects.over_items(delta_I, units, skewed=not binary)
-    test, p, interval = PAIRED_T, 1.0, None
-    if binary:
-        only_a = sum(left[i][0] > right[i][0] for i in ids)
-        only_b = sum(right[i][0] > left[i][0] for i in ids)
-        test, p_value = (MCNEMAR_EXACT, mcnemar_exact) if exact else (MCNEMAR_MID_P, mcnemar_mid_p)
-        p, interval = p_value(only_a, only_b), mcnemar_interval(only_a, only_b, len(ids), mid_p=not exact)
-    else:
-        rounding = ROUNDING * max(abs(a.centre(seed)), abs(b.centre(seed)))
-        if noise is None or float(np.ptp(delta_I)) <= rounding:
-            if abs(effect) > rounding:
-                raise MetricError(SAME_AMOUNT)
-            effect, noise = 0.0, None
-        else:
-            if noise.hidden(effect):
-                raise MetricError(random_effects.SKEWED)
-            p, interval = noise.p_value(effect), noise.interval(effect)
-    return Difference(
-        effect=effect,
-        ci95=interval,
-        p=p,
-        log_scale=a.log_scale,
-        test=test,
-        items=len(ids),
-        detectable=noise.detectable if noise else None,
-        detectable_ci95=noise.detectable_ci95 if noise else None,
-        common_examples=None if common.complete else len(common.ids),
-        all_examples=None if common.complete else common.total,
-    )
+    rounding = ROUNDING * max(abs(a.centre(seed)), abs(b.centre(seed)))
+    if not binary and (noise is None or float(np.ptp(delta_I)) <= rounding):
+        if abs(effect) > rounding:
+            raise MetricError(SAME_AMOUNT)
+        noise = None
+    counts = len(common.ids), common.total
+    made = _difference(effect, noise, counts, log_scale=a.log_scale, test=PAIRED_T, items=len(ids))
+    if not binary:
+        return made
+    only_a = sum(left[i][0] > right[i][0] for i in ids)
+    only_b = sum(right[i][0] > left[i][0] for i in ids)
+    test, p_value = (MCNEMAR_EXACT, mcnemar_exact) if exact else (MCNEMAR_MID_P, mcnemar_mid_p)
+    interval = mcnemar_interval(only_a, only_b, len(ids), mid_p=not exact)
+    return replace(made, effect=effect, test=test, p=p_value(only_a, only_b), ci95=interval)
 
 
 def _is_right_or_wrong(examples: Examples) -> bool:

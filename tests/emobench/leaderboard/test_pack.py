@@ -109,7 +109,6 @@ def test_shortened_results_are_never_compared(board: Leaderboard, runs: Path, en
     """Only samples may be short: per-example results decide a verdict."""
     shutil.rmtree(runs)
     examples = entry.runs[0].examples
-    assert examples is not None
     packed = packed_path(board.root, examples.path)
     packed.parent.mkdir(parents=True)
     packed.write_bytes(lzma.compress((json.dumps({"shortened_from": examples.sha256}) + "\n" + EXAMPLES).encode()))
@@ -216,5 +215,4 @@ def test_a_packed_file_of_another_digest_is_not_unpacked(tmp_path: Path) -> None
     assert not (_scratch() / packed.parent.as_posix().lstrip("/") / "examples.jsonl").exists()
     own = File(path=file.path, sha256=hashlib.sha256(b"another").hexdigest())
     found = find_file(own, tmp_path / "runs", [tmp_path / "board"])
-    assert found is not None
     assert found.read_bytes() == b"another"

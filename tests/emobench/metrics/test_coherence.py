@@ -18,17 +18,17 @@ def encode(texts: list[str]) -> np.ndarray:
 
 
 def test_cosines_by_prompt_and_by_run() -> None:
-    found = coherence(PREFIXES, [["a", "c"], ["b", " \n"]], ["p", "q"], encode)  # type: ignore[arg-type]
+    found = coherence(PREFIXES, [["a", "c"], ["b", " \n"]], ["p", "q"], encode)
     expected = 7 / (5 * 2**0.5)
     assert found.examples == {"p": (0.5, 2.0), "q": (pytest.approx(expected), 1.0)}
     assert found.repeats == ((pytest.approx((1 + expected) / 2),), (0.0,))
     assert found.value == pytest.approx((1 + 0 + expected) / 3)
     assert (found.n, found.unit, found.flags, found.higher_is_better) == (2, "cosine", (SECONDARY,), True)
-    assert coherence(PREFIXES, [["d", "d"]], ["p", "q"], encode).repeats[0][0] == pytest.approx(-(1 + 2**-0.5) / 2)  # type: ignore[arg-type]
+    assert coherence(PREFIXES, [["d", "d"]], ["p", "q"], encode).repeats[0][0] == pytest.approx(-(1 + 2**-0.5) / 2)
 
 
 def test_nothing_to_compare_is_a_metric_error() -> None:
     with pytest.raises(MetricError, match="All continuations are blank"):
-        coherence(PREFIXES, [["", ""]], ["p", "q"], encode)  # type: ignore[arg-type]
+        coherence(PREFIXES, [["", ""]], ["p", "q"], encode)
     with pytest.raises(MetricError, match="embeddings of zero"):
-        coherence(PREFIXES * 0, [["a", "b"]], ["p", "q"], encode)  # type: ignore[arg-type]
+        coherence(PREFIXES * 0, [["a", "b"]], ["p", "q"], encode)

@@ -98,7 +98,6 @@ def check(scores: dict[str, Score], expected_XS: np.ndarray, ids: list[str]) -> 
     assert tuple(scores) == COLUMNS
     for i, name in enumerate(COLUMNS):
         examples = scores[name].examples
-        assert examples is not None
         assert list(examples) == ids
         np.testing.assert_allclose([v for v, _ in examples.values()], expected_XS[:, i], rtol=0, atol=1e-5)
         assert {weight for _, weight in examples.values()} == {1.0}
@@ -160,7 +159,7 @@ def test_the_true_p_in_place_of_a_surrogate_agrees_with_the_exact_distances() ->
     sizes: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
     model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).double().eval()
     rows = [[language.eos_id, *text][:64] for text in texts]
-    exact = oracle_distances(model, language, texts)  # type: ignore[arg-type]
+    exact = oracle_distances(model, language, texts)
 
     def true_p(ids_BT: torch.Tensor, inside_BT: torch.Tensor) -> Any:
         p_BTV = language.state_probs(ids_BT.numpy()) @ language.emission_SV
@@ -185,7 +184,6 @@ def test_the_true_p_in_place_of_a_surrogate_agrees_with_the_exact_distances() ->
         np.testing.assert_allclose(means_XS[x], whole_S, rtol=1e-10)
         for i, name in enumerate(DISTANCES):
             examples = exact[name].examples
-            assert examples is not None
             assert examples[str(x)] == pytest.approx((means_XS[x, i], len(row)), rel=1e-10)
 
 

@@ -96,7 +96,7 @@ def by_nltk(texts: Sequence[str]) -> float:
     values = [
         sentence_bleu(words[:i] + words[i + 1 :], text, smoothing_function=smooth) for i, text in enumerate(words)
     ]
-    return sum(values) / len(values)  # type: ignore[arg-type]
+    return sum(values) / len(values)
 
 
 def drawn(count: int, longest: int, seed: int) -> list[str]:

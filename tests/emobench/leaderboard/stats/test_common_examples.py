@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from made_scores import within_seed
+from made_scores import score, series, within_seed
 
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import Contrast, compare, compare_models
@@ -26,33 +25,9 @@ UNITS = {str(i): f"document {i // 3}" for i in range(60)}
 """Of three examples each."""
 
 
-def score(
-    value_I: np.ndarray,
-    weight_I: np.ndarray,
-    lacking: Collection[int] = (),
-    *,
-    aggregate: Any = "mean",
-    units: Mapping[str, str] | None = None,
-    shift: float = 0.0,
-) -> Score:
-    """Return the score of one seed without some examples; `shift` is that of a score from its pseudo-values' mean."""
-    kept = [i for i in range(len(value_I)) if i not in lacking]
-    mean = float(np.average(value_I[kept], weights=weight_I[kept])) + shift
-    log = aggregate == "exp_mean"
-    return Score(
-        value=math.exp(mean) if log else mean,
-        n=len(kept),
-        higher_is_better=not log,
-        unit="perplexity" if log else "nats",
-        examples={str(i): (float(value_I[i]), float(weight_I[i])) for i in kept},
-        units=units,
-        aggregate=aggregate,
-    )
-
-
 KINDS: dict[str, dict[str, Any]] = {
     "mean": {},
-    "perplexity": {"aggregate": "exp_mean"},
+    "perplexity": {"unit": "perplexity"},
     "units": {"units": UNITS},
     "jackknife": {"aggregate": "jackknife", "shift": 0.3},
 }
@@ -74,10 +49,6 @@ def rows(
     return found
 
 
-def series(scores: Sequence[Score], seeds: Sequence[int]) -> Series:
-    return Series.of(summarise(scores), seeds, [one.sampled or {} for one in scores])
-
-
 NONE: tuple[int, ...] = ()
 LACKING: dict[str, list[list[tuple[int, ...]]]] = {
     "one run": [[(7,), NONE, NONE], [NONE] * 3],
@@ -95,7 +66,6 @@ def test_a_missing_example_is_as_one_that_no_run_has(what: str, kind: str, pairi
     gone = sorted({i for side in lacking for run in side for i in run})
     ours, theirs = (series(row, of) for row, of in zip(rows(lacking, kind, seeds), seeds, strict=True))
     found = compare_rows([ours], [theirs])
-    assert isinstance(found, Difference)
     assert (found.common_examples, found.all_examples) == (60 - len(gone), 60)
 
     without = rows([[gone] * 3, [gone] * 3], kind, seeds)
@@ -104,7 +74,6 @@ def test_a_missing_example_is_as_one_that_no_run_has(what: str, kind: str, pairi
         pairs = [zip(*sides, strict=True) for sides in zip(without, scored, strict=True)]
         without = [[moved(*pair) for pair in side] for side in pairs]
     expected = compare_rows(*([series(row, of)] for row, of in zip(without, seeds, strict=True)))
-    assert isinstance(expected, Difference)
     assert (expected.common_examples, expected.all_examples) == (None, None)
     assert (found.test, found.items, found.seeds) == (expected.test, expected.items, expected.seeds)
     for name in ("effect", "p", "ci95", "detectable"):
@@ -120,18 +89,15 @@ def test_a_mean_over_tasks_counts_the_examples_of_all() -> None:
     full = [series(row, [0, 1, 2]) for row in rows([[NONE] * 3] * 2, "mean", SEEDS["paired"])]
     some = [series(row, [0, 1, 2]) for row in rows(LACKING["one run"], "mean", SEEDS["paired"])]
     found = compare_rows([full[0], some[0]], [full[1], some[1]])
-    assert isinstance(found, Difference)
     assert (found.common_examples, found.all_examples) == (119, 120)
 
 
 def test_a_row_without_seeds_has_one_run() -> None:
     ours, theirs = rows([[NONE, (3,), NONE], [(4,)]], "mean", [[0, 1, 2], [0]])
     found = compare_rows([series(ours, [0, 1, 2])], [series(theirs, [])])
-    assert isinstance(found, Difference)
     assert (found.common_examples, found.all_examples) == (58, 60)
     expected = rows([[(3, 4)] * 3, [(3, 4)]], "mean", [[0, 1, 2], [0]])
     plain = compare_rows([series(expected[0], [0, 1, 2])], [series(expected[1], [])])
-    assert isinstance(plain, Difference)
     assert (found.effect, found.p) == pytest.approx((plain.effect, plain.p), rel=1e-9)
 
 
@@ -159,8 +125,8 @@ def test_an_example_without_weight_is_missing() -> None:
     values = rng.normal(2, 0.3, (2, 3, 100))
     weight_I = np.ones(100)
     empty_I = np.where(np.arange(100) < 20, 0.0, 1.0)
-    made = [[score(value_I, weight_I, aggregate="exp_mean") for value_I in side] for side in values]
-    ended = [score(value_I, empty_I, aggregate="exp_mean") for value_I in values[0]]
+    made = [[score(value_I, weight_I, unit="perplexity") for value_I in side] for side in values]
+    ended = [score(value_I, empty_I, unit="perplexity") for value_I in values[0]]
     found = compare_rows([series(ended, [0, 1, 2])], [series(made[1], [0, 1, 2])])
     assert "20 of 100 examples are missing" in str(found)
 
@@ -237,7 +203,6 @@ def test_equal_rows_of_which_one_lacks_an_example_are_equal(draw: int) -> None:
     whole = [score(value_I, np.ones(300)) for value_I in values]
     lacking = [score(value_I, np.ones(300), (3,)) for value_I in values]
     found = compare_rows([series(whole, (0, 1, 2))], [series(lacking, (0, 1, 2))])
-    assert isinstance(found, Difference)
     assert (found.ci95, found.effect, found.common_examples) == (None, 0.0, 299)
 
 
@@ -275,11 +240,8 @@ def test_a_missing_example_renames_no_unit_of_the_others(
     ]
     found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (named, made))
     assert_same(found, expected)
-    assert isinstance(found, Difference)
     assert found.items == 20
     seeds = [within_seed(series(a, [0, 1, 2]), series(b, [0, 1, 2]), 0) for a, b in (named, made)]
-    assert seeds[0] is not None
-    assert seeds[1] is not None
     assert (seeds[0].effect, seeds[0].items) == (pytest.approx(seeds[1].effect), 20)
     assert seeds[0].ci95 == pytest.approx(seeds[1].ci95)
     contrasts = []
@@ -303,7 +265,6 @@ def test_examples_that_are_one_unit_in_any_run_are_one_unit() -> None:
     alike = [[replace(one, units=fours) for one in row] for row in made]
     found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (named, alike))
     assert_same(found, expected)
-    assert isinstance(found, Difference)
     assert (found.items, found.common_examples) == (15, None)
 
 
@@ -325,7 +286,6 @@ def test_tasks_on_the_same_texts_share_them_where_a_run_lacks_one() -> None:
 
     first, second = task((6, 7)), task(())
     found = compare_rows([first[0], second[0]], [first[1], second[1]])
-    assert isinstance(found, Difference)
     assert found.items == 20
 
 
@@ -336,5 +296,4 @@ def test_the_order_of_examples_is_in_no_number() -> None:
     whole = [score(np.append(0.0, rng.normal(0, 1, 299)), np.ones(300)) for _ in range(3)]
     ours, theirs = series(made, [0, 1, 2]), series(turned, [0, 1, 2])
     found = compare_rows([ours, series(whole, [0, 1, 2])], [theirs, series(whole, [0, 1, 2])])
-    assert isinstance(found, Difference)
     assert (found.ci95, found.effect) == (None, 0.0)

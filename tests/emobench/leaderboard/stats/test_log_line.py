@@ -15,7 +15,6 @@ SCORES = {1e6: [0.40, 0.42], 1e7: [0.47], 1e8: [0.51, 0.49, 0.50], 1e9: [0.56]}
 
 def test_it_is_least_squares_over_the_means() -> None:
     line = fit_log_line(SCORES)
-    assert line is not None
     x = np.log10(list(SCORES))
     y = [np.mean(values) for values in SCORES.values()]
     expected = stats.linregress(x, y)
@@ -30,7 +29,6 @@ def test_it_is_least_squares_over_the_means() -> None:
 
 def test_few_sizes_have_no_band_or_no_line() -> None:
     two = fit_log_line({10.0: [0.1], 1000.0: [0.3]})
-    assert two is not None
     assert (two.slope, two.slope_ci95, two.band(100.0), two.at(100.0)) == (
         pytest.approx(0.1),
         None,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+from made_scores import score
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -20,22 +19,6 @@ from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]
 Compared = Callable[..., Comparison]
-
-
-def score(value_I: Any, weight_I: Any = None, unit: str = "nats", units: Mapping[str, str] | None = None) -> Score:
-    values = np.asarray(value_I, dtype=float)
-    weights = np.ones(len(values)) if weight_I is None else np.asarray(weight_I, dtype=float)
-    mean, log = float(np.average(values, weights=weights)), unit == "perplexity"
-    pairs = zip(values.tolist(), weights.tolist(), strict=True)
-    return Score(
-        value=math.exp(mean) if log else mean,
-        n=len(values),
-        higher_is_better=not log,
-        unit=unit,
-        examples={f"{i:03}": pair for i, pair in enumerate(pairs)},
-        units=units,
-        aggregate="exp_mean" if log else "mean",
-    )
 
 
 @pytest.fixture
@@ -100,7 +83,7 @@ def test_few_units_give_no_verdict(compared: Compared) -> None:
     assert only_contrast(compared(*({"t/score": score(side)} for side in ten))).verdict == "better"
     found = only_contrast(compared(*({"t/score": score(side[:9])} for side in ten)))
     assert (found.verdict, found.why) == ("undetermined", "9 sampling units (examples, passages); 10 are needed")
-    units = {f"{i:03}": f"text {min(i, 8)}" for i in range(10)}
+    units = {str(i): f"text {min(i, 8)}" for i in range(10)}
     found = only_contrast(compared(*({"t/score": score(side, units=units)} for side in ten)))
     assert (found.verdict, (found.why or "")[:16]) == ("undetermined", "9 sampling units")
 
@@ -122,7 +105,7 @@ def test_perplexities_need_the_same_tokens_and_scores_do_not(compared: Compared)
     weights = np.full(40, 7.0), np.where(np.arange(40) == 5, 8.0, 7.0)
 
     def of(unit: str, *given: np.ndarray) -> Contrast:
-        return only_contrast(compared(*({"t/s": score(v, w, unit)} for v, w in zip(values, given, strict=True))))
+        return only_contrast(compared(*({"t/s": score(v, w, unit=unit)} for v, w in zip(values, given, strict=True))))
 
     found = of("perplexity", *weights)
     assert (found.verdict, found.p) == ("undetermined", None)

@@ -112,7 +112,6 @@ def test_the_parts_of_other_seeds_are_welchs_and_the_items_of_each_task() -> Non
             )
         )
     found = unpaired(*pairs)
-    assert found is not None
     a_S, b_S = (np.mean([pair[side].mean(1) for pair in pairs], axis=0) for side in (0, 1))
     welch = stats.ttest_ind(a_S, b_S, equal_var=False)
     variance = ((a_S.mean() - b_S.mean()) / welch.statistic) ** 2
@@ -132,7 +131,6 @@ def test_the_parts_of_common_seeds_are_those_of_the_tasks_mean_and_the_items_of_
         for items in (12, 25, 18)
     ]
     found = crossed(*tasks)
-    assert found is not None
     seed_means = [sum(float(task[seed].mean()) for task in tasks) / 3 for seed in range(4)]
     assert found.parts[0] == (pytest.approx(stats.sem(seed_means) ** 2), 3)
     for task, part in zip(tasks, found.parts[1:], strict=True):
@@ -154,8 +152,6 @@ def test_items_that_vary_less_than_by_chance_have_no_part() -> None:
     rest_SI -= rest_SI.mean(0)
     values_SI = rest_SI + np.array([[-1.0], [0.0], [1.0]])
     of_one, of_two = crossed(values_SI), unpaired((values_SI, -values_SI[::-1]))
-    assert of_one is not None
-    assert of_two is not None
     assert of_one.parts[1] == of_two.parts[1] == (0.0, 19)
 
 
@@ -167,7 +163,6 @@ def test_few_effective_items_have_one_degree_of_freedom(units: float, df: float)
         unpaired((values_SI, -values_SI), effective=[units]),
         random_effects.over_items(values_SI[0], units),
     ):
-        assert found is not None
         assert found.parts[-1][1] == df
 
 

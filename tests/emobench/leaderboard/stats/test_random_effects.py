@@ -66,21 +66,17 @@ def test_the_skewness_of_a_mean() -> None:
     rng = np.random.default_rng(31)
     values_I = rng.exponential(1, 25)
     found = over_items(values_I)
-    assert found is not None
     assert found.skewness == pytest.approx(skewness(values_I))
     assert found.skewness_limits == pytest.approx((0, (1.4 + 150 / 25**2) * skewness(values_I)))
     symmetric = over_items(values_I, skewed=False)
-    assert symmetric is not None
     assert (symmetric.skewness, *symmetric.skewness_limits) == (0, 0, 0)
     # Seeds add variance, and no skewness.
     values_SI = values_I + np.array([[-1.0], [0.0], [1.0]])
     seeded = crossed(values_SI)
-    assert seeded is not None
     variance = 1 / 3 + values_I.var(ddof=1) / 25
     assert seeded.standard_error**2 == pytest.approx(variance)
     assert seeded.skewness == pytest.approx(found.skewness * (values_I.var(ddof=1) / 25 / variance) ** 1.5)
     alone = unpaired((values_SI, np.zeros((3, 25))))
-    assert alone is not None
     assert alone.skewness == pytest.approx(seeded.skewness)
 
 
@@ -89,7 +85,6 @@ def test_the_skewness_of_a_mean_over_tasks() -> None:
     rng = np.random.default_rng(32)
     tasks = [rng.exponential(1, items) + np.zeros((3, 1)) + rng.normal(0, 0.01, (3, 1)) for items in (20, 30, 50)]
     found = crossed(*tasks)
-    assert found is not None
     thirds = [stats.kstat(t[0], 3) / t.shape[1] ** 2 / 27 for t in tasks]
     assert found.skewness == pytest.approx(sum(thirds) / found.standard_error**3)
     limits = [(1.4 + 150 / t.shape[1] ** 2) * third for t, third in zip(tasks, thirds, strict=True)]
@@ -103,7 +98,6 @@ def test_seeds_that_are_close_by_chance_make_no_skewness() -> None:
     values_SI -= values_SI.mean(1)[:, None]  # the seeds' part is nothing
     values_SI[:, 0] += np.array([-1e-3, 0, 1e-3])
     found = crossed(values_SI)
-    assert found is not None
     assert abs(found.skewness) <= 1.05 * abs(skewness(values_SI.mean(0)))
 
 
@@ -114,7 +108,6 @@ def test_the_parts_are_those_of_a_two_way_analysis_of_variance() -> None:
     table = anova_lm(ols("v ~ C(s) + C(i)", frame).fit())
     seeds, items, residual = table["mean_sq"]
     found = crossed(values_SI)
-    assert found is not None
     assert found.parts == (
         (pytest.approx(seeds / 48), 3),
         (pytest.approx(max(items - residual, 0) / 48), 11),
@@ -136,7 +129,6 @@ def test_opposite_skewnesses_of_tasks_do_not_cancel(sizes: tuple[int, ...]) -> N
     rng = np.random.default_rng(3)
     tasks = [one_sided(rng, items, sign) for items, sign in zip(sizes, (1, -1, 1), strict=False)]
     found = crossed(*tasks)
-    assert found is not None
     variances = [float(stats.sem(task.mean(0))) ** 2 / len(tasks) ** 2 for task in tasks]
     limits, alone = [], []
     for task, items, variance in zip(tasks, sizes, variances, strict=True):
@@ -161,7 +153,5 @@ def test_a_task_without_items_that_differ_has_no_skewness() -> None:
     rng = np.random.default_rng(4)
     level, symmetric = np.full((3, 10), 0.3), np.tile([-1.0, 1.0], 20) + rng.normal(0, 0.1, (3, 1))
     found, alone = crossed(level, symmetric), crossed(symmetric)
-    assert found is not None
-    assert alone is not None
     assert found.skewness_limits == pytest.approx((0, 0), abs=1e-9)
     assert found.p_value(0.2) == pytest.approx(alone.p_value(0.4), rel=1e-6)

@@ -104,14 +104,11 @@ def plain(values: Sequence[float], n: int = 9) -> dict[str, Any]:
 
 def test_the_values_of_an_entry_have_its_seeds(entry_of: Callable[..., Entry]) -> None:
     row = Series.of_entry(entry_of("emo", metrics={"t/x": plain([1.0, 2.0, 4.0])}, seeds=[3, 5, 8]), "t/x", None)
-    assert row is not None
     assert (row.values, row.examples, row.of_examples) == ({3: 1.0, 5: 2.0, 8: 4.0}, None, True)
     assert Series.of_entry(entry_of("emo", metrics={"t/x": plain([1.0])}), "t/y", None) is None
     row = Series.of_entry(entry_of("emo", metrics={"t/x": plain([1.0], n=1)}, seeds=[3]), "t/x", None)
-    assert row is not None
     assert (row.values, row.of_examples) == ({3: 1.0}, False)
     row = Series.of_entry(entry_of("pretrained", metrics={"t/x": plain([1.0])}), "t/x", None)
-    assert row is not None
     assert row.values == {None: 1.0}
 
 
@@ -158,11 +155,9 @@ def test_examples_are_taken_if_every_run_has_them(entry_of: Callable[..., Entry]
     entry = entry_of("emo", metrics={"t/x": to_plain(summarise([score(e) for e in given]))}, seeds=[0, 1])
     runs = [{"t/x": examples} for examples in given]
     row = Series.of_entry(entry, "t/x", runs)
-    assert row is not None
     assert row.examples == dict(enumerate(given))
     for fewer in ([runs[0], {}], runs[:1], [{}, runs[1]], [], [{"t/y": given[0]}] * 2):
         row = Series.of_entry(entry, "t/x", fewer)
-        assert row is not None
         assert (row.examples, row.of_examples) == (None, True)
 
 

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from made_scores import score, series
 
-from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.difference import compare_rows
 from emobench.leaderboard.stats.random_effects import crossed, unpaired
-from emobench.leaderboard.stats.series import Series
-from emobench.leaderboard.stats.summary import summarise
-from emobench.tasks.scores import Examples, Score
 
 ITEMS = 40
-
-
-def examples(value_I: np.ndarray, weight_I: np.ndarray) -> Examples:
-    pairs = zip(value_I.tolist(), weight_I.tolist(), strict=True)
-    return {f"{i:03}": pair for i, pair in enumerate(pairs)}
-
-
-def score(value_I: np.ndarray, weight_I: np.ndarray) -> Score:
-    value = float((value_I * weight_I).sum() / weight_I.sum())
-    given = examples(value_I, weight_I)
-    return Score(value=value, n=ITEMS, higher_is_better=True, unit="points", examples=given)
 
 
 def pseudo(value_I: np.ndarray, weight_I: np.ndarray) -> np.ndarray:
@@ -43,11 +30,6 @@ def drawn(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sides[0], sides[1], weight_I
 
 
-def series(values_SI: np.ndarray, weight_I: np.ndarray, seeds: list[int]) -> Series:
-    made = [score(value_I, weight_I) for value_I in values_SI]
-    return Series.of(summarise(made), seeds, [one.examples or {} for one in made])
-
-
 def freedom(weight_I: np.ndarray) -> float:
     return float(weight_I.sum() ** 2 / np.square(weight_I).sum() - 1)
 
@@ -57,7 +39,8 @@ def freedom(weight_I: np.ndarray) -> float:
 def test_a_verdict_of_a_board(seed: int, paired: bool) -> None:
     a_SI, b_SI, weight_I = drawn(seed)
     found = compare_rows(
-        [series(a_SI, weight_I, [0, 1, 2])], [series(b_SI, weight_I, [0, 1, 2] if paired else [5, 6, 7])]
+        [series([score(value_I, weight_I) for value_I in a_SI])],
+        [series([score(value_I, weight_I) for value_I in b_SI], [0, 1, 2] if paired else [5, 6, 7])],
     )
     left_SI, right_SI = (np.stack([pseudo(value_I, weight_I) for value_I in of]) for of in (a_SI, b_SI))
     units = freedom(weight_I) + 1
@@ -66,9 +49,6 @@ def test_a_verdict_of_a_board(seed: int, paired: bool) -> None:
         expected, plain = crossed(left_SI - right_SI, effective=[units]), crossed(left_SI - right_SI)
     else:
         expected, plain = unpaired((left_SI, right_SI), effective=[units]), unpaired((left_SI, right_SI))
-    assert isinstance(found, Difference)
-    assert expected is not None
-    assert plain is not None
     assert expected.parts[1][1] == pytest.approx(freedom(weight_I))
     assert plain.parts[1][1] == ITEMS - 1
     effect = float(left_SI.mean() - right_SI.mean())
@@ -86,13 +66,10 @@ def test_the_seed_with_the_fewest_equal_items_counts(place: int) -> None:
     heavy_I = np.where(np.arange(ITEMS) < 4, 30.0, 1.0)
     weights = [heavy_I if run == place else np.ones(ITEMS) for run in range(6)]
     made = [score(*pair) for pair in zip(values_RI, weights, strict=True)]
-    sides = [Series.of(summarise(of), [0, 1, 2], [one.examples or {} for one in of]) for of in (made[:3], made[3:])]
-    found = compare_rows(sides[:1], sides[1:])
-    assert isinstance(found, Difference)
+    found = compare_rows([series(made[:3])], [series(made[3:])])
     pseudo_RI = [pseudo(*pair) for pair in zip(values_RI, weights, strict=True)]
     delta_SI = np.stack(pseudo_RI[:3]) - np.stack(pseudo_RI[3:])
     expected = crossed(delta_SI, effective=[freedom(heavy_I) + 1])
-    assert expected is not None
     assert expected.parts[1][1] < 10
     assert found.detectable == pytest.approx(expected.detectable)
     assert found.p == pytest.approx(expected.p_value(float(delta_SI.mean())), rel=1e-6)
@@ -102,8 +79,6 @@ def test_a_mean_over_tasks_has_those_of_each() -> None:
     rng = np.random.default_rng(4)
     tasks = [rng.normal(0, 1, items) + rng.normal(0, 1, (3, items)) for items in (20, 30)]
     found = crossed(*tasks, effective=[7.5, 12.0])
-    assert found is not None
     assert [df for _, df in found.parts] == [2, 6.5, 11.0]
     found = unpaired(*((task, -task[::-1]) for task in tasks), effective=[7.5, 12.0])
-    assert found is not None
     assert [df for _, df in found.parts[1:]] == [6.5, 11.0]

@@ -34,7 +34,6 @@ def test_an_accuracy_is_tested_by_mcnemar() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 2, 200).astype(float), rng.integers(0, 2, 200).astype(float)
     found = within_seed(series(a), series(b), 0)
-    assert found is not None
     assert found.test == MCNEMAR_MID_P
     assert found.p == mcnemar_mid_p(int((a > b).sum()), int((b > a).sum()))
     assert found.effect == pytest.approx(a.mean() - b.mean())
@@ -67,7 +66,6 @@ def test_other_scores_have_the_t_test_of_result_files(items: int, log_scale: boo
     a_I = rng.normal(4, 0.3, items)
     b_I = a_I + rng.gamma(4, 0.1, items) - 0.33
     found = within_seed(series(a_I, weight_I, log_scale=log_scale), series(b_I, weight_I, log_scale=log_scale), 0)
-    assert found is not None
     delta_I = pseudo(a_I, weight_I) - pseudo(b_I, weight_I)
     freedom = weight_I.sum() ** 2 / np.square(weight_I).sum() - 1
     assert (found.test, found.items) == (PAIRED_T, items)
@@ -80,7 +78,7 @@ def test_other_scores_have_the_t_test_of_result_files(items: int, log_scale: boo
 def test_a_row_without_seeds_stands_beside_any_seed() -> None:
     rng = np.random.default_rng(4)
     a, plain = series(rng.normal(0, 1, 50)), series(rng.normal(0, 1, 50))
-    without = Series(**{**vars(plain), "values": {None: plain.values[0]}, "examples": {None: plain.examples[0]}})  # type: ignore[index]
+    without = Series(**{**vars(plain), "values": {None: plain.values[0]}, "examples": {None: plain.examples[0]}})
     assert within_seed(a, without, 0) == within_seed(a, plain, 0)
 
 
@@ -88,7 +86,5 @@ def test_the_interval_beside_a_mid_p_is_of_mid_p() -> None:
     """Five answers to none: mid-p is .031, and the exact p .0625."""
     left = np.array([1.0] * 5 + [0.0] * 7)
     found = within_seed(series(left), series(np.zeros(12)), 0)
-    assert found is not None
-    assert found.ci95 is not None
     assert found.p == pytest.approx(1 / 32)
     assert found.ci95[0] > 0
