@@ -244,7 +244,9 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
     columns = _ranked_by(group, metrics, view)
     if columns is None:
         return None
-    name = columns[0].split("/", 1)[1] if len(columns) > 1 else columns[0]
+    name = columns[0]
+    if len(columns) > 1:
+        name = name.split("/", 1)[1]
     ranked: dict[str, Entry] = {}
     means: dict[str, tuple[float, ...]] = {}
     unranked: dict[str, str] = {}
