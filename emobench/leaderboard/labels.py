@@ -1,4 +1,4 @@
-"""Names of rows and metrics: what a reader types, and what is shown, free of control characters."""
+"""Names of rows and metrics, as a reader types them and as they are shown, free of control characters."""
 
 from __future__ import annotations
 

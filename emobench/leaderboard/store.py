@@ -145,16 +145,14 @@ class Leaderboard:
     def require_folder(self) -> None:
         """Raise DataError where the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
         if not is_folder(self.root):
-            raise DataError(f"There is no leaderboard {self.root}: {self._advice()}")
+            raise DataError(self.without_entries())
 
     def without_entries(self) -> str:
         """Return in a sentence that there is no entry, and how the first is made."""
-        return f"{self.root} has no entry yet: {self._advice()}"
-
-    def _advice(self) -> str:
+        what = f"{self.root} has no entry yet" if is_folder(self.root) else f"There is no leaderboard {self.root}"
         return (
-            f"`emobench run --leaderboard {self.root}` makes the first entry, of a tiny model on a made-up language, "
-            "offline, in a few minutes. Another folder is named with --leaderboard."
+            f"{what}: `emobench run --leaderboard {self.root}` makes the first entry, of a tiny model on a made-up "
+            "language, offline, in a few minutes. Another folder is named with --leaderboard."
         )
 
     def path(self, entry: Entry) -> Path:

@@ -88,7 +88,7 @@ def verify(
 
 
 def _check_entry(board: Leaderboard, file: str, entries: list[Entry], findings: Findings) -> None:
-    """Add the entry of a file to `entries`, or what is wrong with the file to `findings`."""
+    """Add the entry of a file to `entries`, or the problem of the file to `findings`."""
     path = board.root / file
     try:
         entry = parse(path.read_bytes(), str(path))

@@ -90,7 +90,9 @@ def matching(rows: Sequence[Row], key: str, name: str, hint: str = "") -> list[R
         known.update(map(clean, names))
     if not matches:
         near = difflib.get_close_matches(name, sorted(known), n=NEAREST, cutoff=0)
-        if len(known) > NEAREST:
+        if (key, name) == ("kind", "published"):
+            hint = "The papers' own numbers are a board of their own: `emobench leaderboard show --published`."
+        elif len(known) > NEAREST:
             hint = f"These are the nearest of {len(known)}."
         raise UnknownNameError(f"entry of the {key}", name, near, hint=hint)
     return matches

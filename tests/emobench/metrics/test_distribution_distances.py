@@ -19,12 +19,13 @@ from emobench.metrics.distances import COLUMNS, DISTANCES
 from emobench.metrics.distribution_distances import (
     CHUNK_BYTES,
     TOKEN_BUDGET,
+    _log_probs,
     compare,
     distances,
     of_model,
     surrogate_distances,
 )
-from emobench.models.head import Head, probe_head
+from emobench.models.head import probe_head
 from emobench.tasks.scores import SECONDARY, Score
 
 TOKENS = 37
@@ -43,28 +44,20 @@ def gpt2(rows: int, seed: int) -> Any:
     return GPT2LMHeadModel(GPT2Config(vocab_size=rows, **sizes)).eval()
 
 
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES["initializer_range"] = 0.3
+
+
 def llama(rows: int, seed: int) -> Any:
     torch.manual_seed(seed)
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, initializer_range=0.3, **sizes)).eval()
+    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, **SIZES)).eval()
 
 
 def capped(rows: int, seed: int) -> Any:
     """A model whose logits are capped: its raw ones are others."""
     torch.manual_seed(seed)
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    sizes |= {"num_key_value_heads": 2, "head_dim": 16, "initializer_range": 0.3, "final_logit_softcapping": 2.0}
-    return Gemma2ForCausalLM(Gemma2Config(vocab_size=rows, **sizes)).eval()
+    heads = {"num_key_value_heads": 2, "head_dim": 16, "final_logit_softcapping": 2.0}
+    return Gemma2ForCausalLM(Gemma2Config(vocab_size=rows, **SIZES, **heads)).eval()
 
 
 def rows_of(count: int, longest: int) -> list[list[int]]:
@@ -96,6 +89,9 @@ def by_whole_logits(surrogate: Any, model: Any, rows: list[list[int]], tokens: i
 
 def check(scores: dict[str, Score], expected_XS: np.ndarray, ids: list[str]) -> None:
     assert tuple(scores) == COLUMNS
+    primary = [name for name, score in scores.items() if SECONDARY not in score.flags]
+    assert primary == ["forward_cross_entropy", "reverse_cross_entropy"]
+    assert {name for name, score in scores.items() if score.higher_is_better is None} == {"entropy", "target_entropy"}
     for i, name in enumerate(COLUMNS):
         examples = scores[name].examples
         assert list(examples) == ids
@@ -138,17 +134,11 @@ def test_half_precision_products_are_not_rounded() -> None:
     rows = rows_of(3, 10)
     with torch.no_grad():
         heads = [probe_head(one) for one in (surrogate, model)]
-        found_CV = _distribution(heads[0], hidden_CD)
+        found_CV = _log_probs(heads[0], hidden_CD)
         exact_CV = (hidden_CD.double() @ heads[0].linear.weight.double().T).log_softmax(-1)
     torch.testing.assert_close(found_CV, exact_CV, rtol=1e-5, atol=1e-5)
     scores = surrogate_distances(surrogate, model, Tokenizer(), rows, ["a", "b", "c"])
     assert scores["forward_kl"].value > 0.1
-
-
-def _distribution(head: Head, hidden_CD: torch.Tensor) -> torch.Tensor:
-    from emobench.metrics.distribution_distances import _log_probs
-
-    return _log_probs(head, hidden_CD)
 
 
 def test_the_true_p_in_place_of_a_surrogate_agrees_with_the_exact_distances() -> None:
@@ -227,12 +217,3 @@ def test_what_cannot_be_computed_is_an_error() -> None:
     infinite = torch.full((1, 5), -torch.inf, dtype=torch.float64)
     with pytest.raises(MetricError, match="not finite"):
         compare(lambda *_: lambda _: infinite, lambda *_: lambda _: infinite, [[1]], [1], vocabulary=5)
-
-
-def test_what_the_scores_say_of_themselves() -> None:
-    scores = surrogate_distances(gpt2(37, 0), gpt2(37, 1), Tokenizer(), rows_of(3, 8), ["a", "b", "c"])
-    primary = [name for name, score in scores.items() if SECONDARY not in score.flags]
-    assert primary == ["forward_cross_entropy", "reverse_cross_entropy"]
-    assert {name for name, score in scores.items() if score.higher_is_better is None} == {"entropy", "target_entropy"}
-    assert scores["total_variation"].unit == "fraction"
-    assert {score.n for score in scores.values()} == {3}
