@@ -127,7 +127,14 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
-    pairs = PairContrasts(SeriesReader(_examples_of_tested(group if view.baseline else current, examples_of)))
+    compared = group if view.baseline else current
+    # Rows of too few seeds are undetermined with examples too.
+    tested = {entry.id for entry in compared if entry.untrained or len(entry.seeds) >= MIN_SEEDS}
+
+    def of_tested(entry: Entry) -> Sequence[RunExamples] | None:
+        return examples_of(entry) if examples_of and len(tested) > 1 and entry.id in tested else None
+
+    pairs = PairContrasts(SeriesReader(of_tested))
     ranking = _ranking(current, metrics, pairs, view)
     shown, absent = {}, {}
     for metric in view.shown(metrics, group):
@@ -168,18 +175,6 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         differences=differences,
         tested=tuple(contrast for contrast in pairs.made.values() if contrast.p is not None),
     )
-
-
-def _examples_of_tested(group: Sequence[Entry], examples_of: ExamplesOf | None) -> ExamplesOf | None:
-    """Return the reader of examples, without rows of too few seeds, which are undetermined with examples too."""
-    tested = {entry.id for entry in group if entry.untrained or len(entry.seeds) >= MIN_SEEDS}
-    if examples_of is None or len(tested) < 2:
-        return None
-
-    def of_tested(entry: Entry) -> Sequence[RunExamples] | None:
-        return examples_of(entry) if entry.id in tested else None
-
-    return of_tested
 
 
 def _is_meant(text: str, entry: Entry) -> bool:

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
-from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
@@ -158,10 +158,7 @@ def contrasts(
 
 
 def compare_models(
-    baseline: Entry,
-    candidates: Sequence[Entry],
-    examples_of: ExamplesOf,
-    unpaired: Mapping[str, Mapping[str, str]],
+    baseline: Entry, candidates: Sequence[Entry], examples_of: ExamplesOf, unpaired: Mapping[str, Mapping[str, str]]
 ) -> Comparison:
     """Compare models, each an entry of one evaluation, with a baseline on the metrics that both have.
 
@@ -381,11 +378,7 @@ def compare(
             if shown:
                 compared.append(contrast)
     return Comparison(
-        baseline=baseline,
-        candidates=tuple(candidates),
-        contrasts=tuple(compared),
-        apart=apart,
-        missing=missing,
+        baseline=baseline, candidates=tuple(candidates), contrasts=tuple(compared), apart=apart, missing=missing
     )
 
 
@@ -513,7 +506,14 @@ class PairContrasts:
         for entry in rows:
             if not columns or not entry.metrics.keys() >= set(columns):
                 return None, None  # a row that lacks the metric cannot be beaten on it
-            goodness[entry.id] = fmean(_goodness(entry.metrics[column]) for column in columns)
+            values = []
+            for column in columns:
+                summary = entry.metrics[column]
+                centre = centre_of(summary, log=summary.unit == "perplexity")
+                if summary.unit == "perplexity":
+                    centre = math.log(centre)
+                values.append(centre if summary.higher_is_better else -centre)
+            goodness[entry.id] = fmean(values)
         top = max(rows, key=lambda entry: goodness[entry.id])
         beaten, why = True, None
         for rival in rows:
@@ -523,11 +523,3 @@ class PairContrasts:
                 if contrast is not None and contrast.verdict == "undetermined":
                     why = why or contrast.why
         return (top.id, None) if beaten else (None, why)
-
-
-def _goodness(summary: MetricSummary) -> float:
-    """Return what a contrast is of: the mean over seeds, of perplexities the logarithm of their geometric mean."""
-    log = summary.unit == "perplexity"
-    centre = centre_of(summary, log=log)
-    scaled = math.log(centre) if log else centre
-    return scaled if summary.higher_is_better else -scaled

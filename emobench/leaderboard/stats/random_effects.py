@@ -61,13 +61,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from emobench.leaderboard.entry import ROUNDING
-from emobench.leaderboard.stats.classical import (
-    ALPHA,
-    POWER,
-    bisected,
-    special,
-    t_quantile,
-)
+from emobench.leaderboard.stats.classical import ALPHA, POWER, bisected, special, t_quantile
 
 Array: TypeAlias = np.ndarray
 Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
@@ -341,12 +335,6 @@ def _freedom(items: float) -> float:
     return max(items - 1, 1.0)
 
 
-def _third_cumulant(values_I: Array) -> float:
-    """Return the third cumulant of the mean of I items, 0 for fewer than three."""
-    items = len(values_I)
-    return float(((values_I - values_I.mean()) ** 3).mean()) / ((items - 1) * (items - 2)) if items > 2 else 0.0
-
-
 def _uncertain(
     parts: tuple[Part, ...],
     of: Randomness,
@@ -377,8 +365,11 @@ def _skewness(item_means: Sequence[Array], variance: float, rounding: float) -> 
     tasks = len(item_means)
     items_T = np.array([len(mean_I) for mean_I in item_means])
     variance_T = np.array([float(mean_I.var(ddof=1)) for mean_I in item_means]) / items_T / tasks**2
-    third_T = np.array([_third_cumulant(mean_I) for mean_I in item_means]) / tasks**3
-    third_T[variance_T <= rounding] = 0.0
+    third_T = np.zeros(tasks)  # third cumulants of the tasks' means
+    for task, mean_I in enumerate(item_means):
+        items = len(mean_I)
+        if items > 2 and variance_T[task] > rounding:
+            third_T[task] = float(((mean_I - mean_I.mean()) ** 3).mean()) / ((items - 1) * (items - 2)) / tasks**3
     limit_T = (1.4 + 150 / items_T**2) * third_T
     even_T = variance_T.sum() / items_T / (1 / items_T).sum()  # if the items of all tasks varied alike
     missed_T = np.divide(even_T, variance_T, out=np.ones(tasks), where=variance_T > rounding)

@@ -139,12 +139,17 @@ class Series:
         log_scale = summary.unit == "perplexity"
         if log_scale and examples:
             log_scale = is_log(examples[0], summary.values[0])
+        reach = 1.0 if summary.unit == "fraction" else math.inf
+        pairs = list(zip(examples or (), summary.values, strict=False))
+        are_means = all(math.isclose(weighted_mean(one), value, rel_tol=1e-3, abs_tol=1e-6) for one, value in pairs)
+        if not are_means and not all(is_log(one, value) for one, value in pairs):
+            reach = 0.0  # they are pseudo-values
         return cls(
             values=dict(zip(keys, summary.values, strict=True)),
             examples=None if examples is None else dict(zip(keys, examples, strict=True)),
             log_scale=log_scale,
             of_examples=bool(examples) or summary.n != 1,
-            reach=_reach(summary, examples or ()),
+            reach=reach,
         )
 
     @classmethod
@@ -173,14 +178,6 @@ class Series:
             why = UNKNOWN_SEEDS
         data = entry.provenance.data.get(f"{task}.test", "").partition(" ")[0]
         return replace(cls.of(summary, seeds, examples), data=data, no_replicates=why)
-
-
-def _reach(summary: MetricSummary, examples: Sequence[Examples]) -> float:
-    pairs = list(zip(examples, summary.values, strict=False))
-    are_means = all(math.isclose(weighted_mean(one), value, rel_tol=1e-3, abs_tol=1e-6) for one, value in pairs)
-    if not are_means and not all(is_log(one, value) for one, value in pairs):
-        return 0.0
-    return 1.0 if summary.unit == "fraction" else math.inf
 
 
 def mean(values: Sequence[float], *, log: bool) -> float:

@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.perplexity import entropy, perplexity

@@ -34,7 +34,7 @@ from emobench.leaderboard.stats import classical as package
 from emobench.leaderboard.stats.classical import ALPHA
 from emobench.leaderboard.stats.compare import family_of
 from emobench.leaderboard.stats.random_effects import Uncertainty, exponent
-from emobench.tasks.families import PRIMARY, SECONDARIES
+from emobench.tasks.families import PRIMARY
 
 DRAWS = 1500
 
@@ -47,16 +47,6 @@ def recorded() -> Any:
 def about(share: float) -> Any:
     """Return what a share of DRAWS may be that is `share` of many."""
     return pytest.approx(share, abs=4 * np.sqrt(max(share * (1 - share), 0.01) / DRAWS))
-
-
-def test_the_families_are_those_of_the_suite() -> None:
-    assert {name: len(rows) for name, rows in places().items()} == {
-        PRIMARY: 1,
-        "mauve": 6,
-        **dict.fromkeys(("ppl_test", "ppl_oracle", "rouge1", "rouge2", "rougeL"), 7),
-        SECONDARIES: 8 * 7,
-        EVERYTHING: 8 * 7,
-    }
 
 
 def test_the_benchmark_tests_as_the_package_does() -> None:
@@ -80,10 +70,6 @@ def test_a_family_errs_in_5_percent_of_comparisons_at_most(name: str, recorded: 
         assert max(share for family, share in shares.items() if family != EVERYTHING) <= 0.054
         now = wrong(conditions()[name], DRAWS, seed=7, differing=differing)
         assert now == {family: about(share) for family, share in shares.items()}
-
-
-def test_one_adjustment_of_everything_erred_more_often(recorded: Any) -> None:
-    assert recorded["wrong"]["seeds most"][EVERYTHING] > 0.12
 
 
 def test_the_gains_of_the_paper_are_found(recorded: Any) -> None:

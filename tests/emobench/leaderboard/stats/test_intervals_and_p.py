@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -67,34 +66,10 @@ def test_a_limit_is_where_a_melded_distribution_has_2_5_percent(
     assert over - under < 0.05
 
 
-def test_an_interval_of_accuracies_covers_the_true_difference() -> None:
-    """Over all outcomes of 12 questions: the exact one in at least 95 %, whatever is true."""
-    questions = 12
-    outcomes = [(a, b) for a in range(questions + 1) for b in range(questions + 1 - a)]
-    intervals = [mcnemar_interval(a, b, questions) for a, b in outcomes]
-    for a, b in ((0.02, 0.02), (0.1, 0.05), (0.3, 0.1), (0.5, 0.0), (0.25, 0.6), (0.05, 0.9)):
-        chances = [math.exp(multinomial((x, y, questions - x - y), (a, b, 1 - a - b))) for x, y in outcomes]
-        covers = [low <= a - b <= high for low, high in intervals]
-        assert sum(chances) == pytest.approx(1)
-        assert sum(chance for chance, yes in zip(chances, covers, strict=True) if yes) >= 0.95
-
-
-def multinomial(counts: tuple[int, ...], shares: tuple[float, ...]) -> float:
-    found = math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)
-    for count, share in zip(counts, shares, strict=True):
-        if count:
-            found += count * math.log(share) if share > 1e-12 else -math.inf
-    return found
-
-
 def test_two_questions_are_no_evidence() -> None:
     """A t interval of two equal differences has no width: it excluded 0 beside p = .5."""
     a, b = (
-        Series(
-            values={0: value},
-            examples={0: dict.fromkeys("ab", (value, 1.0))},
-            log_scale=False,
-        )
+        Series(values={0: value}, examples={0: dict.fromkeys("ab", (value, 1.0))}, log_scale=False)
         for value in (1.0, 0.0)
     )
     found = within_seed(a, b, 0)

@@ -108,10 +108,7 @@ def test_the_parts_are_those_of_a_two_way_analysis_of_variance() -> None:
     table = anova_lm(ols("v ~ C(s) + C(i)", frame).fit())
     seeds, items, residual = table["mean_sq"]
     found = crossed(values_SI)
-    assert found.parts == (
-        (pytest.approx(seeds / 48), 3),
-        (pytest.approx(max(items - residual, 0) / 48), 11),
-    )
+    assert found.parts == ((pytest.approx(seeds / 48), 3), (pytest.approx(max(items - residual, 0) / 48), 11))
 
 
 def one_sided(rng: np.random.Generator, items: int, sign: int) -> np.ndarray:

@@ -166,8 +166,7 @@ def test_equal_values_are_of_examples_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean", "value", "accepted"),
-    [(2.0, 2.0018, True), (2.0, 2.0025, False), (0.0, 9e-7, True), (0.0, 1.2e-6, False)],
+    ("mean", "value", "accepted"), [(2.0, 2.0018, True), (2.0, 2.0025, False), (0.0, 9e-7, True), (0.0, 1.2e-6, False)]
 )
 def test_a_score_is_the_mean_of_its_examples_within_a_thousandth(mean: float, value: float, accepted: bool) -> None:
     examples = {"0": (mean - 0.5, 1.0), "1": (mean + 0.5, 1.0)}

@@ -89,24 +89,6 @@ def test_two_by_two_by_two_by_hand() -> None:
     assert [part.draws for part in found.values()] == [2, 2, 2, 3]
 
 
-def test_without_k_means_seeds_no_noise_of_theirs_is_taken_away() -> None:
-    """The runs' means of the table above, as one value each; and of its first seed alone."""
-    texts_SI = np.array([[-6.5, 3.5, 13.5], [0.0, 12.0, 21.0]])
-    values_SRK = np.array([[[2.0], [5.0]], [[9.0], [13.0]]])
-    found = components(scores(values_SRK), texts_SI)
-    texts = ((2 * (10.5**2 + 0.5**2 + 10**2) / 2 - 4 * 0.5**2 / 2) - 6 * (6.125 - 0.25 / 2) / 2) / 6
-    expected = {"training seed": (28.0, 14.0), "sampling": (6.25, 6.125 / 2), "texts": (texts, texts)}
-    assert {n: (part.sd**2, part.sd_of_mean**2) for n, part in found.items()} == {
-        name: pytest.approx(variances) for name, variances in expected.items()
-    }
-    alone = components(scores(values_SRK[:1]), texts_SI[:1])
-    of_texts = 100 / 3 - 4.5 / 2
-    expected = {"sampling": (4.5, 2.25), "texts": (of_texts, of_texts)}
-    assert {n: (part.sd**2, part.sd_of_mean**2) for n, part in alone.items()} == {
-        name: pytest.approx(variances) for name, variances in expected.items()
-    }
-
-
 def test_three_seeds_by_four_runs_against_an_analysis_of_variance() -> None:
     """Mean squares of seeds, runs and residual (statsmodels), and of k-means within the cells."""
     rng = np.random.default_rng(8)
@@ -193,13 +175,6 @@ def test_repeats_that_are_no_table(second: tuple[tuple[float, ...], ...], told: 
     first, other = scores(np.array([[[0.1, 0.2], [0.3, 0.4]]] * 2))
     with pytest.raises(MetricError, match=told):
         summarise([first, replace(other, repeats=second)])
-
-
-def test_repeats_of_unlike_rows_are_no_table_though_all_seeds_have_the_same() -> None:
-    ragged = ((0.1, 0.2), (0.3,))
-    given = [replace(score, repeats=ragged) for score in scores(np.zeros((3, 2, 2)))]
-    with pytest.raises(MetricError, match="unlike one another"):
-        components(given, None)
 
 
 @pytest.mark.parametrize("lowest", [0.0, -1.0, math.inf])
