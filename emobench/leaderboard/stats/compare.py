@@ -200,7 +200,7 @@ def compare_models(
 def primary_of(candidate: Entry, baseline: Entry) -> str | None:
     """Return the primary endpoint of two entries; None if they have different ones, or none.
 
-    An entry without one (imported, or of a suite file before schema 5) has that of the other, as the suite declares it.
+    An imported entry without one has that of the other, as the suite declares it.
     """
     endpoints = {candidate.primary, baseline.primary} - {None}
     return endpoints.pop() if len(endpoints) == 1 else None

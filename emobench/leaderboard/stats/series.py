@@ -168,9 +168,7 @@ class Series:
         if len(summary.values) != max(len(seeds), 1):
             return None
         examples = [run[metric] for run in runs or () if metric in run]
-        # Without units, examples may be neighbouring blocks of one text.
-        of_blocks = summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
-        if of_blocks or len(examples) != len(summary.values):
+        if len(examples) != len(summary.values):
             examples = None
         task = metric.partition("/")[0]
         why = no_replicates(entry, task)

@@ -16,7 +16,6 @@ from made_scores import score, series, within_seed
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import Contrast, compare, compare_models
 from emobench.leaderboard.stats.difference import Difference, compare_rows
-from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.report import compare_table
 from emobench.tasks.scores import Score
@@ -83,13 +82,6 @@ def test_a_missing_example_is_as_one_that_no_run_has(what: str, kind: str, pairi
 def moved(fewer: Score, given: Score) -> Score:
     means = [np.mean([value for value, _ in (one.examples or {}).values()]) for one in (fewer, given)]
     return Score(**{**vars(fewer), "value": given.value + means[0] - means[1]})
-
-
-def test_a_mean_over_tasks_counts_the_examples_of_all() -> None:
-    full = [series(row, [0, 1, 2]) for row in rows([[NONE] * 3] * 2, "mean", SEEDS["paired"])]
-    some = [series(row, [0, 1, 2]) for row in rows(LACKING["one run"], "mean", SEEDS["paired"])]
-    found = compare_rows([full[0], some[0]], [full[1], some[1]])
-    assert (found.common_examples, found.all_examples) == (119, 120)
 
 
 def test_a_row_without_seeds_has_one_run() -> None:
@@ -206,15 +198,6 @@ def test_equal_rows_of_which_one_lacks_an_example_are_equal(draw: int) -> None:
     assert (found.ci95, found.effect, found.common_examples) == (None, 0.0, 299)
 
 
-def test_equal_models_of_which_one_lacks_examples_are_equal(entries: Any) -> None:
-    value_I = np.random.default_rng(0).normal(2, 0.3, 100)
-    top = tuple(int(i) for i in np.argsort(value_I)[-2:])
-    whole, lacking = score(value_I, np.ones(100)), score(value_I, np.ones(100), top)
-    (first, second), examples_of = entries([[whole], [lacking]], kind="imported", source={"cite": "a file"})
-    (contrast,) = compare_models(second, [first], examples_of, {}).contrasts
-    assert (contrast.verdict, contrast.effect, contrast.common_examples) == ("tied", 0.0, 98)
-
-
 def assert_same(found: Difference | str, expected: Difference | str) -> None:
     """Compare two tests, up to rounding."""
     assert isinstance(found, Difference)
@@ -266,27 +249,6 @@ def test_examples_that_are_one_unit_in_any_run_are_one_unit() -> None:
     found, expected = (compare_rows(*([series(row, [0, 1, 2])] for row in both)) for both in (named, alike))
     assert_same(found, expected)
     assert (found.items, found.common_examples) == (15, None)
-
-
-def test_tasks_on_the_same_texts_share_them_where_a_run_lacks_one() -> None:
-    """Two wordings of 20 texts of three questions each are 20 texts."""
-    units = {str(i): f"passage {i // 3:012x}" for i in range(60)}
-    rng = np.random.default_rng(8)
-
-    def task(lacking: Collection[int]) -> list[Series]:
-        named = {i: unit for i, unit in units.items() if int(i) not in lacking}
-        left = Counter(named.values())
-        known = {i: unit for i, unit in named.items() if left[unit] > 1}
-        item_I = rng.normal(0, 1, 60)
-        sides = [
-            [score(item_I + rng.normal(0, 0.3, 60), np.ones(60), lacking, units=known) for _ in range(3)],
-            [score(rng.normal(0, 0.3, 60), np.ones(60), units=units) for _ in range(3)],
-        ]
-        return [series(of, [0, 1, 2]) for of in sides]
-
-    first, second = task((6, 7)), task(())
-    found = compare_rows([first[0], second[0]], [first[1], second[1]])
-    assert found.items == 20
 
 
 def test_the_order_of_examples_is_in_no_number() -> None:

@@ -14,54 +14,10 @@ import pytest
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
-from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, compare, family_of, plain_contrast
+from emobench.leaderboard.stats.compare import NO_VERDICT, compare, family_of, plain_contrast
 from emobench.tasks.scores import SECONDARY
 
 MakeEntry = Callable[..., Entry]
-PLAIN = Contrast(
-    candidate="0" * 12,
-    metric="t/kl",
-    tasks=("t",),
-    unit="nats",
-    higher_is_better=False,
-    baseline_mean=2.0,
-    candidate_mean=1.0,
-    effect=-1.0,
-    log_scale=False,
-    verdict=None,
-)
-
-
-def test_a_word_for_each_kind_of_contrast() -> None:
-    assert PLAIN.word is None
-    assert replace(PLAIN, why="it has no direction").word == NO_VERDICT
-    assert replace(PLAIN, why="few seeds", verdict="undetermined").word == "undetermined"
-    assert replace(PLAIN, verdict="better").word == "better"
-    assert [replace(PLAIN, verdict=v).beyond_noise for v in ("better", "worse", "tied", "undetermined", None)] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("interval", "p_holm", "told"),
-    [
-        ((0.1, 0.9), 0.06, True),
-        ((-0.9, -0.1), 0.06, True),
-        ((-0.1, 0.9), 0.06, False),
-        ((0.1, 0.9), 0.05, False),
-        ((0.1, 0.9), None, False),  # descriptive: no p stands beside it
-        (None, 0.06, False),
-    ],
-)
-def test_an_interval_beside_an_adjusted_p(
-    interval: tuple[float, float] | None, p_holm: float | None, told: bool
-) -> None:
-    notes = replace(PLAIN, ci95=interval, p_holm=p_holm).notes
-    assert bool(notes) == told
 
 
 def test_a_metric_without_a_direction_describes(make_row: MakeEntry) -> None:
@@ -102,16 +58,6 @@ def test_an_effect_without_a_test_is_of_geometric_means(make_row: MakeEntry) -> 
                      protocols=rows[0].protocols)  # fmt: skip
     (contrast,) = compare(rows[0], [taken]).contrasts
     assert contrast.effect == pytest.approx(math.log(40) - means["mle"]["a"])
-
-
-def test_an_effect_without_a_test_is_the_difference_of_means(make_row: MakeEntry) -> None:
-    scores = {"mle": {"a": [0.1, 0.2], "b": [0.5, 0.5]}, "emo": {"a": [0.4, 0.6], "b": [0.2, 0.8]}}
-    rows = [make_row(n, {f"{task}/accuracy": v for task, v in of.items()}) for n, of in scores.items()]
-    found = {
-        c.metric: (c.verdict, c.baseline_mean, c.candidate_mean, c.effect) for c in compare(rows[0], rows[1:]).contrasts
-    }
-    assert found["a/accuracy"] == ("undetermined", *map(pytest.approx, (0.15, 0.5, 0.35)))
-    assert found["mean/accuracy"] == ("undetermined", *map(pytest.approx, (0.325, 0.5, 0.175)))
 
 
 @pytest.mark.parametrize(

@@ -149,15 +149,6 @@ def test_few_items_are_too_few() -> None:
         assert (difference(a, b) is None) == (items < 10)
 
 
-def test_the_mean_over_tasks_without_items_is_students_t_of_the_seeds_means() -> None:
-    rng = np.random.default_rng(15)
-    a, b = rng.normal(0.7, 0.05, (4, 3)), rng.normal(0.6, 0.05, (4, 3))  # tasks x seeds
-    left, right = ([series(scores(row[:, None], examples=False)) for row in side] for side in (a, b))
-    found = compare_rows(left, right)
-    want = stats.ttest_rel(a.mean(0), b.mean(0))
-    assert (found.p, found.effect) == (pytest.approx(float(want.pvalue)), pytest.approx((a - b).mean()))
-
-
 def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:
     rng = np.random.default_rng(6)
     trained = scores(sample(rng, 3, 100, 0.05, 1) + 1)

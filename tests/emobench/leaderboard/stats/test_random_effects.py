@@ -80,17 +80,6 @@ def test_the_skewness_of_a_mean() -> None:
     assert alone.skewness == pytest.approx(seeded.skewness)
 
 
-def test_the_skewness_of_a_mean_over_tasks() -> None:
-    """The third cumulant of a mean of K independent means is the sum of theirs by K cubed."""
-    rng = np.random.default_rng(32)
-    tasks = [rng.exponential(1, items) + np.zeros((3, 1)) + rng.normal(0, 0.01, (3, 1)) for items in (20, 30, 50)]
-    found = crossed(*tasks)
-    thirds = [stats.kstat(t[0], 3) / t.shape[1] ** 2 / 27 for t in tasks]
-    assert found.skewness == pytest.approx(sum(thirds) / found.standard_error**3)
-    limits = [(1.4 + 150 / t.shape[1] ** 2) * third for t, third in zip(tasks, thirds, strict=True)]
-    assert found.skewness_limits == pytest.approx((0, sum(limits) / found.standard_error**3))
-
-
 def test_seeds_that_are_close_by_chance_make_no_skewness() -> None:
     """Answers that vary with the seed alone: the variance for the skewness is at least that of the items' means."""
     rng = np.random.default_rng(33)

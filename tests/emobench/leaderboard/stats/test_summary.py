@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from made_scores import scores
 from scipy import stats
 
 from emobench.core.errors import MetricError
-from emobench.core.settings import to_plain
-from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
@@ -92,20 +89,6 @@ def test_examples_of_one_unit_count_once() -> None:
     assert (found.n, found.units, of_means.n, of_means.units) == (100, 20, 20, 20)
     assert found.ci95 == pytest.approx(of_means.ci95)
     assert summarise(scores(values_SUQ.reshape(3, 100))).units == 100
-
-
-def test_blocks_of_entries_without_units_are_taken_for_no_examples(entry_of: Callable[..., Entry]) -> None:
-    """Recorded before schema 4: neighbouring blocks of one text, which are not independent."""
-    rng = np.random.default_rng(4)
-    given = scores(rng.normal(3, 1, (3, 40)))
-    runs = [{f"wikitext2/{name}": score.examples or {} for name in ("ppl_test", "rouge1")} for score in given]
-    plain = to_plain(summarise(given))
-    old, new = ({**plain, "units": units} for units in (None, 40))
-    for name, summary, there in (("ppl_test", old, False), ("ppl_test", new, True), ("rouge1", old, True)):
-        entry = entry_of(metrics={f"wikitext2/{name}": summary}, protocols={"wikitext2": "paper@1"}, seeds=[0, 1, 2])
-        row = Series.of_entry(entry, f"wikitext2/{name}", runs)
-        assert (row.examples is not None) == there
-        assert row.of_examples  # so that seeds alone decide nothing
 
 
 def test_an_interval_of_a_fraction_stays_one() -> None:
