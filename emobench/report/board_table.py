@@ -12,9 +12,10 @@ from typing import Any
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN, clean, labels
-from emobench.leaderboard.query.standings import Ranking, Standings, View, mean_summary, standings
+from emobench.leaderboard.query.standings import Ranking, Standings, View, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Contrast
+from emobench.leaderboard.stats.series import mean_summary
 from emobench.report import notes as captions
 from emobench.report import numbers as figures
 from emobench.report.numbers import ABSENT

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from statistics import fmean
 
 from emobench.core.errors import UnknownNameError
 from emobench.leaderboard.comparable import groups, older_code
@@ -336,10 +336,3 @@ def _has_one_direction(group: Sequence[Entry], columns: Sequence[str]) -> bool:
         for summary in (entry.metrics[metric] for metric in columns if metric in entry.metrics):
             kinds.add((summary.unit, summary.higher_is_better))
     return len(kinds) == 1 and kinds.pop()[1] is not None
-
-
-def mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
-    """Return the summary of each seed's mean over tasks; no interval of it is recorded."""
-    spread = stdev(values) if len(values) > 1 else None
-    plain = replace(like, n=None, units=None, ci95=None, ci95_of=None, flags=(), components={})
-    return replace(plain, mean=fmean(values), std=spread, values=tuple(values))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, SeriesReader, compare, title
 from emobench.leaderboard.stats.random_effects import Array
-from emobench.leaderboard.stats.series import Common, Series, centre_of, common_examples, effective, mean
+from emobench.leaderboard.stats.series import Common, Series, centre_of, common_examples, effective, mean, mean_summary
 from emobench.tasks.scores import Examples
 
 Bases = Mapping[str, Entry]
@@ -153,17 +152,8 @@ def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
     log = of_bases[0].unit == "perplexity"
     values = [centre_of(summary, log=log) for summary in of_bases]
     flags = dict.fromkeys(itertools.chain.from_iterable(summary.flags for summary in of_bases))
-    return replace(
-        of_bases[0],
-        mean=mean(values, log=False),
-        std=statistics.stdev(values) if len(values) > 1 else None,
-        values=tuple(values),
-        ci95=None,
-        ci95_of=None,
-        ci95_missing="a row of several bases",
-        flags=tuple(flags),
-        components={},
-    )
+    summary = mean_summary(of_bases[0], values)
+    return replace(summary, ci95_missing="a row of several bases", flags=tuple(flags))
 
 
 def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None) -> Series:

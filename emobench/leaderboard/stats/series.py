@@ -40,7 +40,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, stdev
 
 import numpy as np
 
@@ -181,6 +181,13 @@ class Series:
 def mean(values: Sequence[float], *, log: bool) -> float:
     """Return the arithmetic mean, or the geometric one (of perplexities) where `log`."""
     return math.exp(fmean(map(math.log, values))) if log else fmean(values)
+
+
+def mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
+    """Return a summary of other values, such as each seed's mean over tasks; no interval of it is recorded."""
+    spread = stdev(values) if len(values) > 1 else None
+    plain = replace(like, n=None, units=None, ci95=None, ci95_of=None, flags=(), components={})
+    return replace(plain, mean=fmean(values), std=spread, values=tuple(values))
 
 
 def centre_of(summary: MetricSummary, *, log: bool) -> float:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from emobench.leaderboard.comparable import groups, older_code
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN
-from emobench.leaderboard.query.standings import Standings, View, group_metrics, mean_summary, standings
+from emobench.leaderboard.query.standings import Standings, View, group_metrics, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import MIN_SEEDS
+from emobench.leaderboard.stats.series import mean_summary
 from emobench.report.notes import representative
 
 RANK_BUDGET = 15_000
