@@ -5,7 +5,7 @@ Legend: B rows, T positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,18 @@ def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
         else:
             batches.append([index])
     return batches
+
+
+def read_batches(
+    lengths: Sequence[int], token_budget: int, progress: Callable[[int, int], None] | None
+) -> Iterator[list[int]]:
+    """Yield the batches of `by_length`, and report how many rows were read."""
+    done = 0
+    for batch in by_length(lengths, token_budget):
+        yield batch
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(lengths))
 
 
 def pad(

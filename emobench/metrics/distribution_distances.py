@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from emobench.core.errors import MetricError
-from emobench.metrics.batching import by_length, check_context, pad, reading
+from emobench.metrics.batching import check_context, pad, read_batches, reading
 from emobench.metrics.distances import COLUMNS, PRIMARY, distance_score
 from emobench.models.head import Head, final_hidden, probe_head, token_count
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
@@ -80,8 +80,7 @@ def compare(
     """
     means_XS = np.empty((len(rows), len(COLUMNS)))
     chunk = max(1, chunk_bytes // (8 * vocabulary))
-    done = 0
-    for batch in by_length(list(map(len, rows)), token_budget):
+    for batch in read_batches(list(map(len, rows)), token_budget, progress):
         counts_B = torch.tensor([counts[i] for i in batch], device=device)
         ids_BT, _ = pad([rows[i] for i in batch], 0, torch.device(device))
         inside_BT = torch.arange(ids_BT.shape[1], device=device) < counts_B[:, None]
@@ -92,9 +91,6 @@ def compare(
             chunks.append(distances(log_p(part), log_q(part)))
         of_texts = torch.cat(chunks).cpu().split(counts_B.tolist())
         means_XS[batch] = [values_NS.mean(0).tolist() for values_NS in of_texts]
-        done += len(batch)
-        if progress is not None:
-            progress(done, len(rows))
     if not np.isfinite(means_XS).all():
         raise MetricError("A distance to the target distribution is not finite: a model's logits are not.")
     return means_XS

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from emobench.core.errors import MetricError, ModelError
-from emobench.metrics.batching import by_length, check_context, pad, reading
+from emobench.metrics.batching import check_context, pad, read_batches, reading
 from emobench.models.head import final_hidden
 
 Pooling = Literal["mean", "last", "auto"]
@@ -39,8 +39,10 @@ def embed(
     special tokens (as the tokenizer adds them by itself) included.
     Raises MetricError for a text without tokens: mauve-text drops such texts in silence.
     """
+    if not texts:
+        raise MetricError("There is no text to compute features of.")
     # verbose=False: nothing to say about texts that are cut on purpose.
-    ids = tokenizer(list(texts), truncation=True, max_length=max_length, verbose=False)["input_ids"] if texts else []
+    ids = tokenizer(list(texts), truncation=True, max_length=max_length, verbose=False)["input_ids"]
     empty = [text for text, row in zip(texts, ids, strict=True) if not row]
     if empty:
         raise MetricError(
@@ -48,26 +50,21 @@ def embed(
             "tokenizer, and so no features; use a longer prefix, or another featurizer."
         )
     try:
-        check_context(model, max(map(len, ids), default=0), "The longest text does not fit the featurizer")
+        check_context(model, max(map(len, ids)), "The longest text does not fit the featurizer")
     except ModelError as error:  # costs this metric, not the others
         raise MetricError(str(error)) from None
     pad_id = tokenizer.pad_token_id or 0
-    features: dict[int, np.ndarray] = {}
-    done = 0
+    order: list[int] = []
+    features = []
     with reading(model) as device:
         if pooling == "auto":
             pooling = "mean" if _reads_ahead(model, device) else "last"
-        for batch in by_length(list(map(len, ids)), token_budget):
+        for batch in read_batches(list(map(len, ids)), token_budget, progress):
             ids_BT, mask_BT = pad([ids[i] for i in batch], pad_id, device)
             hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
-            pooled = _pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy()
-            features.update(zip(batch, pooled, strict=True))
-            done += len(batch)
-            if progress is not None:
-                progress(done, len(ids))
-    if not features:
-        raise MetricError("There is no text to compute features of.")
-    return np.stack([features[index] for index in range(len(ids))])
+            features.append(_pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy())
+            order += batch
+    return np.concatenate(features)[np.argsort(order)]
 
 
 def _reads_ahead(model: Any, device: torch.device) -> bool:

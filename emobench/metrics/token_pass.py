@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from emobench.core.errors import MetricError, ModelError
-from emobench.metrics.batching import by_length, check_context, pad, reading
+from emobench.metrics.batching import check_context, pad, read_batches, reading
 from emobench.metrics.perplexity import TokenSums, perplexity
 from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import IGNORED, token_statistics
@@ -47,19 +47,15 @@ def evaluate_tokens(
         count = 1 + max(int(group.max()) for group in groups)
     tokens_R = np.zeros(count)
     sums_R = {name: np.zeros(count) for name in names}
-    done = 0
     check_context(model, max(lengths, default=0), "The longest row does not fit")
     with reading(model) as device:
-        for batch in by_length(lengths, token_budget):
+        for batch in read_batches(lengths, token_budget, progress):
             statistics, row_N, place_N = _batch(model, head, [rows[i] for i in batch], names, device)
             starts_B = np.cumsum([0, *(lengths[i] for i in batch[:-1])])
             group_N = np.concatenate([groups[i] for i in batch])[starts_B[row_N] + place_N]
             tokens_R += np.bincount(group_N, minlength=count)
             for name in names:
                 sums_R[name] += np.bincount(group_N, statistics[name], minlength=count)
-            done += len(batch)
-            if progress is not None:
-                progress(done, len(rows))
     return TokenSums(tokens_R, sums_R)
 
 
