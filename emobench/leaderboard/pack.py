@@ -21,8 +21,8 @@ from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.run_files import (
     PACKED,
     SHORTENED,
-    digest,
     free_place,
+    is_recorded,
     packed_file,
     packed_paths,
     recorded_file,
@@ -73,7 +73,7 @@ def pack(
         target = packed_file(board.root, file, sample=sample)
         if target is None:
             inside = runs / file.path
-            if file.path in left_out and not (inside.is_file() and digest(inside) == file.sha256):
+            if file.path in left_out and not (inside.is_file() and is_recorded(inside, file, shortened=False)):
                 done.left_out[file.path] = left_out[file.path]
                 continue
             path = recorded_file(file, runs, entry)

@@ -58,7 +58,7 @@ def recorded_file(
         raise DataError(
             f"{runs / file.path}: cannot be read (there is no such file). Give its --runs DIR, or run again."
         )
-    if digest(path) != file.sha256 and not (shortened and shortened_from(path) == file.sha256):
+    if not is_recorded(path, file, shortened=shortened):
         raise DataError(
             f"{runs / file.path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes "
             "it anew."
@@ -168,9 +168,9 @@ def _scratch() -> Path:
     return Path(folder)
 
 
-def is_recorded(path: Path, file: File) -> bool:
-    """Return whether a file of samples is the one that an entry names, or a shortened one of it."""
-    return file.sha256 in (digest(path), shortened_from(path))
+def is_recorded(path: Path, file: File, *, shortened: bool = True) -> bool:
+    """Return whether a file is the one that an entry names or, with `shortened`, has shortened samples of it."""
+    return digest(path) == file.sha256 or (shortened and shortened_from(path) == file.sha256)
 
 
 def shortened_from(path: Path) -> str | None:

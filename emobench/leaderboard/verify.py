@@ -18,7 +18,7 @@ from emobench.core.errors import DataError, UserError
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.pack import current, left_out_files, unnamed_files
-from emobench.leaderboard.run_files import PACKED, digest, find_file, is_recorded, packed_path
+from emobench.leaderboard.run_files import PACKED, find_file, is_recorded, packed_path
 from emobench.leaderboard.store import LONGEST, Leaderboard, claims, file_of, parse, row_of
 
 LEFT = (".*.part", "*/.*.part", f"{PACKED}/*/**/.*.part")
@@ -123,7 +123,7 @@ def _check_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path, findin
             path = find_file(file, runs, [board.root])
             if path is None:
                 kind = "missing"
-            elif is_recorded(path, file) if sample else digest(path) == file.sha256:
+            elif is_recorded(path, file, shortened=sample):
                 return None
             elif path == runs / file.path:
                 return kind

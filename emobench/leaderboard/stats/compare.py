@@ -233,8 +233,7 @@ def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequen
         units.add(summary.unit)
         flags.update(summary.flags)
     log = units == {"perplexity"}
-    left = mean([centre_of(summary, log=log) for summary in ours], log=log)
-    right = mean([centre_of(summary, log=log) for summary in theirs], log=log)
+    left, right = (mean([centre_of(one, log=log) for one in side], log=log) for side in (ours, theirs))
     return Contrast(
         candidate=candidate.id,
         metric=name,
