@@ -5,7 +5,7 @@ was not run. `random_effects.py` has the model, `series.py` the values.
 
 **Tests within one seed** tell whether two trained models differ on these items. They are no tests of objectives. They
 are two-sided and paired by item: McNemar's test where every answer is right or wrong, else the t test over items,
-corrected for skewness, by which result files are compared, too (`compare_models`). Of a perplexity the values are those of
+corrected for skewness, which compares result files, too (`compare_models`). Of a perplexity the values are those of
 token-weighted means of nats, and of a score of a whole corpus (MAUVE) its jackknife pseudo-values (`series.py`).
 
 Of 50 lognormal(1.5) differences the t interval holds the true mean in 96 %, or there is none. A bootstrap of
