@@ -74,7 +74,7 @@ def test_a_suite_leaves_out_the_entries_of_others(command: Callable[..., Any]) -
         ((EMO,), "Name two or more, such as `emobench compare emo mle`"),
         ((EMO, EMO), "Name two or more"),
         ((EMO, f"{PAPER}/mel"), "did you mean 'mle'?"),
-        ((EMO, "published:emo-table3/opt-2.7b/mle"), "There is no published model 'opt-2.7b'"),
+        ((EMO, "published:emo-table3/opt-2.7b/mle"), "There is no entry of the model 'opt-2.7b'"),
         ((EMO, "published:emo-table6/llama2-7b/mle"), "Add --anyway"),
         ((EMO, MLE, "--metric", "acuracy"), "There is no metric 'acuracy'"),
         ((EMO, MLE, "--csv", "--json"), "are one choice"),
