@@ -22,8 +22,7 @@ from emobench.core.settings import to_plain
 from emobench.models.catalog import CATALOG, Alias, find_model
 from emobench.models.convert import convert_bin
 from emobench.models.folder import model_folder
-from emobench.models.gguf import convert_gguf
-from emobench.models.packaged import PACKAGED, installed_pieces
+from emobench.models.packaged import PACKAGED, convert_gguf, installed_pieces
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
 from emobench.report.numbers import large
 from emobench.runs.inspect.prompts import export_task

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -36,6 +37,8 @@ KEPT = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD
 """Environment variables that the worker gets. None of them is a key."""
 
 Message = Mapping[str, str]
+Chat = tuple[Sequence[Message], bool]
+"""Messages, and whether the template asks for a response to them."""
 
 
 class ChatRefusedError(DataError):
@@ -53,6 +56,10 @@ class End(NamedTuple):
     """Whether the template writes one of them after a response."""
     by_text: bool = False
     """Whether the template writes `text` alone, without a token that ends a response."""
+
+    def is_in(self, tokenizer: Any, ids: Sequence[int]) -> bool:
+        """Return whether tokens hold it."""
+        return self.text in tokenizer.decode(ids) if self.by_text else not {*self.ids}.isdisjoint(ids)
 
     def cut(self, text: str) -> tuple[str, bool]:
         """Return a generated text without what ends it, and whether ordinary text ended it."""
@@ -73,7 +80,7 @@ class Frame(NamedTuple):
 
 
 class _Worker:
-    """The process that renders, started at first use, and again after it ended."""
+    """The process that renders, started at first use, and again after it ended or this process was forked."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -83,56 +90,49 @@ class _Worker:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer; {"error": "ended", ...} if the process did not survive the request."""
         with self._lock:
-            process = self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
+            if self._owner != os.getpid() or self._process is None or self._process.poll() is not None:
+                self._start()
+            assert self._process is not None
+            stdin, stdout = self._process.stdin, self._process.stdout
+            assert stdin is not None
+            assert stdout is not None
             line = b""
             try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
+                stdin.write(json.dumps(request).encode() + b"\n")
+                stdin.flush()
+                line = stdout.readline()
             except BrokenPipeError:
                 pass
             except BaseException:  # such as Ctrl-C: an answer that was not read would be the next one's
-                self._end()
+                self.close()
                 raise
             if line.endswith(b"\n"):
                 return json.loads(line)
-            code = self._end()
+            code = self.close()
             return {"error": "ended", "message": "time" if code == -signal.SIGPROF else f"exit code {code}"}
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._owner == os.getpid() and self._process.poll() is not None:
-            self._end()
-        if self._process is None or self._owner != os.getpid():
-            fixed = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(SCRIPT)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**{name: os.environ[name] for name in KEPT if name in os.environ}, **fixed},
-                start_new_session=True,  # Ctrl-C is for this process
-            )
-            self._owner = os.getpid()
-        return self._process
+    def _start(self) -> None:
+        self.close()
+        environment = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
+        environment |= {name: os.environ[name] for name in KEPT if name in os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for this process
+        )
+        self._owner = os.getpid()
 
-    def _end(self) -> int:
+    def close(self) -> int:
+        """End the process, if this process started it, and return its exit code."""
         process, self._process = self._process, None
-        if process is None:
+        if process is None or self._owner != os.getpid():
             return 0
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:  # what was written and not read
-                    continue
+        with suppress(OSError):  # what was written and not read
+            process.communicate()
         return process.wait()
-
-    def close(self) -> None:
-        """End the process, if this process started it."""
-        if self._owner == os.getpid():
-            self._end()
 
 
 _WORKER = _Worker()
@@ -144,50 +144,45 @@ def render_chat(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> s
 
     Raises what `render_chats` raises.
     """
-    (found,) = render_chats(tokenizer, [(messages, asks)])
-    return found
+    (text,) = render_chats(tokenizer, [(messages, asks)])
+    return text
 
 
-def render_chats(tokenizer: Any, chats: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
-    """Return the text of each chat, given as messages and whether it asks for a response.
+def render_chats(tokenizer: Any, chats: Sequence[Chat], where: str = "") -> list[str]:
+    """Return the text of each chat.
 
-    Raises ChatRefusedError for messages that the template refuses, and ModelError for a template that is not valid,
-    takes too long or writes too much.
+    Raises ChatRefusedError, which begins with `where`, for messages that the template refuses, and ModelError for a
+    template that is not valid, takes too long or writes too much.
     """
-    special = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
-    fixed = {**special, "tools": None, "documents": None}
-    values = [
-        {**fixed, "messages": [dict(message) for message in messages], "add_generation_prompt": asks}
-        for messages, asks in chats
-    ]
-    longest = SPARE + LONGEST * max(len(json.dumps(one["messages"])) for one in values)
-    limits = {"longest": longest, "seconds": SECONDS}
+    fixed: dict[str, Any] = {"tools": None, "documents": None}
+    for name, value in tokenizer.special_tokens_map.items():
+        fixed[name] = list(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    values, longest = [], 0
+    for messages, asks in chats:
+        plain = list(map(dict, messages))
+        values.append({**fixed, "messages": plain, "add_generation_prompt": asks})
+        longest = max(longest, SPARE + LONGEST * len(json.dumps(plain)))
     try:
         template = tokenizer.get_chat_template()
     except ValueError as error:  # none, or several without a default
         raise ModelError(f"The tokenizer has no usable chat template: {first_line(error)}") from None
-    found = _WORKER.ask({"template": template, "values": values, **limits})
-    if "texts" in found:
-        return found["texts"]
-    from emobench.data import chat_worker  # not before: it imports jinja2
-
-    kind, message = found["error"], found["message"]
-    if kind == chat_worker.REFUSED:
-        roles = ", ".join(str(message.get("role")) for message in chats[-1][0])
-        raise ChatRefusedError(f"the chat template refuses the conversation ({message}); its roles are {roles}.")
-    if kind == chat_worker.INVALID:
-        problem = f"is not valid ({message})"
-    elif kind == chat_worker.LARGE:
-        problem = f"writes more than {longest:,} characters, or needs more than {chat_worker.MEMORY >> 20} MiB"
-    elif message == "time":
-        problem = f"takes more than {SECONDS:.0f} s to render a conversation"
-    else:
-        problem = f"could not be rendered (its process ended with {message})"
-    raise ModelError(f"The chat template of the tokenizer {problem}. Give the tokenizer another template.")
+    answer = _WORKER.ask({"template": template, "values": values, "longest": longest, "seconds": SECONDS})
+    if "texts" in answer:
+        return answer["texts"]
+    kind, message = answer["error"], answer["message"]
+    if kind == "refused":
+        roles = ", ".join(str(one.get("role")) for one in chats[-1][0])
+        raise _refused(where, f"the chat template refuses the conversation ({message}); its roles are {roles}.")
+    problems = {
+        "invalid": f"is not valid ({message})",
+        "large": f"writes more than {longest:,} characters, or needs too much memory",
+        "ended": f"could not be rendered within {SECONDS:.0f} s (its process ended: {message})",
+    }
+    raise ModelError(f"The chat template of the tokenizer {problems[kind]}. Give the tokenizer another template.")
 
 
-def _plain(value: Any) -> Any:
-    return [str(one) for one in value] if isinstance(value, (list, tuple)) else str(value)
+def _refused(where: str, problem: str) -> ChatRefusedError:
+    return ChatRefusedError(f"{where}: {problem}" if where else problem)
 
 
 def continued_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
@@ -208,12 +203,12 @@ def frame_of(tokenizer: Any, asked: Sequence[Message]) -> Frame:
     return frame_in(opened, answered)
 
 
-def framing_chats(asked: Sequence[Message]) -> list[tuple[Sequence[Message], bool]]:
+def framing_chats(asked: Sequence[Message]) -> list[Chat]:
     """Return the two chats whose texts tell what stands around a response, for `frame_in`."""
     return [(asked, True), ([*asked, {"role": "assistant", "content": PROBE}], False)]
 
 
-def frame_in(opened: str, answered: str) -> Frame:
+def frame_in(opened: str, answered: str, where: str = "") -> Frame:
     """Return what a template writes around a response, from its texts of `framing_chats`.
 
     A header of the response that the template does not write when it asks for one belongs to the prompt. Raises
@@ -221,12 +216,12 @@ def frame_in(opened: str, answered: str) -> Frame:
     """
     place = answered.rfind(PROBE)
     if place < 0:
-        raise ChatRefusedError("the chat template does not write the content of a response.")
+        raise _refused(where, "the chat template does not write the content of a response.")
     header = answered[len(opened) : place] if answered.startswith(opened) else ""
     # A space before the response is a part of its first token.
     prompt = opened + header.rstrip(" ") if header.strip() else opened
     if not prompt:
-        raise ChatRefusedError("the chat template writes nothing before a response, so that a model is asked nothing.")
+        raise _refused(where, "the chat template writes nothing before a response, so that a model is asked nothing.")
     return Frame(prompt, answered[place + len(PROBE) :])
 
 
@@ -251,10 +246,12 @@ def _end_of(tokenizer: Any, after: str, _size: int) -> End:
     added = {*tokenizer.get_added_vocab().values(), *tokenizer.all_special_ids}
     ids = text_ids(tokenizer, after)
     for token in ids:
-        spelled = tokenizer.decode([token])
-        if token in added and spelled.strip():
-            before = after.partition(spelled.strip())[0]
-            return End(tuple(dict.fromkeys((*eos, token))), before.strip())
+        spelled = tokenizer.decode([token]).strip()
+        if token in added and spelled:
+            return End(tuple(dict.fromkeys((*eos, token))), after.partition(spelled)[0].strip())
     text = after.strip() or after
-    whole = [token for token in ids if text.strip() and tokenizer.decode([token]).strip() == text]
-    return End(tuple(dict.fromkeys((*eos, *whole))), text, is_written=bool(after), by_text=bool(after))
+    ends = dict.fromkeys(eos)
+    for token in ids:
+        if text.strip() and tokenizer.decode([token]).strip() == text:
+            ends[token] = None
+    return End(tuple(ends), text, is_written=bool(after), by_text=bool(after))

@@ -1,7 +1,7 @@
 """Renders chat templates in a process of its own, with limits: a template is a program of strangers.
 
 Reads one JSON object a line, {"template", "values", "longest", "seconds"}, and answers with one: {"texts"}, a text for
-each of the values, or {"error", "message"}.
+each of the values, or {"error", "message"}: the template refused the messages, is invalid, or writes a large text.
 The environment is that of transformers' chat templates, without what changes from run to run: the date is fixed, and
 nothing is random. The limits: `seconds` of processor time for a text, after which the process ends, `MEMORY` bytes, and
 `longest` characters. This file is run as a script and imports jinja2 and the standard library alone.
@@ -26,12 +26,6 @@ import jinja2.sandbox
 DAY = datetime(2024, 7, 26)
 """What chat templates take for today: the template of Llama 3.2 has it where there is no clock."""
 MEMORY = 2**29
-REFUSED, INVALID, LARGE = "refused", "invalid", "large"
-"""Why there is no text: the template refuses the messages, is no template, or writes too much."""
-
-
-class TooLongError(Exception):
-    """A text is longer than is asked for."""
 
 
 class Generation(jinja2.ext.Extension):
@@ -61,27 +55,18 @@ def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _today(form: str) -> str:
-    return DAY.strftime(form)
-
-
 def _json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment() -> jinja2.Environment:
-    found = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
-    )
-    found.filters["tojson"] = _json
-    found.globals |= {"raise_exception": _raise, "strftime_now": _today, "namespace": Namespace}
-    del found.filters["random"], found.globals["lipsum"]
-    return found
-
-
-ENVIRONMENT = _environment()
+ENVIRONMENT = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+)
+ENVIRONMENT.filters["tojson"] = _json
+ENVIRONMENT.globals |= {"raise_exception": _raise, "strftime_now": DAY.strftime, "namespace": Namespace}
+del ENVIRONMENT.filters["random"], ENVIRONMENT.globals["lipsum"]
 
 
 @lru_cache(maxsize=8)
@@ -90,12 +75,12 @@ def _compiled(template: str) -> jinja2.Template:
 
 
 def render(template: str, values: dict[str, Any], longest: int) -> str:
-    """Return what a template writes. Raises TooLongError, and whatever a template raises."""
+    """Return the text of a template. Raises OverflowError for a long one, and whatever a template raises."""
     parts, length = [], 0
     for part in _compiled(template).generate(**values):
         length += len(part)
         if length > longest:
-            raise TooLongError
+            raise OverflowError
         parts.append(part)
     return "".join(parts)
 
@@ -107,12 +92,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         for values in request["values"]:
             signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # its signal ends the process, whatever it does
             texts.append(render(request["template"], values, request["longest"]))
-    except (TooLongError, MemoryError, OverflowError):
-        return {"error": LARGE, "message": ""}
+    except (MemoryError, OverflowError):
+        return {"error": "large", "message": ""}
     except (jinja2.TemplateSyntaxError, jinja2.TemplateAssertionError) as error:
-        return {"error": INVALID, "message": f"line {error.lineno}: {error.message}"}
+        return {"error": "invalid", "message": f"line {error.lineno}: {error.message}"}
     except Exception as error:  # a template raises what it wants
-        return {"error": REFUSED, "message": str(error).strip().partition("\n")[0][:500] or type(error).__name__}
+        return {"error": "refused", "message": str(error).strip().partition("\n")[0][:500] or type(error).__name__}
     return {"texts": texts}
 
 
@@ -122,10 +107,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for line in sys.stdin:
-        found = json.dumps(answer(json.loads(line)))
+        answered = json.dumps(answer(json.loads(line)))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(found + "\n")
-        sys.stdout.flush()
+        print(answered, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,14 @@ Legend: T tokens of an example.
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
 from emobench.core.errors import DataError, ModelError
 from emobench.data.chat_templates import (
-    ChatRefusedError,
+    Chat,
     End,
     Frame,
     end_of,
@@ -30,6 +29,7 @@ from emobench.data.chat_templates import (
     render_chats,
     text_ids,
 )
+from emobench.data.rows import shown, text_in
 
 Role = Literal["system", "user", "assistant"]
 ROLES = ("system", "user", "assistant")
@@ -77,94 +77,52 @@ def conversation_of(row: Mapping[str, Any], where: str, *, weights: str = "") ->
     """
     given = ""
     if "messages" in row:
-        turns = _messages(row["messages"], "messages", where)
+        turns = _side(row, "messages", "user", where)
     elif "completion" in row:
         turns = [*_side(row, "prompt", "user", where), *_side(row, "completion", "assistant", where)]
     elif "output" in row:
         asked = instruction_of(row, where)
-        turns, given = [*asked.turns, Turn("assistant", _text(row, "output", where))], asked.input
+        turns, given = [*asked.turns, Turn("assistant", text_in(row, "output", where))], asked.input
     else:
         fields = ", ".join(row) or "none"
         raise DataError(f"{where}: the row has no response; expected {FORMS}, and its fields are {fields}.")
-    if turns[-1].role != "assistant" or not turns[-1].text.strip():
-        raise DataError(f"{where}: the row has no response; its last message must be the assistant's, with a text.")
-    return Conversation(tuple(turns), given, where, _weight(row, weights, where) if weights else 1.0)
+    if not turns or turns[-1].role != "assistant":
+        raise DataError(f"{where}: the row has no response; its last message must be the assistant's.")
+    weight = 1.0
+    if weights:
+        weight = row.get(weights)
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= LARGEST_WEIGHT:
+            raise DataError(
+                f'{where}: the weight "{weights}" is {shown(weight)}; expected a number from 0 to {LARGEST_WEIGHT:,}.'
+            )
+    return Conversation(tuple(turns), given, where, float(weight))
 
 
 def instruction_of(row: Mapping[str, Any], where: str) -> Conversation:
     """Return what a row in Alpaca's form asks, without a response."""
-    given = row.get("input")
-    if given is not None and not isinstance(given, str):
-        raise DataError(f'{where}: "input" must be a text, got {_shown(given)}.')
-    return Conversation((Turn("user", _text(row, "instruction", where)),), given or "", where)
+    given = ""
+    if row.get("input") is not None:
+        given = text_in(row, "input", where)
+    return Conversation((Turn("user", text_in(row, "instruction", where)),), given, where)
 
 
 def _side(row: Mapping[str, Any], field: str, role: Role, where: str) -> list[Turn]:
-    if isinstance(row.get(field), list):
-        return _messages(row[field], field, where)
-    return [Turn(role, _text(row, field, where))]
-
-
-def _messages(found: Any, field: str, where: str) -> list[Turn]:
-    if not isinstance(found, list) or not found:
-        raise DataError(f'{where}: "{field}" must be a list of messages, got {_shown(found)}.')
+    """Return the turns in a field: a list of messages, or a text of one role."""
+    if field != "messages" and not isinstance(row.get(field), list):
+        return [Turn(role, text_in(row, field, where))]
+    if not isinstance(row[field], list):
+        raise DataError(f'{where}: "{field}" must be a list of messages, got {shown(row[field])}.')
     turns = []
-    for number, message in enumerate(found, 1):
-        role = message.get("role") if isinstance(message, Mapping) else None
-        if role not in ROLES:
-            known = ", ".join(ROLES)
-            raise DataError(
-                f"{where}: message {number} of {field} has the role {_shown(role)}; expected one of {known}."
-            )
-        turns.append(Turn(role, _text(message, "content", f"{where}: message {number} of {field}")))
+    for number, message in enumerate(row[field], 1):
+        place = f"{where}: message {number} of {field}"
+        if not isinstance(message, Mapping) or message.get("role") not in ROLES:
+            raise DataError(f"{place} is {shown(message)}; expected a role of {', '.join(ROLES)}.")
+        turns.append(Turn(message["role"], text_in(message, "content", place)))
     return turns
-
-
-def _text(row: Mapping[str, Any], field: str, where: str) -> str:
-    value = row.get(field)
-    if not isinstance(value, str):
-        raise DataError(f'{where}: "{field}" must be a text, got {_shown(value)}.')
-    return value
-
-
-def _weight(row: Mapping[str, Any], field: str, where: str) -> float:
-    value = row.get(field)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST_WEIGHT:
-        raise DataError(
-            f'{where}: the weight "{field}" is {_shown(value)}; expected a number from 0 to {LARGEST_WEIGHT:,}.'
-        )
-    return float(value)
-
-
-def _shown(value: Any) -> str:
-    text = "nothing" if value is None else json.dumps(value, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class EndWithinError(DataError):
     """The text of a response has the token that ends responses. A training leaves such a row out."""
-
-
-@dataclass(frozen=True)
-class Format(ABC):
-    """How a tokenizer's model is asked, and how its responses end."""
-
-    tokenizer: Any
-
-    @abstractmethod
-    def prompt(self, asked: Conversation) -> list[int]:
-        """Return the ids of what a response follows, with one BOS if the tokenizer's texts begin with one."""
-
-    @abstractmethod
-    def end(self, asked: Conversation) -> End:
-        """Return what ends a response to `asked`, in training and in generation alike."""
-
-    @abstractmethod
-    def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
-        """Return an example. Its responses carry the loss, with the token that ends each.
-
-        Raises DataError for a conversation that the format cannot hold.
-        """
 
 
 ALPACA = (
@@ -178,17 +136,26 @@ ALPACA_WITH_INPUT = (
 )
 
 
-class AlpacaFormat(Format):
+@dataclass(frozen=True)
+class AlpacaFormat:
     """The prompt of Stanford Alpaca (EMO paper, appendix C): one instruction, one response, which ends in EOS."""
 
+    tokenizer: Any
+
     def prompt(self, asked: Conversation) -> list[int]:
+        """Return the ids that a response follows, with one BOS if the tokenizer's texts begin with one."""
         return self._ids(self._text(asked))
 
     def end(self, asked: Conversation) -> End:
+        """Return the end of a response to `asked`, in training and in generation alike."""
         eos = self.tokenizer.eos_token_id
         return End((), is_written=False) if eos is None else End((int(eos),))
 
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
+        """Return an example. Its responses carry the loss, with the token that ends each.
+
+        Raises DataError for a conversation that the format cannot hold.
+        """
         text, response = self._text(conversation.asked), conversation.turns[-1].text
         prompt, whole = self._ids(text), self._ids(text + response)
         end = self.end(conversation.asked)
@@ -227,8 +194,11 @@ class AlpacaFormat(Format):
         return template.format(instruction=asked.turns[0].text, input=asked.input)
 
 
-class ChatFormat(Format):
+@dataclass(frozen=True)
+class ChatFormat:
     """The tokenizer's chat template (see `chat_templates`). An input stands below its instruction."""
+
+    tokenizer: Any
 
     def prompt(self, asked: Conversation) -> list[int]:
         return text_ids(self.tokenizer, self._frame(asked).prompt)
@@ -237,38 +207,34 @@ class ChatFormat(Format):
         return end_of(self.tokenizer, self._frame(asked).after)
 
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
-        turns, messages = conversation.turns, self._messages(conversation)
-        places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
-        filled = [place for place in places if turns[place].text.strip()]
-        counted = filled if responses == "all" else filled[-1:]
-        chats: list[tuple[Sequence[Mapping[str, str]], bool]] = [(messages, False)]
-        for place in counted:
+        turns, messages, where = conversation.turns, self._messages(conversation), conversation.where
+        places = [place for place, turn in enumerate(turns) if turn.role == "assistant" and turn.text.strip()]
+        if responses == "last":
+            places = places[-1:]
+        chats: list[Chat] = [(messages, False)]
+        for place in places:
             chats += [(messages[: place + 1], False), *framing_chats(messages[:place])]
-        text, *parts = self._render(chats, conversation.where)
-        frames = [
-            self._frame_in(opened, answered, conversation.where)
-            for opened, answered in zip(parts[1::3], parts[2::3], strict=True)
-        ]
+        text, *parts = self._render(chats, where)
+        frames = list(map(frame_in, parts[1::3], parts[2::3], repeat(where)))
         ids_T = self._ids(text, frames[-1].prompt)
         counts_T = [False] * len(ids_T)
-        for place, written, frame in zip(counted, parts[::3], frames, strict=True):
-            self._check_prompt(text, written, frame, conversation.where)
-            name = f"response {1 + places.index(place)}"
-            begin, until = len(text_ids(self.tokenizer, frame.prompt)), self._ids(written, frame.prompt)
-            end = _common(until, ids_T)
-            if end < begin:
+        for number, (place, written, frame) in enumerate(zip(places, parts[::3], frames, strict=True), 1):
+            name = f"{where}: response {number}"
+            final = self._checked_end(frame, turns[place].text, name)
+            begin = len(text_ids(self.tokenizer, frame.prompt))
+            end = _common(self._ids(written, frame.prompt), ids_T)
+            problem = ""
+            if not written.startswith(frame.prompt):
+                asked = frame.prompt[_common(written, frame.prompt) :]
+                problem = f"the chat template asks for a response with {asked!r}, and does not write that before others"
+            elif end < begin:
+                problem = "the tokenizer merges it with the end of the prompt"
+            elif not text.startswith(frame.prompt) or not final.is_in(self.tokenizer, ids_T[begin:end]):
+                problem = "the chat template writes a conversation otherwise when more follows"
+            if problem:
                 raise DataError(
-                    f"{conversation.where}: the tokenizer merges the end of the prompt with the beginning of {name}, "
-                    "which would not follow what a model is asked. Take the last response alone, or another template."
-                )
-            self._check_response(frame, turns[place].text, f"{conversation.where}: {name}")
-            if not self._ends(frame, ids_T[begin:end]):
-                changed = "the chat template writes the beginning of a conversation otherwise when more follows"
-                if end == len(until):
-                    changed = "the chat template ends another response otherwise"
-                raise DataError(
-                    f"{conversation.where}: {changed}: {name} would not follow what a model is asked, or not end. Take "
-                    "the last response alone, or another template."
+                    f"{name} would not follow the prompt of a model, or not end: {problem}. Take the last response "
+                    "alone, or another template."
                 )
             counts_T[begin:end] = [True] * (end - begin)
         return Tokens(ids_T, counts_T)
@@ -283,23 +249,8 @@ class ChatFormat(Format):
             return whole
         return before + text_ids(self.tokenizer, text[len(prompt) :])
 
-    def _check_prompt(self, text: str, written: str, frame: Frame, where: str) -> None:
-        """Raise DataError unless a conversation has the prompt of a response before it."""
-        if not written.startswith(frame.prompt):
-            asked = frame.prompt[_common(written, frame.prompt) :]
-            raise DataError(
-                f"{where}: the chat template asks for a response with {asked!r}, which it does not write before the "
-                "responses of a conversation: they would not follow what a model is asked. Take another template."
-            )
-        if not text.startswith(frame.prompt):
-            raise DataError(
-                f"{where}: the chat template writes the beginning of a conversation otherwise when more follows, so "
-                "that a response would not follow what a model is asked. Take the last response alone, or another "
-                "template."
-            )
-
-    def _check_response(self, frame: Frame, response: str, where: str) -> None:
-        """Raise a UserError if a response holds what ends responses, or if the template ends none."""
+    def _checked_end(self, frame: Frame, response: str, where: str) -> End:
+        """Return what ends a response. Raises a UserError if the response holds that, or if the template ends none."""
         end = end_of(self.tokenizer, frame.after)
         if not end.is_written:
             raise ModelError(
@@ -308,36 +259,20 @@ class ChatFormat(Format):
                 "recipe.template=alpaca."
             )
         if end.by_text and end.text in response.strip():
-            raise DataError(
-                f"{where} contains {end.text!r}, with which the chat template ends responses, so that the model could "
-                "not tell where one ends. Take a template that ends a turn with a token, or drop the row."
-            )
+            raise DataError(f"{where} contains {end.text!r}, which ends responses in the chat template; drop it.")
         if not end.by_text:
             _refuse_end_within(self.tokenizer, end.ids, response, where)
-
-    def _ends(self, frame: Frame, counted: Sequence[int]) -> bool:
-        """Return whether the counted tokens of a response hold what ends responses."""
-        end = end_of(self.tokenizer, frame.after)
-        return end.text in self.tokenizer.decode(counted) if end.by_text else not {*end.ids}.isdisjoint(counted)
+        return end
 
     def _frame(self, asked: Conversation) -> Frame:
         opened, answered = self._render(framing_chats(self._messages(asked)), asked.where)
-        return self._frame_in(opened, answered, asked.where)
+        return frame_in(opened, answered, asked.where)
 
-    def _frame_in(self, opened: str, answered: str, where: str) -> Frame:
-        try:
-            return frame_in(opened, answered)
-        except ChatRefusedError as error:
-            raise DataError(f"{where}: {error}") from None
-
-    def _render(self, chats: Sequence[tuple[Sequence[Mapping[str, str]], bool]], where: str) -> list[str]:
+    def _render(self, chats: Sequence[Chat], where: str) -> list[str]:
         if not self.tokenizer.chat_template:
             kind = type(self.tokenizer).__name__
             raise ModelError(f"The tokenizer {kind} has no chat template. Take the Alpaca prompt, or a chat model.")
-        try:
-            return render_chats(self.tokenizer, chats)
-        except ChatRefusedError as error:
-            raise DataError(f"{where}: {error}") from None
+        return render_chats(self.tokenizer, chats, where)
 
     def _messages(self, conversation: Conversation) -> list[dict[str, str]]:
         messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]
@@ -348,18 +283,19 @@ class ChatFormat(Format):
 
 def _common(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Return the number of equal items with which both begin."""
-    pairs = zip(a, b, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(a), len(b)))
+    place = 0
+    while place < min(len(a), len(b)) and a[place] == b[place]:
+        place += 1
+    return place
 
 
 def _refuse_end_within(tokenizer: Any, ends: Sequence[int], response: str, where: str) -> None:
     """Raise EndWithinError for a response whose text has a token that ends responses."""
-    found = next((token for token in text_ids(tokenizer, response) if token in ends), None)
-    if found is not None:
-        raise EndWithinError(
-            f"{where} contains {tokenizer.decode([found])!r}, which ends responses: the model would learn to stop "
-            "there. Remove it from the text, or drop the row."
-        )
+    for token in text_ids(tokenizer, response):
+        if token in ends:
+            raise EndWithinError(f"{where} contains {tokenizer.decode([token])!r}, which ends responses; drop the row.")
 
 
+Format = AlpacaFormat | ChatFormat
 FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}
+"""Make ids of conversations, by the names of templates in recipes."""

@@ -17,21 +17,19 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, Missing, UserError
-from emobench.data.rows import Row, file_rows
+from emobench.data.rows import FORMATS, Row, Rows, rows_of, text_in
 from emobench.data.sources import Split
 from emobench.models.hub import CONVERTED, MAIN, fetch, list_files, missing_download, resolve_revision
 
 NAME = re.compile(
     r"(?P<repo>\w[\w.-]*/[\w.-]+?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?:(?P<column>[^:/@]+)", re.ASCII
 )
-FORMATS = (".parquet", ".jsonl", ".json", ".csv")
-"""Suffixes of data files. A data set in several formats is read in the first of them."""
 ABOUT = {"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json"}
 """Files in which `datasets` describes others."""
 WORDS: dict[Split, str] = {
@@ -39,7 +37,7 @@ WORDS: dict[Split, str] = {
     "validation": "validation|valid|val|dev",
     "test": "test|testing|eval",
 }
-"""What a file of a split is called, between separators."""
+"""Words for a split in the name of a file, between separators."""
 LABELLED_FORMATS = (".parquet", ".jsonl")
 NAMED = ("label_text", "label_name", "text_label", "label_names")
 """Columns that may hold the names of labels that are numbers."""
@@ -66,12 +64,67 @@ def hub_corpus(name: str) -> HubCorpus | None:
     return parts and HubCorpus(name, parts["repo"], parts["config"], parts["revision"] or MAIN, parts["column"])
 
 
-class HubFiles(NamedTuple):
-    """The data files of a commit, sorted, and their origin, "hub: repo@commit"."""
+@dataclass(frozen=True)
+class HubFiles:
+    """The data files of a data set at a commit."""
 
+    corpus: HubCorpus
     commit: str
-    names: list[str]
-    origin: str
+    names: Sequence[str]
+    """All files in the formats that are read, sorted."""
+    offline: bool
+
+    @property
+    def origin(self) -> str:
+        return f"hub: {self.corpus.repo}@{self.commit}"
+
+    def of(self, split: Split) -> list[str]:
+        """Return the names of a split's files, in order, of one format and one configuration.
+
+        Raises ConfigError for an unknown configuration, or for several. A single file without the name of a split is
+        the train split.
+        """
+        parts = {other: self._named(f"(?:^|[/_.-])(?:{words})(?:[/_.-]|$)") for other, words in WORDS.items()}
+        if split == "train" and not any(parts.values()):
+            return self._named("")
+        return parts[split]
+
+    def _named(self, pattern: str) -> list[str]:
+        word, config = re.compile(pattern, re.IGNORECASE), self.corpus.config
+        of_config = [name for name in self.names if config is None or config in Path(name).parts[:-1]]
+        if not of_config:
+            raise self._without_config(f"no configuration '{config}'", self.names)
+        chosen: list[str] = []
+        for name in of_config:
+            # Without its configuration, which may have the name of a split in it.
+            parts = Path(name).relative_to(_config_folder(name)).parts
+            if word.search("/".join(part for part in parts if part != config)):
+                chosen.append(name)
+        suffixes = {Path(name).suffix for name in chosen}
+        first = next((suffix for suffix in FORMATS if suffix in suffixes), "")
+        chosen = sorted(name for name in chosen if name.endswith(first))
+        if config is None and len(set(map(_config_folder, chosen))) > 1:
+            raise self._without_config("several configurations", chosen)
+        return chosen
+
+    def _without_config(self, problem: str, names: Sequence[str]) -> ConfigError:
+        folders = ", ".join(sorted({str(_config_folder(name)) for name in names}))
+        repo = self.corpus.repo
+        return ConfigError(f"{repo} has {problem}; its folders are {folders}. Name one: {repo}/CONFIGURATION.")
+
+    def fetch(self, names: Sequence[str], split: str) -> list[Path]:
+        """Return the files of a split on this machine. Raises DataError, or offline Missing, if there are none."""
+        repo = self.corpus.repo
+        if not names and self.offline:
+            raise missing_download(repo, self.commit, "dataset", f"the {split} split")
+        if not names:
+            raise DataError(f"{self.origin} has no {split} split; its files are {_shown(self.names)}.")
+        folder = fetch(repo, self.commit, names, offline=self.offline, kind="dataset")
+        return [folder / name for name in names]
+
+    def rows(self, names: Sequence[str], split: str, columns: Sequence[str] = ()) -> Rows:
+        """Yield the rows of a split's files."""
+        return rows_of(self.fetch(names, split), self.origin, columns)
 
 
 def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = FORMATS) -> HubFiles:
@@ -87,104 +140,37 @@ def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = F
         except (DataError, Missing) as error:
             problems.append(error)
             continue
-        origin = f"hub: {corpus.repo}@{commit}"
         data = [name for name in names if name.endswith(formats) and Path(name).name not in ABOUT]
         if data:
-            return HubFiles(commit, data, origin)
-        problems.append(DataError(f"{origin} has no file in {', '.join(formats)}: its files are {_shown(names)}."))
+            return HubFiles(corpus, commit, data, offline)
+        formed = ", ".join(formats)
+        problems.append(DataError(f"{corpus.repo}@{commit} has no file in {formed}: its files are {_shown(names)}."))
     # Offline, the files of a commit are those of earlier downloads: others may be missing.
     raise next((problem for problem in problems if isinstance(problem, Missing)), problems[0])
-
-
-def hub_split_files(name: str, split: Split, *, offline: bool) -> tuple[list[Path], str]:
-    """Return the files of a split of a data set "owner/name[/CONFIG][@REVISION]", and their origin, "hub: repo@commit".
-
-    There may be none but for the train split. Raises DataError where the hub or its cache has no data set.
-    """
-    named = hub_corpus(f"{name}:rows")
-    assert named is not None
-    corpus = replace(named, name=name, column="")
-    commit, names, origin = find_files(corpus, offline=offline)
-    files = _files_of(corpus, split, names)
-    if not files:
-        if split == "train" and offline:
-            raise missing_download(corpus.repo, commit, "dataset", "the train split")
-        if split == "train":
-            raise DataError(f"{origin} has no train split in {', '.join(FORMATS)}: its files are {_shown(names)}.")
-        return [], origin
-    folder = fetch(corpus.repo, commit, files, offline=offline, kind="dataset")
-    return [folder / file for file in files], origin
 
 
 def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[Sequence[str], str]:
     """Return the texts of a split, and their origin, "hub: repo@commit".
 
-    Raises DataError if the hub has no such data set, or no file of the split; Missing if the cache lacks them offline;
-    ConfigError for an unknown configuration or column.
+    Raises DataError if the hub has no such data set, no file of the split, or another column; Missing if the cache
+    lacks them offline; ConfigError for an unknown configuration.
     """
     try:
-        return _load(corpus, split, offline)
+        data = find_files(corpus, offline=offline)
+        names, origin = data.of(split), data.origin
+        held_out = split != "test" and not data.of("validation")
+        if held_out:
+            names = data.of("train")
+        rows = data.rows(names, split, [corpus.column])
+        texts = [text_in(row, corpus.column, where) for where, row in rows]
     except Missing as missing:
         raise missing.named(f"corpus {corpus.name} ({split})") from None
-
-
-def _load(corpus: HubCorpus, split: Split, offline: bool) -> tuple[Sequence[str], str]:
-    commit, names, origin = find_files(corpus, offline=offline)
-    files = files_of_splits(corpus, names)
-    if split == "train" and not files["train"]:
-        # One file without the name of a split.
-        files["train"] = _of_one_kind(corpus, _of_config(corpus, names)) if not any(files.values()) else []
-    held_out = split != "test" and not files["validation"]
-    chosen = files["train"] if held_out else files[split]
-    if not chosen and offline:
-        raise missing_download(corpus.repo, commit, "dataset", f"the {split} split")
-    if not chosen:
-        raise DataError(
-            f"{origin} has no {split} split in {', '.join(FORMATS)}: its files are {_shown(names)}. Put the rows, "
-            f'one {{"text": ...}} a line, in DIR/NAME.{split}.jsonl, and give --data-dir DIR --set corpus=NAME.'
-        )
-    folder = fetch(corpus.repo, commit, chosen, offline=offline, kind="dataset")
-    texts = [text for file in chosen for text in _texts(folder / file, corpus.column, f"{origin}, {file}")]
-    if held_out:
-        first = len(texts) - max(1, round(HELD_OUT * len(texts)))
-        texts = texts[:first] if split == "train" else texts[first:]
-        origin += f", {'all but the last' if split == 'train' else 'the last'} {HELD_OUT:.0%} of its training rows"
-    return texts, origin
-
-
-def files_of_splits(corpus: HubCorpus, names: Sequence[str]) -> dict[Split, list[str]]:
-    """Return the files of each split, of all the names in a repository. Raises ConfigError for a configuration."""
-    return {split: _files_of(corpus, split, names) for split in WORDS}
-
-
-def _files_of(corpus: HubCorpus, split: Split, names: Sequence[str]) -> list[str]:
-    """Return the files of a split, in order, of one format and one configuration."""
-    word = re.compile(rf"(?:^|[/_.-])(?:{WORDS[split]})(?:[/_.-]|$)", re.IGNORECASE)
-    named = [name for name in _of_config(corpus, names) if word.search(_within(corpus, name))]
-    return _of_one_kind(corpus, named)
-
-
-def _of_config(corpus: HubCorpus, names: Sequence[str]) -> list[str]:
-    chosen = [name for name in names if corpus.config is None or corpus.config in Path(name).parts[:-1]]
-    if not chosen:
-        raise ConfigError(f"{corpus.repo} has no configuration '{corpus.config}': {_configurations(names)}.")
-    return chosen
-
-
-def _of_one_kind(corpus: HubCorpus, names: Sequence[str]) -> list[str]:
-    """Return the files of the first format. Raises ConfigError where they are of several configurations."""
-    chosen: list[str] = []
-    for suffix in FORMATS:
-        chosen = chosen or sorted(name for name in names if name.endswith(suffix))
-    if corpus.config is None and len({_config_folder(name) for name in chosen}) > 1:
-        example = f"{corpus.repo}/CONFIGURATION" + (corpus.column and f":{corpus.column}")
-        raise ConfigError(f"{corpus.repo} has several configurations: {_configurations(chosen)}. Name one: {example}.")
-    return chosen
-
-
-def _configurations(names: Sequence[str]) -> str:
-    folders = sorted({str(_config_folder(name)) for name in names})
-    return f"its folders are {', '.join(folders) or 'none'}"
+    if not held_out:
+        return texts, origin
+    first = len(texts) - max(1, round(HELD_OUT * len(texts)))
+    if split == "train":
+        return texts[:first], f"{origin}, all but the last {HELD_OUT:.0%} of its training rows"
+    return texts[first:], f"{origin}, the last {HELD_OUT:.0%} of its training rows"
 
 
 def _config_folder(name: str) -> Path:
@@ -194,29 +180,11 @@ def _config_folder(name: str) -> Path:
     """
     folder = Path(name).parent
     split = folder.name.removeprefix("partial-")
-    return folder.parent if any(re.fullmatch(words, split, re.IGNORECASE) for words in WORDS.values()) else folder
+    return folder.parent if re.fullmatch("|".join(WORDS.values()), split, re.IGNORECASE) else folder
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") or "none"
-
-
-def _within(corpus: HubCorpus, name: str) -> str:
-    """Return a file's name without its configuration, which may have a split's name in it."""
-    parts = Path(name).relative_to(_config_folder(name)).parts
-    return "/".join(part for part in parts if part != corpus.config)
-
-
-def _texts(file: Path, column: str, where: str) -> Iterator[str]:
-    if not file.is_file():
-        raise Missing(where, None, None, "Run once without --offline.")
-    for at, row in file_rows(file, where, [column]):
-        if column not in row:
-            raise ConfigError(f"{at} has no column '{column}'; its columns are {', '.join(map(str, row)) or 'none'}.")
-        text = row[column]
-        if not isinstance(text, str):
-            raise ConfigError(f"{at}: '{column}' holds {text!r:.40}; expected a column with a text in every row.")
-        yield text
+    return ", ".join(names[:8]) or "none"
 
 
 def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
@@ -229,94 +197,79 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     corpus = hub_corpus(head)
     if corpus is None or not label:
         raise ConfigError(f"{name} names no labelled data set of the hub; expected {EXPECTED}.")
-    commit, names, origin = find_files(corpus, offline=offline, formats=LABELLED_FORMATS)
-    files = files_of_splits(corpus, names)
-    read: dict[Split, tuple[list[Row], Mapping[str, str]]] = {}
-    splits: tuple[Split, ...] = ("train", "test", "validation")
-    for split in splits:
-        chosen = files[split]
-        if not chosen or (split == "validation" and "test" in read):
-            continue
-        folder = fetch(corpus.repo, commit, chosen, offline=offline, kind="dataset")
-        rows: list[Row] = []
-        for file in chosen:
-            rows.extend(_rows(folder / file, f"{origin}, {file}", corpus.column, label))
-        if split == "train" or all(str(row[label]) != "-1" for row in rows):
-            read[split] = rows, _names(folder / chosen[0], rows, label)
-    if len(read) < 2 or "train" not in read:
-        lacks = "test or validation" if "train" in read else "train"
-        raise DataError(
-            f"{origin} has no labelled {lacks} split in {' or '.join(LABELLED_FORMATS)}; its files are {_shown(names)}."
-        )
-    meanings = read["train"][1]
-    classes = list(dict.fromkeys(meanings.values())) or sorted({str(row[label]) for row in read["train"][0]})
+    data = find_files(corpus, offline=offline, formats=LABELLED_FORMATS)
+    pool = _labelled_rows(data, "train", label)
+    meanings = _meanings(data, pool, label)
+    classes = list(dict.fromkeys(meanings.values())) or sorted({str(row[label]) for row in pool})
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise ConfigError(
-            f"{origin}: '{label}' has {len(classes)} different values; expected the classes of a task, 2 to "
+            f"{data.origin}: '{label}' has {len(classes)} different values; expected the classes of a task, 2 to "
             f"{MOST_CLASSES}."
         )
     dataset: dict[str, Any] = {
         "name": corpus.repo.rpartition("/")[2].lower(),
         "classes": classes,
         "repo": corpus.repo,
-        "revision": commit,
+        "revision": data.commit,
     }
     if corpus.column != "text":
         dataset["fields"] = [corpus.column]
     if label != "label":
         dataset["label"] = label
     if meanings:
-        dataset["names"] = dict(meanings)
-    for name, (split, (rows, _)) in zip(("pool", "test"), read.items(), strict=True):
-        dataset[name] = {"split": split, "files": _pattern(files[split], names), "rows": len(rows)}
-    return dataset
+        dataset["names"] = meanings
+    dataset["pool"] = {"split": "train", "files": _pattern(data, "train"), "rows": len(pool)}
+    answered: tuple[Split, ...] = ("test", "validation")
+    for split in answered:
+        rows = _labelled_rows(data, split, label) if data.of(split) else []
+        if rows and all(str(row[label]) != "-1" for row in rows):
+            dataset["test"] = {"split": split, "files": _pattern(data, split), "rows": len(rows)}
+            return dataset
+    raise DataError(f"{data.origin} has no labelled test or validation split; its files are {_shown(data.names)}.")
 
 
-def _rows(file: Path, where: str, column: str, label: str) -> Iterator[Row]:
-    if not file.is_file():
-        raise Missing(where, None, None, "Run once without --offline.")
-    for _, row in file_rows(file, where):
-        for wanted in (column, label):
-            if wanted not in row:
-                raise ConfigError(f"{where} has no column '{wanted}'; its columns are {', '.join(row) or 'none'}.")
-        yield row
+def _labelled_rows(data: HubFiles, split: Split, label: str) -> list[Row]:
+    rows: list[Row] = []
+    for where, row in data.rows(data.of(split), split):
+        for column in (data.corpus.column, label):
+            if column not in row:
+                raise ConfigError(f"{where} has no column '{column}'; its columns are {', '.join(row) or 'none'}.")
+        rows.append(row)
+    return rows
 
 
-def _names(file: Path, rows: Sequence[Row], label: str) -> dict[str, str]:
-    """Return what the label's numbers mean; nothing if labels are names. Raises ConfigError if that is unknown."""
+def _meanings(data: HubFiles, rows: Sequence[Row], label: str) -> dict[str, str]:
+    """Return the classes of the labels' numbers; nothing if labels are names. Raises ConfigError if they are unknown.
+
+    They are the class names that `datasets` writes into a Parquet file's schema, or a column of texts.
+    """
     if all(isinstance(row[label], str) for row in rows):
         return {}
-    features = _names_of_features(file, label)
-    if features:
-        return {str(number): name for number, name in enumerate(features)}
+    (file, *_) = data.fetch(data.of("train"), "train")
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        written = (pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}")
+        feature = json.loads(written).get("info", {}).get("features", {}).get(label, {})
+        if isinstance(feature, Mapping) and feature.get("names"):
+            return {str(number): str(name) for number, name in enumerate(feature["names"])}
     for column in NAMED:
         pairs = {(str(row[label]), row.get(column)) for row in rows}
-        meanings = dict(pairs)
-        if len(meanings) == len(pairs) and all(isinstance(name, str) for name in meanings.values()):
-            return {number: str(meanings[number]) for number in sorted(meanings)}
+        meanings = {number: name for number, name in sorted(pairs, key=str) if isinstance(name, str)}
+        if len(meanings) == len(pairs):
+            return meanings
     raise ConfigError(
-        f"{file.name}: the labels of '{label}' are numbers whose meaning the data do not say; name a column with "
-        f"texts, or write the task's file with `names`. The columns are {', '.join(rows[0]) if rows else 'none'}."
+        f"{data.origin}: the labels of '{label}' are numbers whose meaning the data do not say; name a column with "
+        f"texts, or write the task's file with `names`. The columns are {', '.join(rows[0])}."
     )
 
 
-def _names_of_features(file: Path, label: str) -> list[str]:
-    """Return the class names of a column that `datasets` wrote into a Parquet file's schema."""
-    if file.suffix != ".parquet":
-        return []
-    import pyarrow.parquet as pq
-
-    written = (pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}")
-    feature = json.loads(written).get("info", {}).get("features", {}).get(label, {})
-    return [str(name) for name in feature.get("names") or ()] if isinstance(feature, dict) else []
-
-
-def _pattern(files: Sequence[str], names: Sequence[str]) -> str:
-    """Return a pattern of these files and no others. Raises ConfigError where there is none."""
+def _pattern(data: HubFiles, split: Split) -> str:
+    """Return a pattern of a split's files and no others. Raises ConfigError where there is none."""
+    files = data.of(split)
     if len(files) == 1:
         return files[0]
-    begin = os.path.commonprefix(files)  # noqa: RUF071
-    pattern = f"{begin}*{Path(files[0]).suffix}"
-    if sorted(fnmatch.filter(names, pattern)) != sorted(files):
-        raise ConfigError(f"The files {', '.join(files[:3])}, ... have no pattern of their own; write the task's file.")
+    pattern = f"{os.path.commonprefix(files)}*{Path(files[0]).suffix}"  # noqa: RUF071
+    if sorted(fnmatch.filter(data.names, pattern)) != files:
+        raise ConfigError(f"The files {_shown(files)} have no pattern of their own; write the task's file.")
     return pattern

@@ -8,35 +8,29 @@ source. A local file with numbers only is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emobench.core.errors import ConfigError, DataError, Missing
+from emobench.core.errors import ConfigError, DataError
 from emobench.core.settings import content_hash, file_sha256
 from emobench.data.rows import (
     Row,
-    check_row_count,
+    Rows,
     digest,
     file_rows,
     hub_files,
-    jsonl_rows,
     local_file,
-    refuse_other_suffixes,
+    naming,
+    require_count,
+    rows_of,
+    shown,
+    text_in,
 )
 from emobench.data.sampling_units import joined_units, text_digest
 
-
-def _oracle_sections(split: str) -> Sequence[tuple[str, str]]:
-    from emobench.data.oracle.labels import labelled_samples
-
-    return labelled_samples(split)
-
-
-GENERATED: dict[str, Callable[[str], Sequence[tuple[str, str]]]] = {"oracle-sections": _oracle_sections}
-"""Generated data sets: name -> (split -> (text, class) of each example)."""
-
-
+GENERATED = ("oracle-sections",)
+"""Generated data sets."""
 GROUP = "group"
 """The field with the name of an example's group."""
 
@@ -165,7 +159,7 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     Raises DataError for a row without its fields or with an unknown class; for a repository also if the number of rows
     is wrong, or a golden row is missing or has another class. Offline, raises Missing if it was not downloaded before.
     """
-    splits, provenance, origins = [], {}, []
+    splits, provenance = [], {}
     for part in (source.pool, source.test):
         examples, origin = _load_split(source, part, data_dirs, offline)
         if not examples:
@@ -177,9 +171,35 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
             if source.unit:
                 texts.append(example.unit)
         provenance[f"{source.name}.{part.split}"] = f"{digest(texts)} ({origin})"
-        origins.append(origin)
-    _check_golden(source, splits, origins)
+        if origin.startswith("hub:"):
+            _check_classes(source, examples, origin)
+    if all("(hub:" in record for record in provenance.values()):
+        keys = {_row_key(example) for examples in splits for example in examples}
+        if missing := source.golden.keys() - keys:
+            raise DataError(
+                f"{source.repo} lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is "
+                f"known ({', '.join(missing)}): its texts have changed. {_advice(source)}"
+            )
     return LabelledData(source.name, splits[0], splits[1], provenance)
+
+
+def _check_classes(source: LabelledSource, examples: Sequence[Example], origin: str) -> None:
+    """Raise DataError for a golden row of another class."""
+    for example in examples:
+        known = source.golden.get(_row_key(example), example.label)
+        if known != example.label:
+            raise DataError(
+                f"{origin} says '{example.label}' of a row of {source.name} ({example.where}) that is known to be "
+                f"'{known}': the order of its labels has changed. {_advice(source)}"
+            )
+
+
+def _advice(source: LabelledSource) -> str:
+    return f"Put the rows in DIR/{source.name}.SPLIT.jsonl and give --data-dir DIR."
+
+
+def _row_key(example: Example) -> str:
+    return _key(text.strip() for text in example.fields.values())
 
 
 def _load_split(
@@ -187,139 +207,77 @@ def _load_split(
 ) -> tuple[list[Example], str]:
     local = local_file(source.name, part.split, data_dirs, source.label_columns)
     if local is not None:
-        return _examples(source, jsonl_rows(local), {}), f"local: {local.name}"
-    refuse_other_suffixes(source.name, part.split, data_dirs)
+        return _examples(source, file_rows(local), {}), f"local: {local.name}"
+    file = f"{source.name}.{part.split}.jsonl"
     if source.name in GENERATED:
-        rows = []
-        for number, (text, label) in enumerate(GENERATED[source.name](part.split), 1):
-            rows.append((f"{source.name}.{part.split}:{number}", {"text": text, "label": label}))
+        from emobench.data.oracle.language import labelled_samples  # it imports tokenizers
+
+        samples = labelled_samples(part.split)
+        rows = ((f"{file}:{number}", {"text": text, "label": label}) for number, (text, label) in enumerate(samples, 1))
         return _examples(source, rows, {}), "generated, version 1"
-    file = f"DIR/{source.name}.{part.split}.jsonl"
     if not source.repo:
         raise DataError(
-            f"{source.name} ({part.split}) has no source on the hub: put it in {file}, give --data-dir DIR."
+            f"{source.name} ({part.split}) has no source on the hub: put it in DIR/{file}, give --data-dir DIR."
         )
-    advice = (
-        f'Or put it, one {{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give '
-        "--data-dir DIR."
-    )
-    try:
+    with naming(f"data set {source.name}", source.repo, file, size=source.text_bytes):
         files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
-        _check_digest(part, files, origin)
-        rows = [row for file in files for row in file_rows(file, f"{origin}, {file.name}")]
-        examples = _examples(source, rows, source.names)
-    except Missing as missing:
-        raise missing.named(f"data set {source.name}", size=source.text_bytes, advice=advice) from None
-    except DataError as error:
-        raise DataError(
-            f"{source.name} ({part.split}) could not be read from {source.repo}. {error} {advice}"
-        ) from None
-    check_row_count(source.name, part.split, origin, len(examples), part.rows)
+        if part.sha256 and part.sha256 not in map(file_sha256, files):
+            raise DataError(f"{origin}, {part.files} has another sha256 than {part.sha256}: it has changed.")
+        examples = _examples(source, rows_of(files, origin), source.names)
+        require_count(origin, len(examples), part.rows)
     return examples, origin
 
 
-def _check_digest(part: LabelledSplit, files: Sequence[Path], origin: str) -> None:
-    if not part.sha256:
-        return
-    digests = [file_sha256(file) for file in files]
-    if part.sha256 not in digests:
-        raise DataError(
-            f"{origin}, {part.files} has the sha256 {', '.join(digests)}, expected {part.sha256}: it has changed."
-        )
+def _examples(source: LabelledSource, rows: Rows, names: Mapping[str, str]) -> list[Example]:
+    return [example_of(source, row, names, where, index) for index, (where, row) in enumerate(rows)]
 
 
-def _examples(source: LabelledSource, rows: Iterable[tuple[str, Row]], names: Mapping[str, str]) -> list[Example]:
-    return [_example(source, row, names, where, index) for index, (where, row) in enumerate(rows)]
-
-
-def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: str, index: int) -> Example:
+def example_of(source: LabelledSource, row: Row, names: Mapping[str, str], where: str, index: int = 0) -> Example:
+    """Return a row as an example; `names` has the meaning of its labels. Raises DataError that begins with `where`."""
     fields = {name: _text(row, name, where) for name in source.fields}
     if source.choices:
-        fields |= _choices(row, source, where)
-    group = _text(row, source.group, where) if source.group else ""
-    if group:
+        choices, count = row.get(source.choices), len(source.classes)
+        if not isinstance(choices, list) or list(map(type, choices)) != [str] * count:
+            raise DataError(f"{where}: expected {count} texts in '{source.choices}', got {choices!r}.")
+        fields |= zip(source.classes, choices, strict=True)
+    group, unit = "", ""
+    if source.group:
+        group = _text(row, source.group, where)
         fields[GROUP] = group.replace("_", " ")
-    try:
-        key = _key(fields.values())
-    except UnicodeEncodeError:
-        raise DataError(f"{where}: half of a surrogate pair, which is not a text; repair the row.") from None
-    label, unit = _class(row, source, names, where), _unit(source, row, where)
-    return Example(f"{key}-{index}", fields, label, group, unit, where)
+        unit = f"{source.group} {group}"
+    if source.unit:
+        unit = f"{source.unit} {_key([_text(row, source.unit, where)])}"
+    return Example(f"{_key(fields.values())}-{index}", fields, _class(row, source, names, where), group, unit, where)
 
 
-def _key(texts: Iterable[str], errors: str = "strict") -> str:
+def _key(texts: Iterable[str]) -> str:
     """Return the first 12 hex digits of the sha256 of texts, joined by the unit separator."""
-    return hashlib.sha256("\x1f".join(texts).encode(errors=errors)).hexdigest()[:12]
-
-
-def _unit(source: LabelledSource, row: Row, where: str) -> str:
-    if not source.unit:
-        return f"{source.group} {row[source.group]}" if source.group else ""
-    return f"{source.unit} {_key([_text(row, source.unit, where)], errors='replace')}"
-
-
-def parsed_example(source: LabelledSource, row: Row, where: str) -> Example:
-    """Return a row of the source's repository as an example. Raises DataError that begins with `where`."""
-    return _example(source, row, source.names, where, 0)
+    return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:12]
 
 
 def _text(row: Row, name: str, where: str) -> str:
-    value = row.get(name)
-    if not isinstance(value, str) or not value.strip():
-        fields = ", ".join(map(repr, row)) or "none"
-        raise DataError(f"{where}: expected a text in the field '{name}', got {value!r}; the fields are: {fields}.")
-    return value
-
-
-def _choices(row: Row, source: LabelledSource, where: str) -> dict[str, str]:
-    choices, count = row.get(source.choices), len(source.classes)
-    if not isinstance(choices, list) or [type(choice) for choice in choices] != [str] * count:
-        raise DataError(f"{where}: expected {count} texts in '{source.choices}', got {choices!r}.")
-    return dict(zip(source.classes, choices, strict=True))
+    text = text_in(row, name, where)
+    if not text.strip():
+        raise DataError(f'{where}: "{name}" is blank; expected a text.')
+    return text
 
 
 def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: str) -> str:
     label = row.get(source.label)
     if source.choices and isinstance(label, int) and 0 <= label < len(source.classes):
         return source.classes[label]  # its index among the choices of the row
-    column = source.label_name if source.label_name in row else "label_name"
+    column = "label_name"
+    if source.label_name in row:
+        column = source.label_name
     label_name = row.get(column)
-    classes = [value for value in (label, label_name) if isinstance(value, str) and value in source.classes]
-    if len(set(classes)) > 1:
-        raise DataError(f"{where}: '{source.label}' says '{classes[0]}' and '{column}' '{classes[1]}'; keep one.")
-    if classes:
-        return classes[0]
+    given = {value for value in (label, label_name) if isinstance(value, str) and value in source.classes}
+    if len(given) > 1:
+        raise DataError(f"{where}: '{source.label}' says '{label}' and '{column}' '{label_name}'; keep one.")
+    if given:
+        return given.pop()
     if str(label) in names:
         return names[str(label)]
-    if label_name is None and isinstance(label, (int, float)):
-        raise DataError(
-            f"{where}: the label is the number {label}, whose meaning differs between copies of a data set; add "
-            f'"label_name", one of {", ".join(source.classes)}.'
-        )
     raise DataError(
-        f"{where}: the class is {label_name if label_name is not None else label!r}; expected '{column}' or "
-        f"'{source.label}' to be one of {', '.join(source.classes)}."
+        f"{where}: the class is {shown(label)} in '{source.label}' and {shown(label_name)} in '{column}'; expected one "
+        f'of {", ".join(source.classes)}. What a number means differs between copies of a data set: add "label_name".'
     )
-
-
-def _check_golden(source: LabelledSource, splits: Sequence[Sequence[Example]], origins: Sequence[str]) -> None:
-    """Compare golden rows with the splits from the repository. If both splits are from it, all must exist."""
-    missing = dict(source.golden)
-    advice = f"Put the rows in DIR/{source.name}.SPLIT.jsonl and give --data-dir DIR."
-    read = [(examples, origin) for examples, origin in zip(splits, origins, strict=True) if origin.startswith("hub:")]
-    for examples, origin in read:
-        for example in examples:
-            key = _key(text.strip() for text in example.fields.values())
-            known = source.golden.get(key)
-            missing.pop(key, None)
-            if known is not None and known != example.label:
-                raise DataError(
-                    f"{origin} says '{example.label}' of a row of {source.name} ({example.where}) that is known to be "
-                    f"'{known}': the order of its labels has changed. {advice}"
-                )
-    if missing and len(read) == len(splits):
-        raise DataError(
-            f"{read[0][1]} lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is known "
-            f"({', '.join(missing)}), so that the meaning of its labels cannot be checked: its texts have changed. "
-            f"{advice}"
-        )

@@ -23,9 +23,33 @@ if TYPE_CHECKING:
 IGNORE = -100  # label of tokens that are not targets
 WEIGHTS = "example_weights"
 """The batch column with the weight of each token's example in the loss, (B, T), where examples differ in it."""
+GROUP = 1000
+"""Texts that are tokenized together, and concatenated."""
 Progress = Callable[[int, int], None]
-TOKENS, LABELS, OFFSETS, COUNTS = "tokens.npy", "labels.npy", "offsets.npy", "counts.json"
-"""The files of packed rows; without labels, these are the tokens."""
+
+
+@dataclass
+class Counts:
+    """Conversations by their lengths, whose tokens may be more than a row has."""
+
+    whole: int = 0
+    shortened: int = 0
+    """Responses that lost their end."""
+    dropped: int = 0
+    """Conversations of whose responses nothing was left."""
+    lost: int = 0
+    """Responses of which nothing was left."""
+    blank: int = 0
+    """Rows of the data that were left out because their response is blank."""
+    ended: int = 0
+    """Conversations that were left out because a response has the token that ends responses."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shortened:,} conversations were cut at the end, {self.dropped:,} left out because no response "
+            f"remained; {self.lost:,} responses were cut off whole, and {self.blank:,} rows had a blank one; "
+            f"{self.ended:,} with the token that ends responses were left out"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +58,9 @@ class Packed:
 
     Labels are not shifted. `dropped` is the number of tokens that were cut off. `skipped` is the number of texts
     without a row (blank, or without a target). `sources` is the index of the text of each token, or None.
+
+    With `starts`, the first token of each conversation in `tokens`, a row also has "position_ids", which begin at 0
+    with each conversation. With `weights`, one for each token, it has those of its tokens.
     """
 
     tokens: NDArray[np.int32]  # all rows, end to end
@@ -42,57 +69,77 @@ class Packed:
     dropped: int = 0
     skipped: int = 0
     sources: NDArray[np.int32] | None = None
+    starts: NDArray[np.int64] | None = None
+    weights: NDArray[np.float32] | None = None
+    counts: Counts | None = None
+    """Of conversations."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        row = slice(self.offsets[index % len(self)], self.offsets[index % len(self) + 1])
-        return {"input_ids": self.tokens[row], "labels": self.labels[row], "row": index % len(self)}
+        place = range(len(self))[index]
+        begin, end = map(int, self.offsets[place : place + 2])
+        row = {"input_ids": self.tokens[begin:end], "labels": self.labels[begin:end], "row": place}
+        if self.weights is not None:
+            row[WEIGHTS] = self.weights[begin:end]
+        if self.starts is not None:
+            first, last = np.searchsorted(self.starts, (begin, end))
+            own = self.starts[first:last]
+            row["position_ids"] = np.arange(begin, end) - np.repeat(own, np.diff(own, append=end))
+        return row
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[index] for index in range(len(self)))
+        return map(self.__getitem__, range(len(self)))
 
     @property
     def token_count(self) -> int:
         """The number of tokens in all rows."""
         return len(self.tokens)
 
-    def first(self, tokens: int) -> Packed:
-        """Return the first rows, with at most `tokens` tokens in total, but at least one row."""
-        rows = max(1, int(np.searchsorted(self.offsets, tokens, side="right")) - 1)
-        end, sources = self.offsets[rows], self.sources
-        return replace(
-            self,
-            tokens=self.tokens[:end],
-            labels=self.labels[:end],
-            offsets=self.offsets[: rows + 1],
-            sources=None if sources is None else sources[:end],
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write the rows into a folder, without `sources`."""
-        np.save(folder / TOKENS, self.tokens)
-        if self.labels is not self.tokens:
-            np.save(folder / LABELS, self.labels)
-        np.save(folder / OFFSETS, self.offsets)
-        (folder / COUNTS).write_text(json.dumps({"dropped": self.dropped, "skipped": self.skipped}) + "\n")
-
-    @classmethod
-    def load(cls, folder: Path) -> Packed:
-        """Return rows that were saved; tokens and labels cannot be written, and are read from the disk as needed."""
-        # A plain view: slices of a memmap object cost several times as much.
-        tokens = np.asarray(np.load(folder / TOKENS, mmap_mode="r"))
-        has_labels = (folder / LABELS).exists()
-        labels = np.asarray(np.load(folder / LABELS, mmap_mode="r")) if has_labels else tokens
-        return cls(tokens, labels, np.load(folder / OFFSETS), **json.loads((folder / COUNTS).read_text()))
-
     @property
     def target_count(self) -> int:
         """The number of targets: labels that are not ignored, except the first of each row, which is not predicted."""
         return int((self.labels != IGNORE).sum() - (self.labels[self.offsets[:-1]] != IGNORE).sum())
+
+    def first(self, tokens: int) -> Packed:
+        """Return the first rows, with at most `tokens` tokens in total, but at least one row."""
+        rows = max(1, int(np.searchsorted(self.offsets, tokens, side="right")) - 1)
+        end = self.offsets[rows]
+        cut: dict[str, Any] = {"offsets": self.offsets[: rows + 1]}
+        for name in ("tokens", "labels", "sources", "weights"):
+            if getattr(self, name) is not None:
+                cut[name] = getattr(self, name)[:end]
+        if self.starts is not None:
+            cut["starts"] = self.starts[self.starts < end]
+        return replace(self, **cut)
+
+    def save(self, folder: Path) -> None:
+        """Write the rows into a folder, without `sources`; without labels.npy, the labels are the tokens."""
+        arrays = {"tokens": self.tokens, "offsets": self.offsets, "starts": self.starts, "weights": self.weights}
+        if self.labels is not self.tokens:
+            arrays["labels"] = self.labels
+        for name, array in arrays.items():
+            if array is not None:
+                np.save(folder / f"{name}.npy", array)
+        (folder / "counts.json").write_text(json.dumps({"dropped": self.dropped, "skipped": self.skipped}) + "\n")
+        if self.counts is not None:
+            (folder / "responses.json").write_text(json.dumps(vars(self.counts)) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Packed:
+        """Return rows that were saved; tokens and labels cannot be written, and are read from the disk as needed."""
+        parts: dict[str, Any] = json.loads((folder / "counts.json").read_text())
+        for file in folder.glob("*.npy"):
+            mode: Any = None
+            if file.stem in ("tokens", "labels"):
+                mode = "r"
+            # A plain view: slices of a memmap object cost several times as much.
+            parts[file.stem] = np.asarray(np.load(file, mmap_mode=mode))
+        parts.setdefault("labels", parts["tokens"])
+        if (folder / "responses.json").exists():
+            parts["counts"] = Counts(**json.loads((folder / "responses.json").read_text()))
+        return cls(**parts)
 
 
 def pack_blocks(
@@ -100,46 +147,44 @@ def pack_blocks(
     tokenizer: Any,
     *,
     length: int,
-    group: int = 1000,
     eos_between: bool = False,
-    add_special_tokens: bool = True,
     context: int | None = None,
     with_sources: bool = False,
     progress: Progress | None = None,
 ) -> Packed:
-    """Return blocks of `length` tokens. Each `group` texts are concatenated and cut, and the remainder is dropped.
+    """Return blocks of `length` tokens. Each `GROUP` texts are concatenated and cut, and the remainder is dropped.
 
     This equals transformers' run_clm.py (`tokenizer(texts)`, then `group_texts` in batches of 1,000), which the
     official code uses. Between texts there are only the tokens that the tokenizer adds to a text: none for GPT-2, a
-    leading BOS for OPT and LLaMA (also for empty lines). `add_special_tokens=False` omits them. `eos_between` adds
-    EOS after each text with tokens. `with_sources` stores the text of each token. Raises DataError if there is no full
-    block, or the length is larger than the model's context.
+    leading BOS for OPT and LLaMA (also for empty lines). `eos_between` adds EOS after each text with tokens.
+    `with_sources` stores the text of each token. Raises DataError if there is no full block, or the length is larger
+    than the model's context.
     """
     _check_length(length, context)
     eos = [_special_id(tokenizer, "eos")] if eos_between else []
-    blocks: list[NDArray[np.int32]] = []
-    sources: list[NDArray[np.int32]] = []
-    dropped = 0
-    for start in range(0, len(texts), group):
-        batch = list(texts[start : start + group])
-        rows = _tokenize(tokenizer, batch, add_special_tokens)
-        tokens = np.fromiter((t for row in rows if row for t in (*row, *eos)), dtype=np.int32)
+    blocks, sources = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    dropped = number = 0
+    for batch in _batches(texts, progress):
+        tokens: list[int] = []
+        owners: list[int] = []
+        for row in _tokenize(tokenizer, batch, add_special_tokens=True):
+            if row:
+                tokens += row + eos
+            if with_sources:
+                owners += [number] * (len(tokens) - len(owners))
+            number += 1
         kept = len(tokens) // length * length
-        blocks.append(tokens[:kept])
-        if with_sources:
-            sizes = [len(row) + len(eos) if row else 0 for row in rows]
-            sources.append(np.repeat(np.arange(start, start + len(rows), dtype=np.int32), sizes)[:kept])
+        blocks.append(np.array(tokens[:kept], dtype=np.int32))
+        sources.append(np.array(owners[:kept], dtype=np.int32))
         dropped += len(tokens) - kept
-        if progress is not None:
-            progress(min(start + group, len(texts)), len(texts))
-    tokens = np.concatenate(blocks) if blocks else np.empty(0, np.int32)
-    if not len(tokens):
+    packed = np.concatenate(blocks)
+    if not len(packed):
         raise DataError(
-            f"No block of {length} tokens fits: each group of {group:,} texts is cut by itself, and the {len(texts):,} "
+            f"No block of {length} tokens fits: each group of {GROUP:,} texts is cut by itself, and the {len(texts):,} "
             f"texts have {dropped:,} tokens in all. Give more text or a shorter length."
         )
-    offsets = np.arange(0, len(tokens) + 1, length, dtype=np.int64)
-    return Packed(tokens, tokens, offsets, dropped, sources=np.concatenate(sources) if with_sources else None)
+    offsets = np.arange(0, len(packed) + 1, length, dtype=np.int64)
+    return Packed(packed, packed, offsets, dropped, sources=np.concatenate(sources) if with_sources else None)
 
 
 def pack_rows(
@@ -147,13 +192,12 @@ def pack_rows(
     tokenizer: Any,
     *,
     length: int,
-    bos: bool = False,
-    eos: bool = False,
-    mask_until: str | None = None,
+    ends: bool = False,
+    mask_until: str = "",
     context: int | None = None,
     progress: Progress | None = None,
 ) -> Packed:
-    """Return one row per text: [BOS] tokens [EOS], cut to `length`. BOS and EOS are added only with `bos` and `eos`.
+    """Return one row per text, cut to `length`: its tokens, with `ends` between BOS and EOS.
 
     With `mask_until`, the tokens up to the end of the marker's first occurrence (a prompt) are not targets. A text
     without the marker, or cut before the end of the marker, is skipped. This needs a fast tokenizer, which knows the
@@ -163,17 +207,17 @@ def pack_rows(
     DataError if no row is left, or the length is larger than the model's context.
     """
     _check_length(length, context)
-    first = [_special_id(tokenizer, "bos")] if bos else []
-    last = [_special_id(tokenizer, "eos")] if eos else []
+    first, last = [], []
+    if ends:
+        first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
     kept: list[NDArray[np.int32]] = []
     labels: list[NDArray[np.int32]] = []
     dropped = skipped = 0
-    for start in range(0, len(texts), 1000):
-        batch = [text for text in texts[start : start + 1000] if text.strip() and (mask_until or "") in text]
-        skipped += len(texts[start : start + 1000]) - len(batch)
-        rows = _tokenize(tokenizer, batch, add_special_tokens=False)
-        masked = _tokens_until(tokenizer, batch, mask_until) if mask_until else [0] * len(rows)
-        for row, prompt in zip(rows, masked, strict=True):
+    for batch in _batches(texts, progress):
+        usable = [text for text in batch if text.strip() and mask_until in text]
+        skipped += len(batch) - len(usable)
+        prompts = _tokens_until(tokenizer, usable, mask_until)
+        for row, prompt in zip(_tokenize(tokenizer, usable, add_special_tokens=False), prompts, strict=True):
             whole = [*first, *row, *last]
             # The first token is not predicted. A row needs a target after it and after its prompt.
             hidden = len(first) + prompt if mask_until else 0
@@ -184,66 +228,75 @@ def pack_rows(
             labels.append(kept[-1].copy())
             labels[-1][:hidden] = IGNORE
             dropped += len(whole) - len(kept[-1])
-        if progress is not None:
-            progress(min(start + 1000, len(texts)), len(texts))
     if not kept:
         raise DataError(
             f"No target token is left in {len(texts):,} texts: a row needs two tokens, one to predict the other. "
             "Give texts that are not blank."
         )
-    tokens = np.concatenate(kept)
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in kept])]).astype(np.int64)
-    return Packed(tokens, np.concatenate(labels), offsets, dropped, skipped)
+    offsets = np.cumsum([0, *map(len, kept)], dtype=np.int64)
+    return Packed(np.concatenate(kept), np.concatenate(labels), offsets, dropped, skipped)
 
 
 @dataclass(frozen=True)
 class RowCollator:
-    """Builds a batch from rows. Pads on the right to the longest row, with `pad_id`, attention 0 and label -100."""
+    """Builds a batch from rows. Pads on the right to the longest row, with `pad_id`, attention 0 and label -100.
+
+    Packed rows have position ids in the place of an attention mask. Without a mask, transformers derives one from
+    position ids that begin again: a token sees its own conversation alone (`require_separate_conversations` checks
+    that a model does so). Padding is then a conversation without a target.
+    """
 
     pad_id: int
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Return int64 tensors (B, T): input_ids, attention_mask, and labels (not shifted, as transformers expects).
+        """Return int64 tensors (B, T): input_ids, attention_mask or position_ids, and labels.
 
-        If the rows have indices, `row`, (B,), contains them; if they have weights, `WEIGHTS` does, float32.
+        Labels are not shifted, as transformers expects. If the rows have indices, `row`, (B,), contains them; if they
+        have weights, `WEIGHTS` does, (B, T), float32.
         """
         import torch
 
         longest = max(len(row["input_ids"]) for row in rows)
-        ids = np.full((len(rows), longest), self.pad_id, dtype=np.int64)
-        labels = np.full((len(rows), longest), IGNORE, dtype=np.int64)
-        mask = np.zeros((len(rows), longest), dtype=np.int64)
-        for i, row in enumerate(rows):
-            size = len(row["input_ids"])
-            ids[i, :size], labels[i, :size], mask[i, :size] = row["input_ids"], row["labels"], 1
-        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels, **weight_columns(rows, longest)}
-        if all("row" in row for row in rows):
-            arrays["row"] = np.array([row["row"] for row in rows])
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        shown = "position_ids" if "position_ids" in rows[0] else "attention_mask"
+        fills = {"input_ids": self.pad_id, shown: 0, "labels": IGNORE, WEIGHTS: 0}
+        batch = {}
+        for name, fill in fills.items():
+            if name == WEIGHTS and WEIGHTS not in rows[0]:
+                continue
+            array = np.full((len(rows), longest), fill, np.float32 if name == WEIGHTS else np.int64)
+            for padded, row in zip(array, rows, strict=True):
+                size = len(row["input_ids"])
+                padded[:size] = row.get(name, 1)
+                if name == "position_ids":
+                    padded[size:] = np.arange(longest - size)
+            batch[name] = torch.from_numpy(array)
+        if "row" in rows[0]:
+            batch["row"] = torch.tensor([row["row"] for row in rows])
+        return batch
 
 
-def weight_columns(rows: Sequence[Mapping[str, Any]], longest: int) -> dict[str, NDArray[np.float32]]:
-    """Return the column `WEIGHTS` of a batch whose longest row has `longest` tokens, or nothing if rows have none."""
-    if not all(WEIGHTS in row for row in rows):
-        return {}
-    weights = np.zeros((len(rows), longest), dtype=np.float32)
-    for weight_T, row in zip(weights, rows, strict=True):
-        weight_T[: len(row[WEIGHTS])] = row[WEIGHTS]
-    return {WEIGHTS: weights}
+def _batches(texts: Sequence[str], progress: Progress | None) -> Iterator[list[str]]:
+    for start in range(0, len(texts), GROUP):
+        yield list(texts[start : start + GROUP])
+        if progress is not None:
+            progress(min(start + GROUP, len(texts)), len(texts))
 
 
 def _tokens_until(tokenizer: Any, batch: list[str], marker: str) -> list[int]:
     """Return for each text the number of tokens that begin before the end of the marker's first occurrence."""
+    if not marker or not batch:
+        return [0] * len(batch)
     if not getattr(tokenizer, "is_fast", False):
         raise DataError("mask_until needs a fast tokenizer (tokenizer.json); convert this one, or drop mask_until.")
-    if not batch:
-        return []
     offsets = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
-    ends = [text.index(marker) + len(marker) for text in batch]
-    return [sum(begin < end for begin, _ in row) for row, end in zip(offsets, ends, strict=True)]
+    counts = []
+    for text, row in zip(batch, offsets, strict=True):
+        end = text.index(marker) + len(marker)
+        counts.append(sum(begin < end for begin, _ in row))
+    return counts
 
 
-def _tokenize(tokenizer: Any, batch: list[str], add_special_tokens: bool) -> list[list[int]]:
+def _tokenize(tokenizer: Any, batch: list[str], *, add_special_tokens: bool) -> list[list[int]]:
     if not batch:
         return []
     # Not verbose: texts longer than the model's context are cut later, so no warning is needed.

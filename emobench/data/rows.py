@@ -1,36 +1,34 @@
-"""Read rows of data files, local ones and those of a hub repository, and their digest. No code is executed."""
+"""Read rows of data files, local ones and those of a hub repository, and their digest. No code is executed.
+
+A row is a mapping from names to values. The place of a row, "file:line" or "file, row N", begins the errors about it.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, DataError
-from emobench.core.reading import (
-    LineError,
-    TooDeepError,
-    is_file,
-    is_folder,
-    numbered_lines,
-    open_file,
-    parse_json,
-    read_text,
-)
+from emobench.core.errors import ConfigError, DataError, Missing
+from emobench.core.reading import LineError, is_file, is_folder, numbered_lines, open_file, parse_json, read_bytes
 from emobench.models.hub import fetch, missing_download, resolve_revision
 
 Row = dict[str, Any]
+Rows = Iterator[tuple[str, Row]]
+"""Places and rows."""
+FORMATS = (".parquet", ".jsonl", ".json", ".csv")
+"""Suffixes of data files. A data set in several formats is read in the first of them."""
 LONGEST_ROW = 2**27
 """Largest number of bytes of a line of JSON Lines, which may hold a book."""
 LARGEST_FIELD = 2**27
 """Largest number of characters of a field of a CSV file. The default of Python is less than a book."""
-
-
 MOST_REPEATED = 100_000
 """Rows that a Parquet file may have whatever its size; a larger one has at most a row for each byte."""
 BATCH = 256
@@ -39,95 +37,38 @@ EXPANSION, SMALL = 1000, 2**26
 """A Parquet file holds at most this many times its own size, and this many bytes."""
 
 
-class TwiceError(ValueError):
-    """A JSON object has two values of one name."""
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> Row:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise TwiceError(f"the field {name!r:.60} stands there more than once; expected each once")
-    return found
-
-
-_ROWS = JSONDecoder(object_pairs_hook=_each_once)
-"""Reads JSON without losing a field."""
-
-
 def local_file(name: str, split: str, data_dirs: Sequence[Path], columns: Sequence[str] = ()) -> Path | None:
-    """Return `DIR/<name>.<split>.jsonl` from the data folder that has it, or None.
+    """Return `DIR/<name>.<split>.jsonl` (or .json, .parquet, .csv) from the data folder that has it, or None.
 
     Of several files, those whose first row has none of the `columns` are left out: a folder of texts and one of
-    labelled examples may both have an `ag_news`. Raises ConfigError if several remain.
+    labelled examples may both have an `ag_news`. Raises ConfigError if several remain, or for another format.
     """
+    begin = f"{name}.{split}"
+    files: dict[Path, Path] = {}
     for folder in data_dirs:
         if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
+        for end in FORMATS:
+            if is_file(folder / f"{begin}{end}"):
+                files[(folder / f"{begin}{end}").resolve()] = folder / f"{begin}{end}"
     if "/" in name or "\\" in name:
         return None
-    files = [folder / f"{name}.{split}.jsonl" for folder in data_dirs]
-    if columns and sum(is_file(file) for file in files) > 1:
-        files = [file for file in files if is_file(file) and _first_row_has(file, columns)] or files
-    return only_file(files)
+    fitting = list(files.values())
+    if len(files) > 1 and columns:
+        fitting = [file for file in fitting if not _columns(file).isdisjoint(columns)] or fitting
+    if len(fitting) > 1:
+        raise ConfigError(f"--data-dir: {fitting[0]} and {fitting[1]} have the same name. Give one of them.")
+    if fitting:
+        return fitting[0]
+    for path in chain.from_iterable(map(Path.iterdir, data_dirs)):
+        if path.name.startswith(f"{begin}."):
+            raise ConfigError(f'{path} has another format; expected {begin}.jsonl with rows such as {{"text": "..."}}.')
+    return None
 
 
-def _first_row_has(file: Path, columns: Sequence[str]) -> bool:
-    _, row = next(jsonl_rows(file), ("", {}))
-    return not row.keys().isdisjoint(columns)
-
-
-def only_file(files: Iterable[Path]) -> Path | None:
-    """Return the file that is there, or None. Raises ConfigError if several are: which one is meant is not known."""
-    there = list({file.resolve(): file for file in files if is_file(file)}.values())
-    if len(there) > 1:
-        raise ConfigError(
-            f"--data-dir: {there[0]} and {there[1]} have the same name, and which one is meant is not known. Give one."
-        )
-    return there[0] if there else None
-
-
-def refuse_other_suffixes(name: str, split: str, data_dirs: Sequence[Path]) -> None:
-    """Raise ConfigError for a data folder with a split in another format, which would be passed by without a word."""
-    begin = f"{name}.{split}."
-    for folder in data_dirs:
-        other = next((path.name for path in sorted(folder.iterdir()) if path.name.startswith(begin)), None)
-        if other is not None:
-            raise ConfigError(
-                f"--data-dir {folder} has {other}; expected {begin}jsonl, with one JSON object a line, such as "
-                '{"text": "..."}.'
-            )
-
-
-def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
-    """Yield ("file:line", row) for each line that is not blank. Raises DataError for a line without a JSON object."""
-    try:
-        with open_file(file) as opened:
-            for number, raw in numbered_lines(opened, LONGEST_ROW):
-                if raw.strip():
-                    where = f"{file}:{number}"
-                    yield where, _object(raw, where)
-    except OSError as error:
-        raise DataError(f"{file} could not be read: {error.strerror}.") from None
-    except LineError as error:
-        raise DataError(f"{file}:{error.number}: a line of {error}; expected one JSON object a line.") from None
-
-
-def json_rows(file: Path, where: str | None = None) -> list[tuple[str, Row]]:
-    """Return ("file, row 1", row) for each object of a JSON list; `where` names the file in its place.
-
-    Raises DataError for anything else.
-    """
-    where = where or str(file)
-    try:
-        rows = parse_json(read_text(file), _ROWS)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where}: expected a list of JSON objects ({error}).") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(
-            f"{where}: expected a list of JSON objects, or one object a line in a file that ends in .jsonl."
-        )
-    return [(f"{where}, row {number}", row) for number, row in enumerate(rows, 1)]
+def _columns(file: Path) -> set[str]:
+    _, row = next(file_rows(file), ("", {}))
+    return set(row)
 
 
 def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:
@@ -146,156 +87,159 @@ def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple
     return files, origin
 
 
-def file_rows(file: Path, where: str | None = None, columns: Sequence[str] = ()) -> Iterator[tuple[str, Row]]:
+@contextmanager
+def naming(item: str, source: str, file: str, *, size: int | None = None) -> Iterator[None]:
+    """Name an item in the errors of its source, and the local file that would take its place."""
+    advice = f"Or put the rows in DIR/{file} and give --data-dir DIR."
+    try:
+        yield
+    except Missing as missing:
+        raise missing.named(item, source=source, size=size, advice=advice) from None
+    except DataError as error:
+        raise DataError(f"The {item} could not be read from {source}. {error} {advice}") from None
+
+
+def require_count(origin: str, rows: int, expected: int | None) -> None:
+    """Raise DataError for a source that gave another number of rows than is expected."""
+    if expected is not None and rows != expected:
+        raise DataError(f"{origin} gave {rows:,} rows, expected {expected:,}: the source has changed.")
+
+
+def rows_of(files: Iterable[Path], origin: str, columns: Sequence[str] = ()) -> Rows:
+    """Yield the rows of several files of one origin, which begins their places."""
+    for file in files:
+        yield from file_rows(file, f"{origin}, {file.name}", columns)
+
+
+def file_rows(file: Path, where: str = "", columns: Sequence[str] = ()) -> Rows:
     """Yield (place, row) for each row of a Parquet, CSV, JSON Lines or JSON file, by the end of its name.
 
-    The place names the line, or the row of a Parquet file or a JSON list; `where` stands for the file in it. A JSON
-    file is a list of objects, or one object a line. Of a Parquet file only `columns` are converted, if it
-    has all. Raises DataError for another file.
+    `where` stands for the file in places. A JSON file is a list of objects, or one object a line. Of a Parquet file
+    only `columns` are converted, if it has all. Raises DataError for another file, for half a surrogate pair, and for
+    an object with two values of one name.
     """
     where = where or str(file)
     if file.suffix == ".parquet":
-        yield from ((f"{where}:{number}", row) for number, row in enumerate(_parquet_rows(file, where, columns), 1))
-    elif file.suffix == ".csv":
-        yield from _csv_rows(file, where)
-    elif file.suffix == ".json" and _is_list(file):
-        yield from json_rows(file, where)
-    else:
-        yield from ((f"{where}:{at.rpartition(':')[2]}", row) for at, row in jsonl_rows(file))
+        return _parquet_rows(file, where, columns)
+    return _csv_rows(file, where) if file.suffix == ".csv" else _json_rows(file, where)
 
 
-def parquet_table(file: Path, where: str) -> Any:
-    """Return the pyarrow.Table of a Parquet file. Raises DataError, which begins with `where`."""
+def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Rows:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    size, decoded, number = file.stat().st_size, 0, 0
     try:
         with pq.ParquetFile(file) as opened:
-            _require_texts(opened, file, where)
-        return pq.read_table(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{where} is not a whole Parquet file ({error}).") from None
-
-
-def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a Parquet file, a batch at a time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(file) as opened:
-            _require_texts(opened, file, where)
-            wanted = list(columns) if columns and set(columns) <= set(opened.schema_arrow.names) else None
-            most, decoded = SMALL + EXPANSION * file.stat().st_size, 0
+            rows = opened.metadata.num_rows
+            if rows > max(MOST_REPEATED, size):
+                raise DataError(f"{where} has {rows:,} rows in {size:,} bytes: they repeat one another.")
+            wanted = None
+            if columns and set(columns) <= set(opened.schema_arrow.names):
+                wanted = list(columns)
             for batch in opened.iter_batches(BATCH, columns=wanted):
                 decoded += batch.nbytes
-                if decoded > most:
+                if decoded > SMALL + EXPANSION * size:
                     raise DataError(f"{where} holds more than {EXPANSION} times its own size; save the file again.")
-                yield from batch.to_pylist()
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{where}:{number}", row
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{where} is not a whole Parquet file ({error}).") from None
 
 
-def _require_texts(opened: Any, file: Path, where: str) -> None:
-    """Raise DataError for a Parquet file with more rows than bytes: its rows repeat, and reading it takes memory."""
-    rows, size = opened.metadata.num_rows, file.stat().st_size
-    if rows > MOST_REPEATED and rows > size:
-        raise DataError(f"{where} has {rows:,} rows in {size:,} bytes: they repeat one another. Give each text once.")
-
-
-def check_row_count(name: str, split: str, origin: str, found: int, expected: int | None) -> None:
-    """Raise DataError for a source that gave another number of rows than is expected."""
-    if expected is not None and found != expected:
-        raise DataError(
-            f"{origin} gave {found:,} rows for {name} ({split}), expected {expected:,}: the source has changed. Put "
-            f"the rows that you want in DIR/{name}.{split}.jsonl and give --data-dir DIR."
-        )
-
-
-def digest(texts: Iterable[str]) -> str:
-    """Return "sha256:<hex>" of texts: of each one's UTF-8 length (8 bytes, little endian) and its bytes."""
-    found = hashlib.sha256()
-    for text in texts:
-        data = text.encode()
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
-    return f"sha256:{found.hexdigest()}"
-
-
-def shown(raw: bytes) -> str:
-    """Return the beginning of a line, for an error message."""
-    text = raw.decode("utf-8", "replace").strip()
-    return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
-
-
-def _is_list(file: Path) -> bool:
-    """Say whether a JSON file begins as a list does."""
-    with file.open("rb") as stream:
-        begin = stream.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
-    return begin.startswith(b"[")
-
-
-def _csv_rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
-    """Yield (place, row) for each row of a CSV file. Raises DataError for a file in which a row has lost its form."""
-    names: list[str] | None = None
+def _csv_rows(file: Path, where: str) -> Rows:
+    """Yield the rows of a CSV file. The first column may be without a name: pandas writes its index so."""
     csv.field_size_limit(LARGEST_FIELD)
+    names: list[str] = []
     line = 1
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, strict=True)
-            for row in reader:
-                place = f"{where}:{line}"
-                if any("\0" in field for field in row):
-                    raise DataError(f"{place}: the row has a NUL byte; expected text. Save the file as UTF-8.")
-                if not row:
-                    pass  # a blank line
-                elif names is None:
-                    names = _column_names(row, place)
-                elif len(row) != len(names):
-                    raise DataError(
-                        f"{place}: the row has {len(row)} fields, and the first line names {len(names)} columns. Put "
-                        'quotes around a field with a comma or an end of line, and write a quote in it as "".'
-                    )
-                else:
-                    yield place, dict(zip(names, row, strict=True))
+            for fields in reader:
+                if fields and not names:
+                    names = fields
+                    if len(set(names)) < len(names) or "" in names[1:]:
+                        raise ValueError("each column needs a name of its own")
+                elif fields:
+                    if len(fields) != len(names) or "\0" in "".join(fields):
+                        raise ValueError(f"it has {len(fields)} fields or a NUL byte; expected {len(names)} fields")
+                    yield f"{where}:{line}", dict(zip(names, fields, strict=True))
                 line = reader.line_num + 1
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where} is not a CSV file in UTF-8 ({error}).") from None
-    except csv.Error as error:
+    except (ValueError, csv.Error, OSError) as error:
         raise DataError(
-            f"{where}:{line}: the row that begins here is not CSV ({error}). Close each quote, and write a quote in a "
-            'field as "".'
+            f"{where}:{line}: the row that begins here is not CSV in UTF-8 ({error}). Put quotes around a field with a "
+            'comma or an end of line, and write a quote in it as "".'
         ) from None
+
+
+def _json_rows(file: Path, where: str) -> Rows:
+    for place, row in _json_values(file, where):
+        if not isinstance(row, dict):
+            raise DataError(f'{place}: expected a JSON object, such as {{"text": "..."}}, got {shown(row)}.')
+        yield place, row
+
+
+def _json_values(file: Path, where: str) -> Iterator[tuple[str, Any]]:
+    place = where
+    try:
+        with open_file(file) as opened:
+            begin = opened.peek(64)[:64].removeprefix(codecs.BOM_UTF8).lstrip()
+            if file.suffix == ".json" and begin.startswith(b"["):
+                for number, value in enumerate(_parse(read_bytes(file)), 1):
+                    yield f"{where}, row {number}", value
+                return
+            for number, line in numbered_lines(opened, LONGEST_ROW):
+                place = f"{where}:{number}"
+                if line.strip():
+                    yield place, _parse(line)
     except OSError as error:
         raise DataError(f"{where} could not be read: {error.strerror}.") from None
+    except LineError as error:
+        raise DataError(f"{where}:{error.number}: a line of {error}; expected one JSON object a line.") from None
+    except ValueError as error:
+        raise DataError(f"{place}: expected one JSON object a line, in UTF-8 ({error}).") from None
 
 
-def _column_names(row: list[str], place: str) -> list[str]:
-    """Return the names in the first line. Raises DataError for a name that stands twice, or for none.
+def _parse(content: bytes) -> Any:
+    """Return a JSON value. Raises ValueError also for a field that stands twice, and for half a surrogate pair."""
+    value = parse_json(content.decode("utf-8-sig"), _EACH_ONCE)
+    if b"\\ud" in content.lower():
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
-    The first column may be without a name: pandas writes its index so.
-    """
-    name, count = Counter(row).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{place}: the column {name!r} stands there {count} times; expected each name once.")
-    if "" in row[1:] or row == [""]:
-        raise DataError(f"{place}: column {1 + row.index('')} has no name; expected the names of the columns.")
+
+def _each_once(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {max(names, key=names.count)!r:.60} stands there more than once")
     return row
 
 
-def _object(raw: bytes, where: str) -> Row:
-    try:
-        row = parse_json(raw.decode("utf-8-sig"), _ROWS)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
-    except TooDeepError as error:
-        raise DataError(f"{where}: the row is {error}; expected texts and labels.") from None
-    except TwiceError as error:
-        raise DataError(f"{where}: {error}.") from None
-    except ValueError:  # also a number with more digits than Python reads
-        raise DataError(
-            f'{where}: expected one JSON object a line, such as {{"text": "..."}}, got {shown(raw)}.'
-        ) from None
-    if not isinstance(row, dict):
-        raise DataError(f'{where}: expected a JSON object with a "text", got {shown(raw)}.')
-    return row
+_EACH_ONCE = JSONDecoder(object_pairs_hook=_each_once)
+
+
+def text_in(row: Mapping[str, Any], field: str, where: str) -> str:
+    """Return the text in a field of a row. Raises DataError, which begins with `where`, for anything else."""
+    text = row.get(field)
+    if not isinstance(text, str):
+        fields = ", ".join(map(str, row)) or "none"
+        raise DataError(f'{where}: "{field}" must be a text, got {shown(text)}; the fields are {fields}.')
+    return text
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value as JSON, for an error message."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def digest(texts: Iterable[str]) -> str:
+    """Return "sha256:<hex>" of texts: of each one's UTF-8 length (8 bytes, little endian) and its bytes."""
+    sha256 = hashlib.sha256()
+    for text in texts:
+        data = text.encode()
+        sha256.update(len(data).to_bytes(8, "little"))
+        sha256.update(data)
+    return f"sha256:{sha256.hexdigest()}"

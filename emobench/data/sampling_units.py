@@ -1,4 +1,4 @@
-"""The sampling units of examples and of corpora: what was drawn together.
+"""The sampling units of examples and of corpora: examples that were drawn together.
 
 Examples with equal content are one unit: a text that a data set has 32 times is one draw, not 32. Case and white space
 make no difference. Data may name larger units, such as a passage or a subject, and equal content in two of these joins
@@ -17,7 +17,8 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ BEGINNING = 64
 RUNS = 10
 """Number of runs. Longer runs depend less on their neighbours: with the correlations above, tests over 25 runs reject 9
 to 15 % of true nulls, tests over 10 runs at most 7 % (`tests/benchmarks/evidence/null_comparisons.py`)."""
-RUN_CHARACTERS: dict[Documents, int] = {"sentences": 40_000, "stream": 100_000, "headings": 100_000}
+RUN_CHARACTERS = {"sentences": 40_000, "stream": 100_000}
 """Smallest length of a run: it contains several documents. The sentences of a newspaper form short documents."""
 
 
@@ -73,49 +74,31 @@ def joined_units(
     by the first of its digests, in alphabetical order, so that its name does not depend on the order of the examples.
     """
     marks: dict[str, list[str]] = {}
+    parents: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        """Return the representative of a name's set."""
+        while (parent := parents.setdefault(name, name)) != name:
+            parents[name] = name = parents[parent]
+        return name
+
     for example in dict.fromkeys([*contents, *named]):
         marks[example] = [f"text {digest}" for digest in contents.get(example, ())]
         if example in named:
-            marks[example].insert(0, named[example])
-    groups = _Groups()
-    for example, own in marks.items():
-        groups.join([f"example {example}", *(f"mark {mark}" for mark in own)])
-    members: dict[str, list[str]] = {}
+            marks[example].append(named[example])
+        for mark in marks[example]:
+            parents[root(f"mark {mark}")] = root(f"example {example}")
+    members = defaultdict(list)
     for example in marks:
-        members.setdefault(groups.root(f"example {example}"), []).append(example)
+        members[root(f"example {example}")].append(example)
     units = {}
     for examples in members.values():
+        names = [named[example] for example in examples if example in named]
+        if not names:
+            names = [mark for example in examples for mark in marks[example]]
         if len(examples) > 1:
-            name = _name(examples, marks, named)
-            units |= dict.fromkeys(examples, name)
+            units |= dict.fromkeys(examples, min(names))
     return units
-
-
-def _name(examples: Collection[str], marks: Mapping[str, Collection[str]], named: Mapping[str, str]) -> str:
-    names = {named[example] for example in examples if example in named}
-    return min(names or {mark for example in examples for mark in marks[example]})
-
-
-class _Groups:
-    """Disjoint sets of names."""
-
-    def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
-
-    def root(self, name: str) -> str:
-        """Return the representative of a name's set."""
-        parents = self._parents
-        parents.setdefault(name, name)
-        while parents[name] != name:
-            parents[name] = parents[parents[name]]
-            name = parents[name]
-        return name
-
-    def join(self, names: Collection[str]) -> None:
-        """Unite the sets of these names."""
-        first, *others = names
-        for other in others:
-            self._parents[self.root(other)] = self.root(first)
 
 
 def units_of_rows(texts: Sequence[str], documents: Documents, named: Sequence[str] | None = None) -> list[str]:
@@ -126,55 +109,29 @@ def units_of_rows(texts: Sequence[str], documents: Documents, named: Sequence[st
     "beginnings": each row is a document; rows that begin with the same 64 characters are one unit.
     "headings": a row such as "= Title =" begins a document.
     "sentences", "stream", or "headings" without any heading: the ends of documents are not known, so 10 runs of
-    consecutive rows of about equal length replace them, or fewer for a short text.
+    consecutive rows of about equal length replace them, or fewer for a short text. The middle of a row decides.
     """
     if named is not None:
-        units = list(named)
-    elif documents == "rows":
-        units = list(_rows(texts))
-    elif documents == "beginnings":
-        units = list(_beginnings(texts))
-    elif documents == "headings" and any(HEADING.fullmatch(text) for text in texts):
-        units = list(_from_headings(texts))
-    else:
-        units = _runs(texts, RUN_CHARACTERS[documents])
-    return _joined(texts, units)
-
-
-def _rows(texts: Sequence[str]) -> Iterator[str]:
-    unit = f"text {text_digest('')}"
-    for text in texts:
-        if text.strip():
-            unit = f"text {text_digest(text)}"
-        yield unit
-
-
-def _beginnings(texts: Sequence[str]) -> Iterator[str]:
-    unit, first_rows = "row 0", dict[str, str]()
+        return _joined(texts, named)
+    if documents == "headings" and not any(map(HEADING.fullmatch, texts)):
+        documents = "stream"
+    total, before = sum(map(len, texts)), 0
+    runs = min(RUNS, max(1, total // RUN_CHARACTERS.get(documents, 1)))
+    unit = f"text {text_digest('')}" if documents == "rows" else "row 0"
+    units, first_rows = [], dict[object, str]()
     for row, text in enumerate(texts):
-        if text.strip():
-            unit = first_rows.setdefault(text.strip()[:BEGINNING], f"row {row}")
-        yield unit
-
-
-def _from_headings(texts: Sequence[str]) -> Iterator[str]:
-    unit = "row 0"
-    for row, text in enumerate(texts):
-        if HEADING.fullmatch(text):
+        if documents in RUN_CHARACTERS:
+            run = (2 * before + len(text)) * runs // max(1, 2 * total)
+            unit = first_rows.setdefault(run, f"row {row}")
+            before += len(text)
+        elif documents == "headings" and HEADING.fullmatch(text):
             unit = f"row {row}"
-        yield unit
-
-
-def _runs(texts: Sequence[str], shortest: int) -> list[str]:
-    """Return the run of each row. The middle of a row decides."""
-    total = sum(map(len, texts))
-    count = min(RUNS, max(1, total // shortest))
-    units, first_rows, before = [], dict[int, str](), 0
-    for row, text in enumerate(texts):
-        run = (2 * before + len(text)) * count // max(1, 2 * total)
-        units.append(first_rows.setdefault(run, f"row {row}"))
-        before += len(text)
-    return units
+        elif documents == "rows" and text.strip():
+            unit = f"text {text_digest(text)}"
+        elif documents == "beginnings" and text.strip():
+            unit = first_rows.setdefault(text.strip()[:BEGINNING], f"row {row}")
+        units.append(unit)
+    return _joined(texts, units)
 
 
 def _joined(texts: Sequence[str], units: Sequence[str]) -> list[str]:

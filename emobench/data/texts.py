@@ -13,7 +13,6 @@ paper uses both in "the official split provided by Zhang et al." (A.4). This fol
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,19 +23,8 @@ from typing import Any, cast
 from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.core.settings import file_sha256
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
-from emobench.data.oracle.labels import episode_texts
-from emobench.data.oracle.language import oracle_texts
-from emobench.data.rows import (
-    Row,
-    check_row_count,
-    digest,
-    hub_files,
-    jsonl_rows,
-    local_file,
-    parquet_table,
-    refuse_other_suffixes,
-    shown,
-)
+from emobench.data.oracle.language import episode_texts, oracle_texts
+from emobench.data.rows import digest, file_rows, hub_files, local_file, naming, require_count, rows_of, shown, text_in
 from emobench.data.sampling_units import HEADING, Documents, units_of_rows
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
 
@@ -90,8 +78,8 @@ class Texts:
         return len(self.texts)
 
 
-def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, limit: int | None = None) -> Texts:
-    """Return the first `limit` rows (None: all) of one split of a corpus.
+def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
+    """Return the rows of one split of a corpus.
 
     `DIR/<corpus>.<split>.jsonl` in a data folder is used before the source of the corpus. A name
     such as "stanfordnlp/imdb:text" is a column of a data set of the hub. Rows of a file may name their "document".
@@ -100,43 +88,41 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
-    if limit is not None and limit < 1:
-        raise DataError(f"The limit of texts is {limit}; expected at least 1, or none.")
-    local = local_file(corpus, split, data_dirs)
-    if local is None:
-        refuse_other_suffixes(corpus, split, data_dirs)
-    named: list[str] | None = None
+    local, on_hub = local_file(corpus, split, data_dirs), hub_corpus(corpus)
+    named: list[str] = []
+    texts: Sequence[str]
     if local is not None:
-        (texts, named), origin = _named_texts(local, limit), f"local: {local.name}"
-        where = str(local)
-    elif (on_hub := hub_corpus(corpus)) is not None:
+        texts, named = _local_texts(local)
+        origin = f"local: {local.name}"
+    elif on_hub is not None:
         texts, origin = load_hub_corpus(on_hub, cast(Split, split), offline=offline)
-        texts, where = texts[:limit], f"The corpus '{corpus}' ({split}, {origin})"
     else:
-        source = _source(corpus, split, data_dirs)
-        texts, origin = _from_source(source, cast(Split, split), offline=offline, limit=limit)
-        where = f"The corpus '{corpus}' ({split}, {origin})"
-    if not any(text.strip() for text in texts):
-        raise DataError(f"{where} holds no text: expected at least one row with a text that is not blank.")
-    read = fingerprint([*texts, *(named or ())], where)
-    return Texts(corpus, split, texts, read, origin, _documents(corpus, texts), named)
-
-
-def _documents(corpus: str, texts: Sequence[str]) -> Documents:
-    """Return how rows form documents. Rows of other corpora than the catalog's are documents, but for WikiText's."""
+        texts, origin = _from_source(_source(corpus, split, data_dirs), cast(Split, split), offline)
+    if not any(map(str.strip, texts)):
+        raise DataError(f"{corpus} ({split}, {origin}) holds no text that is not blank.")
+    # Rows of other corpora than the catalog's are documents, but for WikiText's.
+    documents: Documents = "rows"
     if corpus in CORPORA:
-        return CORPORA[corpus].documents
-    headings = "wikitext" in corpus.lower() and any(HEADING.fullmatch(text) for text in texts)
-    return "headings" if headings else "rows"
+        documents = CORPORA[corpus].documents
+    elif "wikitext" in corpus.lower() and any(map(HEADING.fullmatch, texts)):
+        documents = "headings"
+    return Texts(corpus, split, texts, digest([*texts, *named]), origin, documents, named or None)
 
 
-def fingerprint(texts: Sequence[str], where: str = "The corpus") -> str:
-    """Return "sha256:<hex>" of the texts (see `emobench.data.rows.digest`). Raises DataError for a surrogate."""
-    try:
-        return digest(texts)
-    except UnicodeEncodeError as error:
-        row = texts.index(error.object) + 1
-        raise DataError(f"{where}, row {row}: half of a surrogate pair, which is not Unicode text.") from None
+def _local_texts(file: Path) -> tuple[list[str], list[str]]:
+    """Return the texts of a file, and the document of each row if the rows name documents."""
+    rows = list(file_rows(file))
+    texts = [text_in(row, "text", where) for where, row in rows]
+    named = []
+    if any("document" in row for _, row in rows):
+        for where, row in rows:
+            name = row.get("document")
+            if name == "" or not isinstance(name, (str, int)):
+                raise DataError(
+                    f'{where}: "document" must be a name or a number, and in all rows or in none; got {shown(name)}.'
+                )
+            named.append(f"document {name}")
+    return texts, named
 
 
 def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
@@ -152,144 +138,62 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
     raise UnknownNameError("corpus", corpus, CORPORA.keys() | local, hint=hint)
 
 
-def _named_texts(file: Path, limit: int | None) -> tuple[list[str], list[str] | None]:
-    """Return the texts of a file and the document of each row, or None if the rows name no documents."""
-    rows = list(islice(jsonl_rows(file), limit))
-    texts = [_text(row, where) for where, row in rows]
-    if not any("document" in row for _, row in rows):
-        return texts, None
-    return texts, [_document(row, where) for where, row in rows]
-
-
-def _document(row: Row, where: str) -> str:
-    name = row.get("document")
-    if not isinstance(name, (str, int)) or name == "":
-        raise DataError(
-            f'{where}: "document" must be a name or a number, and in all rows or in none; got '
-            f"{shown(json.dumps(name).encode())}."
-        )
-    return f"document {name}"
-
-
-def _text(row: Row, where: str) -> str:
-    if "text" not in row:
-        fields = ", ".join(map(repr, row)) or "none"
-        raise DataError(f'{where}: expected a field "text"; the fields are: {fields}.')
-    if not isinstance(row["text"], str):
-        raise DataError(f'{where}: "text" must be a string, got {shown(json.dumps(row["text"]).encode())}.')
-    return row["text"]
-
-
-def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: int | None) -> tuple[Sequence[str], str]:
+def _from_source(source: CorpusSource, split: Split, offline: bool) -> tuple[Sequence[str], str]:
+    """Return the texts of a split, prepared and cut, and their origin."""
+    origin = f"generated: {source.name}, version 1"
+    if source.name == "oracle-episodes":
+        return episode_texts(split), origin
     if source.kind == "generated":
-        return _generated(source.name, split)[:limit], f"generated: {source.name}, version 1"
-    part = source.splits[split]
-    advice = f'Or put it, one {{"text": ...}} a line, in DIR/{source.name}.{split}.jsonl and give --data-dir DIR.'
-    try:
-        texts, origin = _prepared(source, split, offline)
-    except Missing as missing:
-        item = f"corpus {source.name} ({split})"
-        raise missing.named(item, source=source.repo, size=part.download_bytes, advice=advice) from None
-    except DataError as error:
-        raise DataError(
-            f"The corpus '{source.name}' ({split}) could not be read from {source.repo}. {error} {advice}"
-        ) from None
-    check_row_count(source.name, split, origin, len(texts), part.rows)
-    return texts[:limit], origin
-
-
-def _generated(name: str, split: Split) -> tuple[str, ...]:
-    if name == "oracle-episodes":
-        return episode_texts(split)
-    return oracle_texts("source" if name == "oracle-source" else "target", split)
-
-
-def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[str], str]:
-    """Return the prepared texts [start:stop] of a source, and their origin."""
-    origins: dict[Split, str] = {}
-
-    def rows(other: Split) -> Iterable[tuple[str, ...]]:
-        part = source.splits[other]
-        fields, origins[other] = _split_rows(source, part, offline)
-        return fields
-
+        return oracle_texts("source" if source.name == "oracle-source" else "target", split), origin
+    part, prepare = source.splits[split], PREPARATIONS[source.preparation]
+    files = functools.cache(lambda other: _files(source, source.splits[other], offline))
+    item, local = f"corpus {source.name} ({split})", f"{source.name}.{split}.jsonl"
+    with naming(item, source.repo, local, size=part.download_bytes):
+        texts = list(islice(prepare(split, lambda other: _fields(source, *files(other))), part.start, part.stop))
+        origin = files(split)[1]
+        require_count(origin, len(texts), part.rows)
     if source.preparation:
-        texts = PREPARATIONS[source.preparation](split, rows)
-    else:
-        texts = (source.joiner.join(fields) for fields in rows(split))
-    selected = list(islice(texts, source.splits[split].start, source.splits[split].stop))
-    prepared = ", prepared as by Zhang et al. (2023)" if source.preparation else ""
-    return selected, f"{origins[split]}{prepared}"
+        origin += ", prepared as by Zhang et al. (2023)"
+    return texts, origin
 
 
-def _split_rows(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
-    """Return the fields of a split's rows, and their origin. If the first source fails, try the mirrors."""
-    missing: Missing | None = None
-    reasons = []
-    for place in (part.files, *part.mirrors):
-        try:
-            if source.kind == "hub" and place == part.files:
-                return _from_hub(source, part, offline)
-            return _from_url(part, place, offline)
-        except Missing as error:
-            missing = missing or error
-        except DataError as error:
-            reasons.append(str(error))
-    if missing is not None:
-        raise missing.named(missing.item, advice=" ".join(reasons))
-    raise DataError(" ".join(reasons))
+def _files(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[list[Path], str]:
+    """Return the files of a split, from the hub or a URL, and their origin."""
+    if source.kind == "hub":
+        return hub_files(source.repo, source.revision, part.files, offline=offline)
+    return [_downloaded(part, offline)], f"url: {part.files}"
 
 
-def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
-    files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
-    rows: list[tuple[str, ...]] = []
-    for file in files:
-        table = parquet_table(file, f"{origin}, {file.name}")
-        columns = [table.column(name).to_pylist() for name in source.fields if name in table.column_names]
-        texts = all(isinstance(text, str) for column in columns for text in column)
-        if len(columns) < len(source.fields) or not texts:
-            raise DataError(f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)}.")
-        rows.extend(zip(*columns, strict=True))
-    return rows, origin
+def _fields(source: CorpusSource, files: Iterable[Path], origin: str) -> Iterator[Fields]:
+    """Yield the fields of each row. Lines of a text file are stripped as in PTB's script."""
+    if origin.endswith(".txt"):
+        for file in files:
+            yield from ((line.strip(),) for line in file.read_text(encoding="utf-8").splitlines())
+        return
+    for where, row in rows_of(files, origin, source.fields):
+        yield tuple(text_in(row, name, where) for name in source.fields)
 
 
-def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
-    """Return the rows of JSON Lines, or of text lines, which are stripped as in PTB's script."""
-    from datasets import DownloadConfig, DownloadManager
+def _downloaded(part: SplitSource, offline: bool) -> Path:
+    """Return the file of a URL, from the cache of `datasets`; one with a wrong size or digest is removed from it."""
+    from datasets import DownloadConfig, DownloadManager, config
+    from datasets.utils.file_utils import hash_url_to_filename
 
-    if offline and not cached_url(url).is_file():
+    url = part.files
+    if offline and not (Path(config.DOWNLOADED_DATASETS_PATH) / hash_url_to_filename(url)).is_file():
         raise Missing(url, url, None, f"Run once without --offline, which downloads {url}.")
     try:  # without etags, a cached file is used without a request
         file = Path(str(DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)))
     except OSError as error:
         raise DataError(f"{url} could not be downloaded ({type(error).__name__}): check the network.") from None
-    _check_file(part, url, file)
-    if url.endswith(".txt"):
-        return ((line.strip(),) for line in file.read_text(encoding="utf-8").splitlines()), f"url: {url}"
-    return ((_text(row, where),) for where, row in jsonl_rows(file)), f"url: {url}"
-
-
-def cached_url(url: str) -> Path:
-    """Return the path of a downloaded URL in the cache."""
-    from datasets import config
-    from datasets.utils.file_utils import hash_url_to_filename
-
-    return Path(config.DOWNLOADED_DATASETS_PATH) / hash_url_to_filename(url)
-
-
-def _check_file(part: SplitSource, url: str, file: Path) -> None:
-    """Raise DataError for a downloaded file with a wrong size or digest, and remove it from the cache."""
     size = file.stat().st_size
-    if part.size is not None and size != part.size:
-        problem = f"has {size:,} bytes, expected {part.size:,}"
-    elif part.sha256 and (digest := file_sha256(file)) != part.sha256:
-        problem = f"has the sha256 {digest}, expected {part.sha256}"
-    else:
-        return
-    file.unlink()
-    raise DataError(
-        f"{url} {problem}: the download broke off, or the source has changed. It was removed; run again to fetch it."
-    )
+    if part.size not in (None, size) or (part.sha256 and file_sha256(file) != part.sha256):
+        file.unlink()
+        raise DataError(
+            f"{url} has {size:,} bytes, and another size or sha256 than is known: the download broke off, or the "
+            "source has changed. It was removed; run again to fetch it."
+        )
+    return file
 
 
 def webtext(split: Split, rows: Rows) -> Iterator[str]:
@@ -313,8 +217,8 @@ def writingprompts(split: Split, rows: Rows) -> Iterator[str]:
 
     The validation and test splits have at most 5,000 texts and are not filled up.
     """
-    texts = _of_allowed_length(detokenized(_story(*fields)) for fields in rows(split))
-    yield from texts if split == "train" else islice(texts, HELD_OUT)
+    texts = _of_allowed_length(_story(*fields) for fields in rows(split))
+    return texts if split == "train" else islice(texts, HELD_OUT)
 
 
 def detokenized(text: str) -> str:
@@ -325,13 +229,21 @@ def detokenized(text: str) -> str:
     return text if not text.strip() or re.fullmatch("<.+>", text) else _moses()(text.split(" ")).strip()
 
 
-PREPARATIONS: dict[str, Callable[[Split, Rows], Iterator[str]]] = {"webtext": webtext, "writingprompts": writingprompts}
+def _joined(split: Split, rows: Rows) -> Iterator[str]:
+    return map(" ".join, rows(split))
+
+
+PREPARATIONS: dict[str, Callable[[Split, Rows], Iterator[str]]] = {
+    "": _joined,
+    "webtext": webtext,
+    "writingprompts": writingprompts,
+}
 
 
 def _webtexts(rows: Iterable[Fields]) -> Iterator[str]:
     for text in _of_allowed_length(text.replace("\n", " ").strip() for (text,) in rows):
         # Their script writes the texts to a file and reads its lines: a carriage return also ends a line.
-        yield from (part.strip() for part in re.split("\r\n?", text))
+        yield from map(str.strip, re.split("\r\n?", text))
 
 
 def _lacking(rows: Rows, split: Split) -> int:
@@ -342,7 +254,7 @@ def _story(prompt: str, story: str) -> str:
     for mark, written in (("<newline>", " "), ("``", '"'), ("''", '"')):
         story = story.replace(mark, written)
     # Their source has one text per line; other copies may have line ends in place of <newline>.
-    return re.sub("[\r\n]+", " ", f"{prompt.strip()} {story.strip()}")
+    return detokenized(re.sub("[\r\n]+", " ", f"{prompt.strip()} {story.strip()}"))
 
 
 def _of_allowed_length(texts: Iterable[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from emobench.core.errors import Missing, ModelError, UnknownNameError
 from emobench.core.reading import expand_home, is_file, is_folder
@@ -31,15 +31,6 @@ LLAMA_BPE = 3.8
 """Bytes per token of LLaMA's 32,000 tokens: about a sixth less than GPT-2's."""
 SMOLLM2_BPE, GEMMA_BPE = 4.0, 4.3
 """Bytes per token on WikiText-2's test text, measured with the tokenizers of their GGUF files."""
-
-
-class Shape(NamedTuple):
-    """Sizes of an architecture. `vocabulary` is the number of rows of the head, `context` the longest input."""
-
-    width: int
-    layers: int
-    vocabulary: int
-    context: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +69,7 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Alias:
-    """A row of the catalog. `parameters` counts each tied weight once.
-
-    The fields from `parameters` to `bytes_per_token` are for estimates before a download.
-    """
+    """A row of the catalog."""
 
     name: str
     source: str
@@ -90,31 +78,21 @@ class Alias:
     kind: Literal["hub", "made"] = "hub"
     weights: Literal["safetensors", "bin"] = "safetensors"
     """The format of the weights at this commit, according to public sources. "bin" must be converted."""
-    parameters: int | None = None
-    shape: Shape | None = None
+    facts: ModelFacts | None = None
+    """The facts for estimates before a download, None for a model that the harness makes."""
     bytes_per_weight: int = 2
     """Bytes per weight on the hub. 2 is half precision."""
-    bytes_per_token: float = GPT2_BPE
-    """Bytes of English text per token."""
     note: str = ""
     tried: bool = False
 
     @property
-    def facts(self) -> ModelFacts | None:
-        """The facts for estimates before a download, None for a model that the harness makes."""
-        if self.parameters is None or self.shape is None:
-            return None
-        sizes = self.shape._asdict()
-        return ModelFacts(parameters=self.parameters, **sizes, bytes_per_token=self.bytes_per_token)
+    def parameters(self) -> int | None:
+        return self.facts and self.facts.parameters
 
     @property
     def hub_bytes(self) -> int | None:
         """Return the approximate size of the download of the weights."""
-        return None if self.parameters is None else self.parameters * self.bytes_per_weight
-
-
-def _made(name: str, note: str) -> Alias:
-    return Alias(name=name, source=name, kind="made", note=note, tried=True)
+        return self.facts and self.facts.parameters * self.bytes_per_weight
 
 
 _OPT_NOTE = "OPT-175B licence: research only. Published as .bin: convert it once with `emobench models convert`."
@@ -134,7 +112,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "olmo2": {"note": "Apache 2.0."},
 }
 """What the aliases that begin with a word have in common."""
-# Alias, repository, commit ("main": the current one), parameters, and the fields of its `Shape`.
+# Alias, repository, commit ("main": the current one), parameters, and its width, layers, vocabulary and context.
 _HUB = """
 gpt2         openai-community/gpt2       607a30d783dfa663caf39e06633721c8d4cfcd7e    124_439_808  768 12 50_257 1024
 gpt2-large   openai-community/gpt2-large 32b71b12589c2f8d625668d2335a01cac3249519    774_030_080 1280 36 50_257 1024
@@ -168,30 +146,33 @@ olmo2-7b              allenai/OLMo-2-1124-7B              main 7_298_617_344 409
 """
 
 
-def _hub_alias(name: str, repo: str, commit: str, *sizes: str) -> Alias:
-    parameters, *shape = map(int, sizes)
-    family = _FAMILIES[re.split(r"[-.]", name)[0]]
-    revision = None if commit == "main" else commit
-    return Alias(name=name, source=repo, revision=revision, parameters=parameters, shape=Shape(*shape), **family)
+def _catalog() -> dict[str, Alias]:
+    catalog = {}
+    for row in _HUB.strip().splitlines():
+        name, repo, commit, *sizes = row.split()
+        parameters, width, layers, vocabulary, context = map(int, sizes)
+        family = {"bytes_per_token": GPT2_BPE, **_FAMILIES[re.split(r"[-.]", name)[0]]}
+        facts = ModelFacts(
+            parameters=parameters,
+            width=width,
+            layers=layers,
+            vocabulary=vocabulary,
+            context=context,
+            bytes_per_token=family.pop("bytes_per_token"),
+        )
+        revision = commit if commit != MAIN else None
+        catalog[name] = Alias(name=name, source=repo, revision=revision, facts=facts, **family)
+    for name, note in _MADE.items():
+        catalog[name] = Alias(name=name, source=name, kind="made", note=note, tried=True)
+    return catalog
 
 
-CATALOG: dict[str, Alias] = {
-    alias.name: alias
-    for alias in (
-        *(_hub_alias(*row.split()) for row in _HUB.strip().splitlines()),
-        _made(
-            "tiny-oracle",
-            "A 3-layer GPT-2 that the harness pre-trains on the oracle language at first use. Needs no download.",
-        ),
-        _made(
-            "tiny-icl",
-            "tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
-        ),
-        _made(
-            "tiny-lm", "A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download."
-        ),
-    )
+_MADE = {
+    "tiny-oracle": "A 3-layer GPT-2, pre-trained on the oracle language at first use. No download.",
+    "tiny-icl": "tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
+    "tiny-lm": "A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download.",
 }
+CATALOG = _catalog()
 
 
 def find_model(name: str, *, offline: bool) -> ModelSource:
@@ -203,40 +184,31 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
     made = find_made_model(name)
     if made is not None:
         return made
-    installed = packaged_folder(name)
-    if installed is not None:
-        return ModelSource(name, str(installed), None, "local")
+    folder = packaged_folder(name)
+    if folder is not None:
+        return ModelSource(name, str(folder), None, "local")
     alias = CATALOG.get(name)
     if alias is not None:
-        return ModelSource(name, alias.source, _revision(alias, offline=offline), "hub")
+        try:
+            commit = alias.revision or resolve_revision(alias.source, MAIN, offline=offline)
+        except Missing as missing:
+            raise missing.named(missing.item, advice=how_to_install(alias.name)) from None
+        except ModelError as error:
+            raise ModelError(f"{error} {how_to_install(alias.name)}".strip()) from None
+        return ModelSource(name, alias.source, commit, "hub")
     folder = expand_home(name)
     if folder.suffix == ".gguf" and is_file(folder):
         return ModelSource(folder.stem, str(gguf_folder(folder)), None, "local")
     if is_folder(folder):
         folder = folder.resolve()
         return ModelSource(folder.name, str(folder), None, "local")
-    if is_file(folder):
-        raise ModelError(
-            f"--model {name} is a file; expected a GGUF file, or a folder with config.json, weights and a tokenizer."
-        )
     hub_id = HUB_ID.fullmatch(name)
-    if hub_id is not None:
-        repo = hub_id["repo"]
-        commit = resolve_revision(repo, hub_id["revision"] or MAIN, offline=offline)
-        return ModelSource(repo, repo, commit, "hub")
+    if hub_id is not None and not is_file(folder):
+        commit = resolve_revision(hub_id["repo"], hub_id["revision"] or MAIN, offline=offline)
+        return ModelSource(hub_id["repo"], hub_id["repo"], commit, "hub")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or FILE.search(name):
-        raise ModelError(f"--model {name}: there is no such file or folder; expected {KINDS}.")
-    hint = "A local folder, or a hub id such as org/name, works too."
-    raise UnknownNameError("model", name, CATALOG, hint=hint)
-
-
-def _revision(alias: Alias, *, offline: bool) -> str:
-    try:
-        return alias.revision or resolve_revision(alias.source, MAIN, offline=offline)
-    except Missing as missing:
-        raise missing.named(missing.item, advice=how_to_install(alias.name)) from None
-    except ModelError as error:
-        raise ModelError(f"{error} {how_to_install(alias.name)}".strip()) from None
+        raise ModelError(f"--model {name}: there is no such file or folder of a model; expected {KINDS}.")
+    raise UnknownNameError("model", name, CATALOG, hint=f"Expected {KINDS}.")
 
 
 def find_made_model(name: str) -> ModelSource | None:
@@ -249,13 +221,13 @@ def find_made_model(name: str) -> ModelSource | None:
         return None
     _, given = parse_call(name)
     if alias.kind != "made":
-        makes = ", ".join(other.name for other in CATALOG.values() if other.kind == "made")
-        raise ModelError(f"--model {name}: only models that the harness makes have a seed: {makes}.")
+        raise ModelError(f"--model {name}: only models that the harness makes have a seed: {', '.join(_MADE)}.")
+    seed = given.pop("seed", 0)
     for key in given:
-        if key != "seed":
-            raise UnknownNameError("setting", key, ["seed"], where=f"--model {alias.name}: ")
-    seed = given.get("seed", 0)
+        raise UnknownNameError("setting", key, ["seed"], where=f"--model {alias.name}: ")
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ModelError(f"--model {name}: `seed` is {seed!r}; expected a number from 0 to 2**32 - 1.")
-    shown = f"{alias.name}(seed={seed})" if seed else alias.name
+    shown = alias.name
+    if seed:
+        shown += f"(seed={seed})"
     return ModelSource(shown, alias.source, None, "made", seed)

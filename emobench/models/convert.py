@@ -33,16 +33,23 @@ def convert_bin(folder: Path, out: Path) -> Path:
 def _read(folder: Path) -> dict[str, Any]:
     import torch
 
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is no folder and no GGUF file; expected the folder of a model saved as .bin.")
+    single, index = _inside(folder / SINGLE, folder), _inside(folder / INDEX, folder)
+    files = [single]
+    if not single.is_file():
+        if not index.is_file():
+            raise ModelError(f"{folder} has no {SINGLE} and no {INDEX}; expected the folder of a model saved as .bin.")
+        files = indexed_files(index)
     tensors: dict[str, Any] = {}
-    for file in _files(folder):
+    for file in files:
         try:
             part = torch.load(_inside(file, folder), map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file can raise anything
             raise ModelError(f"{file} could not be read as weights only, and is refused: {first_line(error)}") from None
-        if not isinstance(part, dict) or not all(isinstance(value, torch.Tensor) for value in part.values()):
+        named = isinstance(part, dict) and all(isinstance(name, str) for name in part)
+        if not named or not all(isinstance(tensor, torch.Tensor) for tensor in part.values()):
             raise ModelError(f"{file} holds something else than named tensors; expected a model's state.")
-        if not all(isinstance(name, str) for name in part):
-            raise ModelError(f"{file} has a tensor whose name is no text; expected a model's state.")
         tensors |= part
     if not tensors:
         raise ModelError(f"{folder} has weights without any tensor; expected a model's state. Copy the model again.")
@@ -58,32 +65,13 @@ def _inside(file: Path, folder: Path) -> Path:
     return file
 
 
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is no folder and no GGUF file; expected the folder of a model saved as .bin.")
-    single, index = folder / SINGLE, folder / INDEX
-    for file in (single, index):
-        if file.is_symlink():
-            _inside(file, folder)
-    if single.is_file():
-        return [single]
-    if not index.is_file():
-        raise ModelError(f"{folder} holds no {SINGLE} and no {INDEX}; expected the folder of a model saved as .bin.")
-    names = indexed_files(index, ".bin")
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise ModelError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: copy the whole model.")
-    return [folder / name for name in names]
-
-
 def _write(tensors: dict[str, Any], folder: Path) -> None:
     from huggingface_hub import save_torch_state_dict
 
     # Safetensors refuses shared memory, and the writer keeps only one name of tied weights. Copy, to keep both.
     seen: set[int] = set()
-    whole: dict[str, Any] = {}
     for name, tensor in tensors.items():
         pointer = tensor.untyped_storage().data_ptr()
-        whole[name] = tensor.clone() if pointer in seen else tensor.contiguous()
+        tensors[name] = tensor.clone() if pointer in seen else tensor.contiguous()
         seen.add(pointer)
-    save_torch_state_dict(whole, folder)
+    save_torch_state_dict(tensors, folder)

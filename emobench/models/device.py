@@ -36,14 +36,12 @@ def resolve_device(name: str) -> str:
     GPU, because the Trainer would use all of them; so call it before CUDA is used. `check_device` checks that the
     device exists; a dry run for another machine does not. Raises ConfigError for a GPU that CUDA_VISIBLE_DEVICES hides.
     """
-    kind, _, index = name.partition(":")
-    if name == AUTO:
-        _see_one(0)
-        return "cuda" if _has_cuda() else "cpu"
-    if kind == "cuda" and (index.isdecimal() or not index):
-        _see_one(int(index or 0))
-        return "cuda"
-    return name
+    index = 0 if name == AUTO else _gpu_index(name)
+    if index is None:
+        return name
+    if index or _allowed() != []:
+        os.environ[VISIBLE] = _visible(index)
+    return "cuda" if name != AUTO or _has_cuda() else "cpu"
 
 
 @dataclass(frozen=True)
@@ -63,38 +61,42 @@ def several_devices(names: str) -> list[Place]:
 
     Call it before `resolve_device`, which hides all but one. Raises ConfigError for what names no GPU, or one twice.
     """
+    words = [name.strip().removeprefix("cuda:") for name in names.split(",")]
     if names == AUTO:
         import torch
 
-        count = torch.cuda.device_count()
-        if not count:
-            raise ConfigError(
-                "--devices auto: this machine has no GPU; give --processes N to use several processes on the CPU."
-            )
-        listed = list(range(count))
-    else:
-        words = [name.strip().removeprefix("cuda:") for name in names.split(",")]
-        if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
-            raise ConfigError(f"--devices is {names}; expected auto, or GPUs such as 0,1,2,3, each of them once.")
-        listed = [int(word) for word in words]
-    return [Place(f"cuda:{index}", f"cuda:{index}", {VISIBLE: _visible(index)}) for index in listed]
+        words = list(map(str, range(torch.cuda.device_count())))
+    if not words or not all(map(str.isdecimal, words)) or len(set(words)) < len(words):
+        raise ConfigError(
+            f"--devices is {names}; expected auto where there is a GPU, or GPUs such as 0,1,2,3, each of them once. "
+            "Several processes on the CPU are --processes N."
+        )
+    return [Place(f"cuda:{word}", f"cuda:{word}", {VISIBLE: _visible(int(word))}) for word in words]
 
 
 def several_processes(count: int) -> list[Place]:
     """Return places for processes that share the cores of the CPU; variables that the user has set are kept."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = {} if THREADS in os.environ else {THREADS: str(max(1, cores // count))}
+    threads: dict[str, str] = {}
+    if THREADS not in os.environ:
+        threads[THREADS] = str(max(1, cores // count))
     return [Place(f"cpu:{index}", "cpu", threads) for index in range(count)]
 
 
 def default_places(device: str) -> list[Place]:
     """Return where the workers of a sweep compute: on each GPU that is visible, or in one process on the CPU."""
-    if device == AUTO:
-        return several_devices(AUTO) if _has_cuda() else several_processes(1)
+    index = _gpu_index(device)
+    if index is not None:
+        return several_devices(str(index))
+    if device != AUTO:
+        return [Place(device, device, {})]
+    return several_devices(AUTO) if _has_cuda() else several_processes(1)
+
+
+def _gpu_index(device: str) -> int | None:
+    """Return the number of cuda or cuda:N, None for other devices."""
     kind, _, index = device.partition(":")
-    if kind == "cuda" and (index.isdecimal() or not index):
-        return several_devices(index or "0")
-    return [Place(device, device, {})]
+    return int(index or 0) if kind == "cuda" and (index or "0").isdecimal() else None
 
 
 def resolve_dtype(name: str) -> str:
@@ -106,18 +108,13 @@ def check_device(device: str) -> None:
     """Raise ModelError unless this machine has the device."""
     import torch
 
-    kind = device.partition(":")[0]
     try:
-        if kind not in ("cpu", "cuda"):  # "mps" has no float64, which sums need
-            raise ValueError
-        torch.device(device)
-    except (RuntimeError, ValueError):
-        raise ModelError(f"--device {device} is unknown; expected auto, cpu, cuda or cuda:0.") from None
-    try:
+        if device.partition(":")[0] not in ("cpu", "cuda"):
+            raise ValueError("mps has no float64, which sums need")
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ValueError) as error:
         raise ModelError(
-            f"--device {device}: no {kind.upper()} device is available ({first_line(error)}); give --device cpu. "
+            f"--device {device} is unknown or not available ({first_line(error)}); expected auto, cpu, cuda or cuda:0. "
             "See `emobench doctor`."
         ) from None
 
@@ -140,7 +137,7 @@ def free_memory() -> None:
 
 @contextmanager
 def quick_collections() -> Iterator[None]:
-    """Leave what is alive now out of the collections of garbage in the block.
+    """Leave the objects that are alive now out of the collections of garbage in the block.
 
     A collection otherwise goes over all objects of all libraries, which takes half a second, and a training's libraries
     ask for one as often as the harness does.
@@ -163,12 +160,6 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _see_one(place: int) -> None:
-    """Hide all GPUs except one from this process, among those that CUDA_VISIBLE_DEVICES allows."""
-    if place or _allowed() != []:
-        os.environ[VISIBLE] = _visible(place)
-
-
 def _visible(place: int) -> str:
     """Return the value of CUDA_VISIBLE_DEVICES that leaves one GPU among those that it allows now."""
     allowed = _allowed()
@@ -176,12 +167,13 @@ def _visible(place: int) -> str:
         return str(place)
     if place >= len(allowed):
         raise ConfigError(
-            f"--device cuda:{place}: {VISIBLE} is '{os.environ[VISIBLE]}', which leaves {len(allowed)} to this "
-            f"process; expected cuda:N with N below {len(allowed)}, or another {VISIBLE}."
+            f"--device cuda:{place}: {VISIBLE} is '{os.environ[VISIBLE]}', which leaves {len(allowed)} to this process."
         )
     return allowed[place]
 
 
 def _allowed() -> list[str] | None:
     """Return the GPUs that CUDA_VISIBLE_DEVICES names; None where it is not set."""
-    return [name for name in os.environ[VISIBLE].split(",") if name.strip()] if VISIBLE in os.environ else None
+    if VISIBLE not in os.environ:
+        return None
+    return [name for name in os.environ[VISIBLE].split(",") if name.strip()]

@@ -6,13 +6,14 @@ Legend: N texts, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from emobench.core.errors import Missing, ModelError
+from emobench.core.errors import Missing, ModelError, first_line
 from emobench.core.reading import expand_home, is_folder, parse_json, read_text
 from emobench.models.catalog import HUB_ID, ModelFacts
 from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files, weights_in
@@ -33,15 +34,15 @@ BATCH = 32
 """Number of texts per batch, of similar length. On a CPU 128 are slower, because of more padding."""
 
 
+@dataclass(frozen=True, eq=False)
 class SentenceEncoder:
     """A sentence encoder. Its weights are loaded as float32 at first use."""
 
-    def __init__(self, name: str, folder: Path, identity: Mapping[str, Any], device: str) -> None:
-        self.name = name
-        self.folder = folder
-        self.device = device
-        self.identity = identity
-        """The commit, or the digests of its files, for stage keys."""
+    name: str
+    folder: Path
+    identity: Mapping[str, Any]
+    """The commit, or the digests of its files, for stage keys."""
+    device: str
 
     @cached_property
     def _model(self) -> Any:
@@ -58,8 +59,8 @@ class SentenceEncoder:
                 ).eval()
         except Exception as error:  # the modules of the folder can raise anything
             raise ModelError(
-                f"The sentence encoder {self.name} does not load from {self.folder} ({type(error).__name__}: "
-                f"{str(error).partition(chr(10))[0]}); save it again with sentence-transformers."
+                f"The sentence encoder {self.name} does not load from {self.folder} ({first_line(error)}); save it "
+                "again with sentence-transformers."
             ) from error
         optimize_for_inference(model)
         return model
@@ -71,15 +72,13 @@ class SentenceEncoder:
         1e-7.
         """
         order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
-        rows: list[np.ndarray] = [np.empty(0)] * len(texts)
+        vectors = []
         for start in range(0, len(order), BATCH):
-            places = order[start : start + BATCH]
-            vectors = self._model.encode([texts[p] for p in places], batch_size=BATCH, show_progress_bar=False)
-            for place, vector in zip(places, vectors, strict=True):
-                rows[place] = vector
+            batch = [texts[place] for place in order[start : start + BATCH]]
+            vectors.append(self._model.encode(batch, batch_size=BATCH, show_progress_bar=False))
             if progress is not None:
-                progress(start + len(places), len(order))
-        return np.stack(rows).astype(np.float32, copy=False)
+                progress(start + len(batch), len(order))
+        return np.concatenate(vectors)[np.argsort(order)].astype(np.float32, copy=False)
 
 
 def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEncoder:
@@ -105,7 +104,7 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
             raise missing_download(repo, commit, "model", MODULES)
     except Missing as missing:
         facts = FACTS.get(name)
-        size = None if facts is None else 4 * facts.parameters
+        size = facts and 4 * facts.parameters
         advice = f"{how_to_install(name)} Or give a local one, a folder that sentence-transformers saved.".strip()
         raise missing.named(f"sentence encoder {name}", size=size, advice=advice) from None
     except ModelError as error:
@@ -124,43 +123,28 @@ def encoder_size(name: str) -> ModelFacts | None:
 
 def _checked_files(folder: Path, name: str) -> list[Path]:
     """Return the files of an encoder. Raises ModelError unless all of them are safe to read."""
-    if not (folder / MODULES).is_file():
-        # Without this file, sentence-transformers would average the last layer of any model in the folder.
-        raise ModelError(
-            f"The sentence encoder {name} has no {MODULES} in {folder}; expected a folder that sentence-transformers "
-            "saved. One of transformers alone becomes one by SentenceTransformer(FOLDER).save_pretrained(OUT), which "
-            "averages its last layer; give OUT."
-        )
-    try:
-        modules = {str(module["path"]): str(module["type"]) for module in parse_json(read_text(folder / MODULES))}
-        if any(not (folder / path).resolve().is_relative_to(folder.resolve()) for path in modules):
-            raise ValueError("a module outside of the folder")
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ModelError(
-            f"{folder / MODULES} lists no modules of a sentence encoder; save the encoder again."
-        ) from None
     files = {file for pattern in PATTERNS for file in folder.glob(pattern)}
-    for path, kind in modules.items():
-        files |= _module_files(folder / path, kind, name)
+    problem = ""
+    try:
+        # Without this file, sentence-transformers would average the last layer of any model in the folder.
+        for module in parse_json(read_text(folder / MODULES)):
+            own, kind = folder / module["path"], str(module["type"])
+            if not own.resolve().is_relative_to(folder.resolve()):
+                raise ValueError("a module outside of the folder")
+            if (own / INDEX).is_file():
+                indexed_files(own / INDEX)
+            of_module = {file for pattern in PATTERNS for file in own.rglob(pattern)}
+            files |= of_module
+            needs_weights = kind.endswith("Transformer") or any(own.glob("*.bin"))
+            if (own / ADAPTER).is_file():
+                problem = f"holds an adapter ({own / ADAPTER}); merge it into the weights with peft's merge_and_unload"
+            elif not kind.startswith(OWN):
+                problem = f"needs code of its own ({kind}), which is not run"
+            elif needs_weights and not any(file.suffix == ".safetensors" for file in of_module):
+                problem = f"has no safetensors weights in {own}; .bin files can run code when they are read"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"has no list of modules, {folder / MODULES} ({error}), as sentence-transformers saves it"
+    if problem:
+        advice = "Save it again with sentence-transformers, or use another."
+        raise ModelError(f"The sentence encoder {name} {problem}. {advice}")
     return sorted(files)
-
-
-def _module_files(folder: Path, kind: str, name: str) -> set[Path]:
-    """Return the files of a module. Raises ModelError for code, an adapter, or other weights than safetensors."""
-    if (folder / ADAPTER).is_file():
-        raise ModelError(
-            f"The sentence encoder {name} holds an adapter ({folder / ADAPTER}), whose base is another model; merge it "
-            "into the weights with peft's merge_and_unload, and save the encoder again."
-        )
-    if (folder / INDEX).is_file():
-        indexed_files(folder / INDEX, "safetensors")
-    if not kind.startswith(OWN):
-        raise ModelError(f"The sentence encoder {name} needs code of its own ({kind}), which is not run; use another.")
-    files = {file for pattern in PATTERNS for file in folder.rglob(pattern)}
-    needs_weights = kind.endswith("Transformer") or any(folder.glob("*.bin"))
-    if needs_weights and not any(file.suffix == ".safetensors" for file in files):
-        raise ModelError(
-            f"The sentence encoder {name} has no safetensors weights in {folder}; .bin files can run code when they "
-            "are read. Save it again with a newer sentence-transformers, or use another."
-        )
-    return files

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from emobench.core.errors import ModelError, first_line
-from emobench.core.reading import open_file, parse_json, read_text
+from emobench.core.reading import open_file, parse_json, parse_mapping, read_text
 from emobench.core.settings import file_sha256
 from emobench.models.catalog import ModelSource
 from emobench.models.device import LoadOptions
@@ -64,54 +63,52 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
     return fetch(source.source, source.revision or MAIN, patterns, offline=offline)
 
 
-def require_config_and_tokenizer(folder: Path, source: ModelSource, *, offline: bool) -> None:
-    """Raise ModelError unless the folder has a configuration, a tokenizer and no adapter.
+def checked_folder(source: ModelSource, *, offline: bool) -> Path:
+    """Return the folder of a model's files, without the weights of a hub model.
 
-    Offline, files of a hub model that were not downloaded are Missing.
+    Raises ModelError unless it has a configuration of a size that can be built, a tokenizer and no adapter, which
+    transformers would add to the weights without a message. Offline, files of a hub model that were not downloaded are
+    Missing.
     """
-    name, has_config = source.name, (folder / "config.json").is_file()
-    has_vocabulary = any((folder / file).is_file() for file in VOCABULARY_FILES)
-    refuse_adapter(folder, name)
-    if offline and source.kind == "hub" and not (has_config and has_vocabulary):
-        raise missing_download(source.source, source.revision or MAIN, "model", "its configuration and tokenizer")
-    if not has_config:
-        raise ModelError(f"The model {name} has no config.json in {folder}: expected a folder that transformers saved.")
-    read_config(folder, name)
-    if not has_vocabulary:
-        files = ", ".join(VOCABULARY_FILES)
-        raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, in the same folder.")
-
-
-def refuse_adapter(folder: Path, name: str) -> None:
-    """Raise ModelError for a folder with an adapter: transformers would add it to the weights without a message."""
+    folder, name = model_folder(source, offline=offline, weights=False), source.name
+    file = folder / "config.json"
     if (folder / ADAPTER).is_file():
         raise ModelError(
             f"The model {name}, {folder}, holds an adapter ({ADAPTER}); expected a whole model. With its files "
             "adapter_* in a folder ADAPTER, and the model that it belongs to as BASE, one model of both is made by: "
             f'python -c "{MERGE}"   Give OUT as the model.'
         )
+    lacks = ""
+    if not file.is_file():
+        lacks = "config.json"
+    elif not any((folder / vocabulary).is_file() for vocabulary in VOCABULARY_FILES):
+        lacks = f"tokenizer (one of {', '.join(VOCABULARY_FILES)})"
+    if lacks and offline and source.kind == "hub":
+        raise missing_download(source.source, source.revision or MAIN, "model", "its configuration and tokenizer")
+    if lacks:
+        raise ModelError(f"The model {name} has no {lacks} in {folder}: expected a folder that transformers saved.")
+    try:
+        config = parse_mapping(read_text(file))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} of {name} cannot be read as a configuration: {error}.") from None
+    if config.get("transformers_weights") is not None:
+        raise ModelError(
+            f"{file} of {name} takes its weights from `transformers_weights`: {config['transformers_weights']!r}; "
+            f"expected {SINGLE}, or {INDEX} with its files. Load the model with transformers and save it again."
+        )
+    _require_buildable(config, file)
+    return folder
 
 
 def weight_files(folder: Path, source: ModelSource) -> list[Path]:
     """Return the safetensors files of a model, in order. Raises ModelError if there are none or a shard is missing."""
-    name, index = source.name, folder / INDEX
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
-    if index.is_file():
-        shards = indexed_files(index, "safetensors")
-        missing = [shard for shard in shards if not (folder / shard).is_file()]
-        if missing:
-            raise ModelError(f"The model {name} lacks {', '.join(missing)}, which {index} names: copy the whole model.")
-        return [folder / shard for shard in shards]
-    if any(folder.glob(BIN)):
-        raise ModelError(
-            f"The model {name} has its weights as .bin in {folder}, a format that can run code when it is read. "
-            f"Convert it with: emobench models convert {folder} OUT   and give OUT as the model."
-        )
-    hub = source.kind == "hub"
-    advice = how_to_convert(source) if hub else "To train from its configuration alone, give --from-scratch."
+    if (folder / INDEX).is_file():
+        return indexed_files(folder / INDEX)
     raise ModelError(
-        f"The model {name} has no weights in {folder}: expected {SINGLE}, or {INDEX} with its files. {advice}"
+        f"The model {source.name} has no weights in {folder}: expected {SINGLE}, or {INDEX} with its files. "
+        f"{how_to_convert(source)} To train from its configuration alone, give --from-scratch."
     )
 
 
@@ -123,7 +120,7 @@ def how_to_convert(source: ModelSource) -> str:
         return "Copy the whole model, or save it again with transformers."
     return (
         f"If {source.source} has .bin files, a format that can run code when it is read, convert them: hf download "
-        f"{source.source} --revision {source.revision or 'main'} --local-dir FOLDER, then emobench models convert "
+        f"{source.source} --revision {source.revision or MAIN} --local-dir FOLDER, then emobench models convert "
         "FOLDER OUT, and give OUT as the model."
     )
 
@@ -142,56 +139,36 @@ def has_weights(folder: Path, source: ModelSource) -> bool:
         return False
 
 
-def indexed_files(index: Path, kind: str) -> list[str]:
-    """Return the files that an index of weights names. Raises ModelError."""
+def indexed_files(index: Path) -> list[Path]:
+    """Return the files that an index of weights names, in order. Raises ModelError, also for a missing file."""
     try:
-        names = parse_json(read_text(index))["weight_map"].values()
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError
-        if outside := next((name for name in names if Path(name).name != name), None):
-            raise ModelError(
-                f"{index} names {outside!r}, which is not a file in its folder: only a model's own folder is read. "
-                "Save the model again."
-            )
-    except OSError as error:
-        raise ModelError(f"{index} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ModelError(f"{index} is not an index of {kind} files; save or copy the whole model again.") from None
-    return sorted(set(names))
-
-
-def read_config(folder: Path, name: str) -> dict[str, Any]:
-    """Return a model's config.json. Raises ModelError if it is not a configuration, or of too many modules."""
-    file = folder / "config.json"
-    try:
-        config = parse_json(read_text(file))
-    except OSError as error:
-        raise ModelError(f"{file} of {name} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise ModelError(f"{file} of {name} is not the JSON of a configuration: {error}.") from None
-    if not isinstance(config, dict):
-        raise ModelError(f"{file} of {name} holds no mapping; expected a configuration that transformers saved.")
-    if config.get("transformers_weights") is not None:
+        names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
+        outside = next((name for name in names if Path(name).name != name), None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index} is not an index of weights ({error}); save or copy the whole model again.") from None
+    if outside is not None:
         raise ModelError(
-            f"{file} of {name} takes its weights from `transformers_weights`: {config['transformers_weights']!r}; "
-            f"expected {SINGLE}, or {INDEX} with its files. Load the model with transformers and save it again."
+            f"{index} names {outside!r}, which is not a file in its folder: only a model's own folder is read."
         )
-    _require_buildable(config, file)
-    return config
+    files = [index.with_name(name) for name in names]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ModelError(f"{index.parent} lacks {', '.join(missing)}, which {index.name} names: copy the whole model.")
+    return files
 
 
 def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
     """Raise ModelError for so many layers or experts that building the model would take minutes."""
-    modules = 1
-    for word in ("layer", "expert"):
-        counts = {key: value for key, value in config.items() if word in key and isinstance(value, int)}
-        key = max(counts, key=lambda name: counts[name], default="")
-        modules *= max(counts.get(key, 1), 1)
-        if modules > MOST_MODULES:
-            raise ModelError(f"{file}: `{key}` is {counts[key]:,}; expected {MOST_MODULES:,} modules at most.")
-    for inner in config.values():
-        if isinstance(inner, dict):
-            _require_buildable(inner, file)
+    layers = experts = 1
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _require_buildable(value, file)
+        if "layer" in key and isinstance(value, int):
+            layers = max(layers, value)
+        if "expert" in key and isinstance(value, int):
+            experts = max(experts, value)
+        if layers * experts > MOST_MODULES:
+            raise ModelError(f"{file}: `{key}` is {value:,}; expected {MOST_MODULES:,} modules at most.")
 
 
 def identity(source: ModelSource) -> dict[str, Any]:
@@ -203,11 +180,13 @@ def identity(source: ModelSource) -> dict[str, Any]:
     if source.kind == "hub":
         return {"kind": "hub", "repo": source.source, "commit": source.revision}
     folder = model_folder(source, offline=True)
-    weights = weight_files(folder, source) if any((folder / name).is_file() for name in (SINGLE, INDEX)) else []
-    named = (folder / file for file in (*CONFIG_FILES, *TOKENIZER_FILES))
-    others = (file for pattern in (*OTHER_FILES, *CODE) for file in folder.glob(pattern))
-    files = {file.relative_to(folder).as_posix(): file for file in (*named, *weights, *others) if file.is_file()}
-    return {"kind": "local", "files": {path: file_digest(file) for path, file in sorted(files.items())}}
+    files = [folder / name for name in (*CONFIG_FILES, *TOKENIZER_FILES)]
+    if any((folder / name).is_file() for name in (SINGLE, INDEX)):
+        files += weight_files(folder, source)
+    for pattern in (*OTHER_FILES, *CODE):
+        files += folder.glob(pattern)
+    paths = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
+    return {"kind": "local", "files": {path: file_digest(paths[path]) for path in sorted(paths)}}
 
 
 def file_digest(file: Path) -> str:
@@ -231,56 +210,13 @@ def stored_shapes(source: ModelSource, folder: Path, *, offline: bool) -> Shapes
     if offline:
         return None
     assert source.revision is not None
-    published = published_weights(source.source, source.revision)
-    if published.shapes is None:
-        others = ", ".join(published.others) or "none"
+    shapes, others = published_weights(source.source, source.revision)
+    if shapes is None:
         raise ModelError(
             f"{source.source} (commit {source.revision}) publishes no {SINGLE} and no {INDEX} with its files; the "
-            f"weights in it are: {others}. {how_to_convert(source)}"
+            f"weights in it are: {', '.join(others) or 'none'}. {how_to_convert(source)}"
         )
-    return published.shapes
-
-
-def require_whole(source: ModelSource, skeleton: Any, stored: Shapes, ignored: Iterable[str] = ()) -> None:
-    """Raise ModelError if the stored weights lack some that the architecture needs.
-
-    `skeleton` is the model on the meta device. Its parts in `ignored` may be absent.
-    """
-    missing = [key for key in missing_weights(skeleton, stored) if key.partition(".")[0] not in set(ignored)]
-    if missing:
-        raise ModelError(
-            f"The safetensors of {source.name} lack {first_of(missing)}, which a {type(skeleton).__name__} needs: they "
-            f"are not a whole model. {how_to_convert(source)}"
-        )
-
-
-def first_of(names: Sequence[str]) -> str:
-    """Return the first three names and the number of the others, for an error message."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
-
-
-def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
-    """Return the parameters of a model without a stored tensor, sorted. For tied weights one tensor is enough.
-
-    Names are converted by transformers' rules, with or without the prefix of the base model.
-    """
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
-
-    rules = get_model_conversion_mapping(skeleton)
-    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
-    if any(len(rule.target_patterns) > 1 for rule in converters):
-        return []  # one tensor becomes several, known only when loading
-    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
-    known = skeleton.state_dict()
-    prefix = skeleton.base_model_prefix
-    stored_names = {rename_source_key(name, renamings, converters, prefix, known)[0] for name in stored}
-    missing = {name for name, _ in skeleton.named_parameters(remove_duplicate=False)} - stored_names
-    for tied, kept in (skeleton.all_tied_weights_keys or {}).items():
-        missing -= {tied} if {tied, kept} <= missing else {tied, kept}
-    optional = skeleton._keys_to_ignore_on_load_missing or ()
-    return sorted(name for name in missing if not any(re.search(pattern, name) for pattern in optional))
+    return shapes
 
 
 def weights_in(folder: Path) -> int:
@@ -305,8 +241,7 @@ def _read_headers(files: Iterable[Path], name: str) -> Shapes:
 
 def load_tokenizer(source: ModelSource, options: LoadOptions) -> Any:
     """Return only the tokenizer of a model. Raises ModelError if it cannot be read."""
-    folder = model_folder(source, offline=options.offline, weights=False)
-    require_config_and_tokenizer(folder, source, offline=options.offline)
+    folder = checked_folder(source, offline=options.offline)
     with silent_libraries():
         return read_tokenizer(folder, source.name, options.trust_remote_code)
 
@@ -316,9 +251,9 @@ def tokenizer_digest(tokenizer: Any) -> str | None:
     if not getattr(tokenizer, "is_fast", False):
         return None
     definition = json.loads(tokenizer.backend_tokenizer.to_str())
-    called = {"truncation", "padding"}  # what the last call asked for
-    decides = {name: value for name, value in definition.items() if name not in called}
-    facts = [type(tokenizer).__name__, tokenizer.bos_token_id, tokenizer.eos_token_id, decides]
+    for name in ("truncation", "padding"):  # of the last call
+        definition.pop(name, None)
+    facts = [type(tokenizer).__name__, tokenizer.bos_token_id, tokenizer.eos_token_id, definition]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -23,6 +23,7 @@ from emobench.core.errors import ModelError
 # Configuration fields for c in c * tanh(z / c), and for a factor (or divisor) of the head's raw output.
 CAP_FIELDS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 SCALE_FIELDS = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier")
+MAP_FIELDS = (*CAP_FIELDS, *SCALE_FIELDS)
 # Largest |raw logit| of the probe. A cap of up to 1,500 then changes the logits by more than the tolerance.
 PROBE_RAW_MAX = 50.0
 # Largest |predicted - measured| / max |measured|, by the precision of the logits.
@@ -100,13 +101,14 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     """
     bare = unwrapped(model)
     linear = find_linear(bare)
-    _require_weight(bare, linear)
-    rows = linear.out_features
-    tokens = rows if tokenizer is None else min(rows, token_count(tokenizer))
-    factor, probe_BTD, logits_BTV = _observe(bare, linear)
-    fitted = _fit(bare, linear, probe_BTD, logits_BTV)
-    logit_map = replace(fitted, scale=factor * fitted.scale)
-    return Head(linear, logit_map, None if tokens == rows else tokens, _map_fields(bare))
+    rows, weight = linear.out_features, linear.weight
+    if weight.is_meta or weight.shape != (rows, linear.in_features):
+        problem = f"its weight has shape {tuple(weight.shape)} on device '{weight.device.type}'."
+        raise _refusal(bare, problem, f"Load the whole weight, {rows} x {linear.in_features}, first.")
+    tokens = rows
+    if tokenizer is not None:
+        tokens = min(rows, token_count(tokenizer))
+    return Head(linear, _measure(bare, linear), None if tokens == rows else tokens, _map_fields(bare))
 
 
 def require_unchanged(model: nn.Module, head: Head) -> None:
@@ -115,24 +117,16 @@ def require_unchanged(model: nn.Module, head: Head) -> None:
     A copy of the head that peft trains (`modules_to_save`) is the same head.
     """
     bare = unwrapped(model)
-    found = bare.get_output_embeddings()
-    parts = list(found.modules())
+    parts = list(bare.get_output_embeddings().modules())
+    problem = ""
     if any(type(part).__module__.startswith("peft.tuners") for part in parts):
-        raise ModelError(
-            f"The LM head of {type(bare).__name__} has an adapter of peft, whose part of the logits an objective would "
-            "leave out. Name the layers with adapters in `target_modules`, without the head."
-        )
-    if not any(part is head.linear for part in parts):
-        raise ModelError(
-            f"The LM head of {type(bare).__name__} was replaced after the objective was given the model, such as by "
-            "resize_token_embeddings. Replace or resize it first, then give the objective the model."
-        )
-    if head.declared and head.declared != _map_fields(bare):
-        fields = ", ".join((*CAP_FIELDS, *SCALE_FIELDS))
-        raise ModelError(
-            f"The configuration of {type(bare).__name__} changed after the objective was given the model: one of "
-            f"{fields}. Change it first, then give the objective the model."
-        )
+        problem = "it has an adapter of peft, whose part of the logits an objective would leave out."
+    elif all(part is not head.linear for part in parts):
+        problem = "it was replaced or resized after the objective was given the model."
+    elif head.declared and head.declared != _map_fields(bare):
+        problem = f"one of {', '.join(MAP_FIELDS)} changed after the objective was given the model."
+    if problem:
+        raise _refusal(bare, problem, "Change the model first, without adapters on the head, then give it.")
 
 
 def unwrapped(model: nn.Module) -> Any:
@@ -141,13 +135,10 @@ def unwrapped(model: nn.Module) -> Any:
     return get_base() if callable(get_base) else model
 
 
-def _config(model: nn.Module) -> Any:
-    config: Any = model.config
-    return config.get_text_config(decoder=True)
-
-
-def _refusal(model: nn.Module, found: str, advice: str = "Use a causal model with a plain linear head.") -> ModelError:
-    return ModelError(f"The LM head of {type(model).__name__} cannot be used: {found} {advice}")
+def _refusal(
+    model: nn.Module, problem: str, advice: str = "Use a causal model with a plain linear head."
+) -> ModelError:
+    return ModelError(f"The LM head of {type(model).__name__} cannot be used: {problem} {advice}")
 
 
 def find_linear(model: Any) -> nn.Linear:
@@ -164,31 +155,29 @@ def find_linear(model: Any) -> nn.Linear:
         raise _refusal(model, "it has no output embeddings.")
     # Exactly Linear: the forward of an adapter or a quantised layer does not multiply by its `.weight`.
     if type(head) is not nn.Linear:
-        found = f"it is a {type(head).__module__}.{type(head).__name__}, not a torch.nn.Linear."
-        raise _refusal(model, found, "Keep adapters and quantisation off the head.")
+        kind = f"{type(head).__module__}.{type(head).__name__}"
+        raise _refusal(model, f"it is a {kind}, not a torch.nn.Linear.", "Keep adapters and quantisation off the head.")
     return head
 
 
-def _require_weight(model: Any, head: nn.Linear) -> None:
-    if head.weight.is_meta or head.weight.shape != (head.out_features, head.in_features):
-        found = f"its weight has shape {tuple(head.weight.shape)} on device '{head.weight.device.type}'."
-        raise _refusal(model, found, f"Load the whole weight, {head.out_features} x {head.in_features}, first.")
+def _measure(model: Any, linear: nn.Linear) -> LogitMap:
+    """Return the map from the base model's output to the logits.
 
-
-def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:
-    """Return the factor from the base model's output to the head's input, a random input (B, T, D) and its logits.
-
-    Runs the base model, and the model with a replaced head input, in eval mode without gradients. The logits (B, T, V)
-    are those of the random input. Raises ModelError unless the original input is the first output of the base model,
-    times a number if the head has no bias.
+    Runs the base model, and the model with a random head input, in eval mode without gradients. Raises ModelError
+    unless the original input is the first output of the base model, times a number if the head has no bias.
     """
     given: list[Tensor] = []
     inputs: list[tuple[Tensor, Tensor]] = []
     generator = torch.Generator().manual_seed(0)
     device = linear.weight.device
 
-    def enlarge(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        inputs.append((args[0], _large_input(model, linear, args[0], generator)))
+    def enlarge(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Replace the input by a random one, with a largest |raw output| of about 50."""
+        unit = torch.randn(args[0].shape, generator=generator).to(args[0])
+        largest = F.linear(unit, linear.weight).abs().max().item()
+        if not largest > 0:
+            raise _refusal(model, "its weight is all zeros or not finite.", "Load trained weights.")
+        inputs.append((args[0], unit * (PROBE_RAW_MAX / largest)))
         return (inputs[-1][1], *args[1:])
 
     rows = model.get_input_embeddings().weight.shape[0]
@@ -204,107 +193,85 @@ def _observe(model: Any, linear: nn.Linear) -> tuple[float, Tensor, Tensor]:
         finally:
             first.remove()
             last.remove()
-    _require_causal(model, base_BTD)
+    tolerance = FUTURE_TOLERANCES.get(base_BTD.dtype, 1e-5)
+    base_BTD = base_BTD.double()
+    before_BTD = base_BTD[:, :-1]
+    if (before_BTD[0] - before_BTD[1]).norm() / before_BTD.norm() > tolerance:
+        raise ModelError(
+            f"{type(model).__name__} sees the tokens after each one, and would be asked for what it sees; expected a "
+            "causal LM, such as gpt2."
+        )
     if len(inputs) != 1:
         raise _refusal(model, f"one forward pass called it {len(inputs)} times, not once.")
     ((hidden_BTD, probe_BTD),) = inputs
     if hidden_BTD is not given[0]:
         raise _refusal(model, "a hook changes its input, which is then not the first output of the base model.")
     if not hidden_BTD.isfinite().all():
+        raise _refusal(model, "its input is not finite.", "Its training diverged, or it needs --dtype float32.")
+    fit = _Fit(model, TOLERANCES.get(linear.weight.dtype, 2e-4))
+    factor, hidden_BTD = 1.0, hidden_BTD.double()
+    if hidden_BTD.shape == base_BTD.shape and linear.bias is None:  # a model may multiply, such as MiniCPM3
+        factor = fit.scale(base_BTD, hidden_BTD)
+    # Not torch.equal: some GPU kernels add in another order.
+    margin = fit.tolerance * hidden_BTD.abs().max().item()
+    if hidden_BTD.shape != base_BTD.shape or not torch.allclose(hidden_BTD, factor * base_BTD, 0, margin):
+        raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
+    raw_BTV = F.linear(probe_BTD, linear.weight, linear.bias).detach().double()
+    logit_map = fit.logit_map(raw_BTV, logits_BTV.detach().double())
+    return replace(logit_map, scale=factor * logit_map.scale)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Fits measured values, and prefers the values that the configuration declares."""
+
+    model: Any
+    tolerance: float
+
+    def logit_map(self, raw: Tensor, measured: Tensor) -> LogitMap:
+        if raw.shape != measured.shape:
+            shapes = f"{tuple(raw.shape)} raw outputs become {tuple(measured.shape)} logits."
+            raise _refusal(self.model, f"its output is cut or reshaped: {shapes}")
+        errors: dict[LogitMap, float] = {}
+        for cap in (*self.declared(CAP_FIELDS), None):
+            below, inverse = raw, measured
+            if cap is not None:
+                inside = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
+                below, inverse = raw[inside], cap * torch.atanh(measured[inside] / cap)
+            logit_map = LogitMap(self.scale(below, inverse), cap)
+            errors[logit_map] = ((logit_map.apply(raw) - measured).abs().max() / measured.abs().max()).item()
+            if errors[logit_map] < self.tolerance:
+                return logit_map
+        nearest = min(errors, key=lambda logit_map: errors[logit_map])
         raise _refusal(
-            model, "what the model feeds it is not finite.", "Its training diverged, or it needs --dtype float32."
-        )
-    return _input_factor(model, linear, base_BTD, hidden_BTD), probe_BTD, logits_BTV
-
-
-def _require_causal(model: Any, base_BTD: Tensor) -> None:
-    """Raise ModelError if the hidden states of two sequences that differ in their last token differ before it."""
-    before_BTD = base_BTD[:, :-1].double()
-    difference = (before_BTD[0] - before_BTD[1]).norm() / before_BTD.norm()
-    if difference > FUTURE_TOLERANCES.get(base_BTD.dtype, 1e-5):
-        raise ModelError(
-            f"{type(model).__name__} sees the tokens after each one, and would be asked for what it sees; expected a "
-            "causal LM, such as gpt2."
+            self.model,
+            f"its logits are not a scaled and declared-capped output of the head (nearest: scale {nearest.scale:.6g}, "
+            f"cap {nearest.cap}, relative error {errors[nearest]:.1e}, allowed {self.tolerance:.0e}).",
+            "It seems to change its logits in a way that its configuration does not declare.",
         )
 
+    def scale(self, given: Tensor, measured: Tensor) -> float:
+        """Return the least-squares s of s * given = measured; 1 or a declared factor within the tolerance of it."""
+        scale = ((measured * given).sum() / given.square().sum().clamp_min(1e-30)).item()
+        factors = [1.0]
+        for value in self.declared(SCALE_FIELDS):
+            factors += [value, 1 / value]
+        nearest = min(factors, key=lambda factor: abs(factor - scale))
+        return nearest if abs(nearest - scale) <= self.tolerance * abs(nearest) else scale
 
-def _input_factor(model: Any, linear: nn.Linear, base_BTD: Tensor, hidden_BTD: Tensor) -> float:
-    """Return the number by which a model multiplies its base model's output before the head, such as MiniCPM3."""
-    if hidden_BTD.shape == base_BTD.shape:
-        hidden, base = hidden_BTD.double(), base_BTD.double()
-        tolerance = _tolerance(linear)
-        factor = 1.0
-        if linear.bias is None:
-            factor = _nearest_declared(model, _least_squares(base, hidden), tolerance)
-        # Not torch.equal: some GPU kernels add in another order.
-        if torch.allclose(hidden, factor * base, 0, tolerance * hidden.abs().max().item()):
-            return factor
-    raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
-
-
-def _large_input(model: Any, linear: nn.Linear, hidden: Tensor, generator: torch.Generator) -> Tensor:
-    """Return a random input of the head, of the shape of `hidden`, with a largest |raw output| of about 50."""
-    unit = torch.randn(hidden.shape, generator=generator).to(hidden)
-    largest = F.linear(unit, linear.weight).abs().max().item()
-    if not largest > 0:
-        raise _refusal(model, "its weight is all zeros or not finite.", "Load trained weights.")
-    return unit * (PROBE_RAW_MAX / largest)
+    def declared(self, fields: tuple[str, ...]) -> list[float]:
+        values = _declared(self.model, fields)
+        return [float(value) for value in values if isinstance(value, (int, float)) and value > 0]
 
 
-def _fit(model: Any, linear: nn.Linear, probe_BTD: Tensor, logits_BTV: Tensor) -> LogitMap:
-    tolerance = _tolerance(linear)
-    raw = F.linear(probe_BTD, linear.weight, linear.bias).detach().double()
-    measured = logits_BTV.detach().double()
-    if raw.shape != measured.shape:
-        shapes = f"{tuple(raw.shape)} raw outputs become {tuple(measured.shape)} logits."
-        raise _refusal(model, f"its output is cut or reshaped: {shapes}")
-    errors: dict[LogitMap, float] = {}
-    for cap in (*_declared(model, CAP_FIELDS), None):
-        logit_map = LogitMap(_fit_scale(model, raw, measured, cap, tolerance), cap)
-        errors[logit_map] = ((logit_map.apply(raw) - measured).abs().max() / measured.abs().max()).item()
-        if errors[logit_map] < tolerance:
-            return logit_map
-    nearest = min(errors, key=lambda m: errors[m])
-    raise _refusal(
-        model,
-        f"its logits are not a scaled and declared-capped output of the head (nearest: scale {nearest.scale:.6g}, cap "
-        f"{nearest.cap}, relative error {errors[nearest]:.1e}, allowed {tolerance:.0e}).",
-        "It seems to change its logits in a way that its configuration does not declare.",
-    )
-
-
-def _tolerance(linear: nn.Linear) -> float:
-    return TOLERANCES.get(linear.weight.dtype, 2e-4)
-
-
-def _fit_scale(model: Any, raw: Tensor, measured: Tensor, cap: float | None, tolerance: float) -> float:
-    """Return the least-squares s of cap * tanh(s * raw / cap) = measured, or a declared value within the tolerance."""
-    if cap is not None:
-        below = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
-        raw, measured = raw[below], cap * torch.atanh(measured[below] / cap)
-    return _nearest_declared(model, _least_squares(raw, measured), tolerance)
-
-
-def _least_squares(given: Tensor, measured: Tensor) -> float:
-    """Return the s with the smallest sum of squares of s * given - measured."""
-    return ((measured * given).sum() / given.square().sum().clamp_min(1e-30)).item()
-
-
-def _nearest_declared(model: Any, scale: float, tolerance: float) -> float:
-    """Return 1, or a factor that the configuration declares, if it is within the tolerance of a measured one."""
-    scales = _declared(model, SCALE_FIELDS)
-    nearest = min([1.0, *scales, *(1 / value for value in scales)], key=lambda value: abs(value - scale))
-    return nearest if abs(nearest - scale) <= tolerance * abs(nearest) else scale
-
-
-def _declared(model: Any, fields: tuple[str, ...]) -> list[float]:
-    values = (getattr(_config(model), field, None) for field in fields)
-    return [float(value) for value in values if isinstance(value, (int, float)) and value > 0]
+def _declared(model: Any, fields: tuple[str, ...]) -> list[Any]:
+    config = model.config.get_text_config(decoder=True)
+    return [getattr(config, field, None) for field in fields]
 
 
 def _map_fields(model: Any) -> tuple[Any, ...]:
-    """Return what the configuration declares about the map to logits."""
-    return tuple(getattr(_config(model), field, None) for field in (*CAP_FIELDS, *SCALE_FIELDS))
+    """Return the values of the configuration's fields for the map to logits."""
+    return tuple(_declared(model, MAP_FIELDS))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import huggingface_hub
 
-from emobench.core.errors import DataError, Missing, ModelError, StorageError, UserError
+from emobench.core.errors import DataError, Missing, ModelError, StorageError, UserError, first_line
 from emobench.core.files import write_whole
 
 TIMEOUT = 20
@@ -36,21 +36,11 @@ def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind 
         return revision
     if offline:
         return _cached_commit(repo, revision, kind)
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
-
     try:
         commit = huggingface_hub.HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=TIMEOUT).sha
-    except GatedRepoError:
-        raise _error(kind)(f"{repo} is gated: accept its licence on the hub, then `hf auth login`.") from None
-    except RevisionNotFoundError:
-        raise _error(kind)(f"{repo} has no revision '{revision}' on the hub.") from None
-    except RepositoryNotFoundError:
-        text = f"The hub shows no {kind} '{repo}': check the name; if it is private or gated, `hf auth login`."
-        raise _error(kind)(text) from None
+        assert commit is not None
     except Exception as error:  # the errors of the HTTP client have no public common class
-        raise _unreachable(repo, error, kind) from None
-    if commit is None:
-        raise _error(kind)(f"The hub named no commit for {repo} at '{revision}'; give a commit.")
+        raise _refused(f"{repo} at '{revision}'", error, kind) from None
     _RESOLVED[kind, repo, commit] = revision
     return commit
 
@@ -67,12 +57,10 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
         folder = huggingface_hub.snapshot_download(
             repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
         )
-    except LocalEntryNotFoundError as error:
-        if offline:
-            raise missing_download(repo, commit, kind) from None
-        raise _unreachable(repo, error, kind) from None
     except OSError as error:
-        raise _unreachable(repo, error, kind) from None
+        if offline and isinstance(error, LocalEntryNotFoundError):
+            raise missing_download(repo, commit, kind) from None
+        raise _refused(repo, error, kind) from None
     if not offline and (revision := _RESOLVED.get((kind, repo, commit))) is not None:
         with suppress(StorageError):
             write_whole(_cached(repo, kind) / "refs" / revision, commit, "The hub's cache", "It may be read-only.")
@@ -87,7 +75,7 @@ def list_files(repo: str, commit: str, *, offline: bool, kind: RepoKind = "model
     try:
         return sorted(huggingface_hub.HfApi().list_repo_files(repo, revision=commit, repo_type=kind))
     except Exception as error:  # the errors of the HTTP client have no public common class
-        raise _unreachable(repo, error, kind) from None
+        raise _refused(repo, error, kind) from None
 
 
 class Published(NamedTuple):
@@ -111,7 +99,7 @@ def published_weights(repo: str, commit: str) -> Published:
             return Published(None, tuple(sorted(name for name in names if name.endswith(FOREIGN))))
         metadata = api.get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
     except Exception as error:  # the errors of the HTTP client have no public common class
-        raise _unreachable(repo, error, "model") from None
+        raise _refused(repo, error, "model") from None
     files = metadata.files_metadata.values()
     return Published({name: tuple(info.shape) for file in files for name, info in file.tensors.items()})
 
@@ -127,20 +115,19 @@ def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
     refs = _cached(repo, kind) / "refs"
     if (refs / revision).is_file():
         return (refs / revision).read_text(encoding="utf-8").strip()
-    if revision != MAIN:
-        raise missing_download(repo, revision, kind)
-    # A download of a commit by other tools leaves no ref.
-    named = {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
-    found = [path.name for path in (refs.parent / "snapshots").glob("*") if COMMIT.fullmatch(path.name)]
-    commits = sorted(set(found) - named)
-    if len(commits) > 1:
-        raise _error(kind)(
-            f"The local hub cache has several commits of {repo} and does not say which is '{revision}': give one of "
-            f"{', '.join(f'{repo}@{commit}' for commit in commits)}."
-        )
+    commits: set[str] = set()
+    if revision == MAIN:  # a download of a commit by other tools leaves no ref
+        commits = {path.name for path in (refs.parent / "snapshots").glob("*") if COMMIT.fullmatch(path.name)}
+        commits -= {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
     if not commits:
         raise missing_download(repo, revision, kind)
-    return commits[0]
+    if len(commits) > 1:
+        named = ", ".join(f"{repo}@{commit}" for commit in sorted(commits))
+        raise _error(kind)(
+            f"The local hub cache has several commits of {repo} and does not say which is '{revision}': give one of "
+            f"{named}."
+        )
+    return commits.pop()
 
 
 def _error(kind: RepoKind) -> type[UserError]:
@@ -154,13 +141,16 @@ def missing_download(repo: str, revision: str, kind: RepoKind, files: str = "") 
         command += " --repo-type dataset"
     if revision != MAIN:
         command += f" --revision {revision}"
-    item = f"{repo} (revision {revision})" + (f", {files}" if files else "")
+    item = f"{repo} (revision {revision})"
+    if files:
+        item += f", {files}"
     how = f"Run `{command}` where there is a network, or run once without --offline."
     return Missing(item, repo, None, how)
 
 
-def _unreachable(repo: str, error: Exception, kind: RepoKind) -> UserError:
-    cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+def _refused(item: str, error: Exception, kind: RepoKind) -> UserError:
     return _error(kind)(
-        f"The hub gave nothing for {repo} ({cause}): check the network, or give --offline to use what is here."
+        f"The hub gave nothing for {item} ({type(error).__name__}: {first_line(error)}): check the name and the "
+        "network, or give --offline to use local files. If it is gated, accept its licence on the hub, then `hf auth "
+        "login`."
     )

@@ -52,7 +52,8 @@ def optimize_for_inference(model: Any) -> None:
             module.forward = _gelu(module)
     _pad_head(model)
     layers = [layer for layer in model.modules() if _is_packable(layer)]
-    if not onednn.has_onednn() or sum(layer.weight.nbytes for layer in layers) > SHARE * _machine_memory():
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not onednn.has_onednn() or sum(layer.weight.nbytes for layer in layers) > SHARE * memory:
         return
     model.requires_grad_(False)
     for layer in layers:
@@ -142,7 +143,3 @@ def _product(layer: Any) -> Callable[[Any, Tensor], Tensor]:
         return onednn.product(rows_XI, packed, layer.bias)
 
     return product
-
-
-def _machine_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

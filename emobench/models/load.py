@@ -5,13 +5,13 @@ Legend: V rows of the head (its vocabulary), D hidden width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -20,11 +20,10 @@ from emobench.models.catalog import ModelFacts, ModelSource
 from emobench.models.device import DTYPES, LoadOptions, check_device
 from emobench.models.folder import (
     Shapes,
-    first_of,
+    checked_folder,
+    how_to_convert,
     model_folder,
     read_tokenizer,
-    require_config_and_tokenizer,
-    require_whole,
     stored_shapes,
     weight_files,
 )
@@ -48,28 +47,34 @@ def check_model(source: ModelSource, options: LoadOptions) -> ModelFacts:
     """Check a model without reading its weights, and return its facts. Used for planning.
 
     Raises ModelError if the config, the tokenizer or the weights (unless from scratch) are missing; if the weights are
-    not safetensors, lack a parameter or have no V x D tensor for the head; if the tokenizer has ids beyond the head's
+    not safetensors or have no V x D tensor for the head; if the tokenizer has ids beyond the head's
     rows, or the head has over 1,024 rows more than the tokenizer has ids; if the model fails with a cache. For a hub
     model this downloads only the configuration and the tokenizer, and, unless offline, reads the file list and the
     headers of the weights; offline, raises Missing if configuration or tokenizer were not downloaded before.
     """
     skeleton, size, stored = _examined(AutoModelForCausalLM, source, options)
-    head = skeleton.get_output_embeddings()
+    name, head, config = source.name, skeleton.get_output_embeddings(), skeleton.config
     if head is None:
-        raise ModelError(f"The model {source.name} ({type(skeleton).__name__}) has no LM head; give a causal model.")
-    _require_causal(source.name, skeleton)
+        raise ModelError(f"The model {name} ({type(skeleton).__name__}) has no LM head; give a causal model.")
+    # transformers also builds an encoder such as BERT as a decoder. XLM says `causal`; other encoders are decoders only
+    # if their config.json says so. A configuration may also ask for attention to all tokens.
+    is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    decodes = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    sees_all = getattr(config.get_text_config(decoder=True), "use_bidirectional_attention", None) in (True, "all")
+    if sees_all or (is_encoder and not decodes):
+        raise ModelError(
+            f"The model {name} ({config.model_type}) is an encoder, whose tokens see those after them; expected a "
+            "causal LM, such as gpt2."
+        )
     rows = head.weight.shape[0]
-    _check_tokenizer(source.name, "head", rows, size)
     if rows - size > MOST_PADDING:
         raise ModelError(
-            f"The head of {source.name} has {rows} rows, {rows - size} more than its tokenizer has tokens ({size}): "
+            f"The head of {name} has {rows} rows, {rows - size} more than its tokenizer has tokens ({size}): "
             f"tokenizer and weights do not belong together (up to {MOST_PADDING} are taken as padding)."
         )
-    if stored is not None:
-        require_whole(source, skeleton, stored)
-        _require_table(source.name, "head", head.weight, stored.values())
+    _check_table(source, "head", head.weight, size, stored)
     with silent_libraries():
-        require_generation(source.name, skeleton)
+        require_generation(name, skeleton)
         untrainable = why_untrainable(skeleton)
     return replace(_facts(skeleton), vocabulary=rows, untrainable=untrainable)
 
@@ -85,19 +90,15 @@ def check_featurizer(source: ModelSource, options: LoadOptions) -> ModelFacts:
     """Check an encoder or a causal LM as a featurizer, and return its facts.
 
     Raises ModelError if the config, the tokenizer or the safetensors are missing; if the model needs its own code or is
-    an encoder-decoder; if the tokenizer has ids beyond the embedding; if the weights lack a parameter or have no tensor
-    of the embedding's shape. No weights of a hub model are downloaded, as in `check_model`.
+    an encoder-decoder; if the tokenizer has ids beyond the embedding; if the weights have no tensor of the embedding's
+    shape. No weights of a hub model are downloaded, as in `check_model`.
     """
     skeleton, size, stored = _examined(AutoModel, source, options)
     if skeleton.config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
         raise ModelError(
             f"{source.name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts."
         )
-    embedding = skeleton.get_input_embeddings().weight
-    _check_tokenizer(source.name, "embedding", embedding.shape[0], size)
-    if stored is not None:
-        require_whole(source, skeleton, stored, ignored=(POOLER,))
-        _require_table(source.name, "embedding", embedding, stored.values())
+    _check_table(source, "embedding", skeleton.get_input_embeddings().weight, size, stored)
     return _facts(skeleton)
 
 
@@ -120,10 +121,12 @@ def load_model(source: ModelSource, options: LoadOptions, *, seed: int = 0, froz
     with silent_libraries():
         tokenizer = read_tokenizer(folder, source.name, trusted)
         if options.from_scratch:
-            model = _draw(folder, seed, trusted)
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trusted)
         else:
-            model, report = _read(AutoModelForCausalLM, folder, source.name, dtype, trusted)
-            _require_all_weights(source.name, model, report)
+            model = _read(AutoModelForCausalLM, folder, source.name, dtype, trusted)
     model = model.to(device=options.device, dtype=dtype).eval()
     if frozen:
         optimize_for_inference(model)
@@ -141,14 +144,7 @@ def load_featurizer(source: ModelSource, options: LoadOptions) -> LoadedModel:
     weight_files(folder, source)
     with silent_libraries():
         tokenizer = read_tokenizer(folder, source.name, trust_remote_code=False)
-        model, report = _read(AutoModel, folder, source.name, torch.float32, trust_remote_code=False)
-    parts = dict(model.named_children()).keys() - {POOLER}
-
-    def is_used(key: str) -> bool:
-        """Return whether a weight belongs to the base model, with or without the prefix of a model with a head."""
-        return key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0] in parts
-
-    _require_all_weights(source.name, model, report, is_used)
+        model = _read(AutoModel, folder, source.name, torch.float32, trust_remote_code=False)
     model = model.to(options.device).eval()
     optimize_for_inference(model)
     return LoadedModel(model, tokenizer)
@@ -156,38 +152,37 @@ def load_featurizer(source: ModelSource, options: LoadOptions) -> LoadedModel:
 
 def _examined(loader: Any, source: ModelSource, options: LoadOptions) -> tuple[Any, int, Shapes | None]:
     """Return a model on the meta device, its tokenizer's size, and the shapes of its stored weights, if known."""
-    trusted = options.trust_remote_code and loader is AutoModelForCausalLM
-    folder = model_folder(source, offline=options.offline, weights=False)
-    require_config_and_tokenizer(folder, source, offline=options.offline)
+    name, trusted = source.name, options.trust_remote_code and loader is AutoModelForCausalLM
+    folder = checked_folder(source, offline=options.offline)
     stored = None if options.from_scratch else stored_shapes(source, folder, offline=options.offline)
     with silent_libraries():
-        skeleton = _skeleton(loader, folder, source.name, trusted)
-        if not options.from_scratch:
-            _refuse_quantised(source.name, skeleton.config)
-        tokenizer = read_tokenizer(folder, source.name, trusted)
+        skeleton = _skeleton(loader, folder, name, trusted)
+        quantisation = getattr(skeleton.config, "quantization_config", None)
+        if quantisation and not options.from_scratch:
+            # A change of the type would take its codes for weights.
+            raise ModelError(
+                f"The weights of {name} are quantised ({quantisation}); expected float32, bfloat16 or float16. Give "
+                "the original model, or a GGUF file, which is read as floats."
+            )
+        tokenizer = read_tokenizer(folder, name, trusted)
     size = max(tokenizer.get_vocab().values(), default=-1) + 1
     return skeleton, max(len(tokenizer), size), stored
 
 
 def _facts(skeleton: Any) -> ModelFacts:
     config = skeleton.config.get_text_config(decoder=True)
+    context = getattr(config, "max_position_embeddings", None)
+    # RoBERTa and MPNet number positions from the padding id plus one.
+    table = getattr(getattr(skeleton, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    if context is not None and padding is not None:
+        context -= padding + 1
     return ModelFacts(
         parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
         width=getattr(config, "hidden_size", 0),
         layers=getattr(config, "num_hidden_layers", 0),
-        context=_longest_input(skeleton),
+        context=None if context is None or context < 1 else context,  # XLNet says -1: no limit
     )
-
-
-def _longest_input(skeleton: Any) -> int | None:
-    """Return a model's longest input in tokens; None if there is no limit, which XLNet calls -1."""
-    positions = getattr(skeleton.config.get_text_config(decoder=True), "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    # RoBERTa and MPNet number positions from the padding id plus one.
-    table = getattr(getattr(skeleton, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return positions if padding is None else positions - padding - 1
 
 
 def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> Any:
@@ -201,70 +196,42 @@ def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> 
         raise ModelError(f"The config.json of {name} gives no {what}: {first_line(error)}") from None
 
 
-def _refuse_quantised(name: str, config: Any) -> None:
-    """Raise ModelError for stored codes of a quantisation, which a change of the type would take for weights."""
-    quantisation = getattr(config, "quantization_config", None)
-    if quantisation:
-        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation.quant_method
-        raise ModelError(
-            f"The weights of {name} are quantised ({method}); expected float32, bfloat16 or float16. Give the original "
-            "model, or a GGUF file, which is read as floats."
-        )
-
-
-def _require_causal(name: str, skeleton: Any) -> None:
-    """Raise ModelError for an encoder such as BERT, which transformers also builds as a decoder on request.
-
-    So is a decoder whose configuration asks for attention to all tokens.
-    """
-    config = skeleton.config
-    # XLM calls it `causal`. Other encoders are decoders only if their config.json says so.
-    decodes = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
-    sees_all = getattr(config.get_text_config(decoder=True), "use_bidirectional_attention", None) in (True, "all")
-    if sees_all or (config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not decodes):
-        raise ModelError(
-            f"The model {name} ({config.model_type}) is an encoder, whose tokens see those after them; expected a "
-            "causal LM, such as gpt2."
-        )
-
-
-def _check_tokenizer(name: str, table: str, rows: int, size: int) -> None:
+def _check_table(source: ModelSource, table: str, weight: Tensor, size: int, stored: Shapes | None) -> None:
+    """Raise ModelError unless tokenizer, configuration and stored weights belong together."""
+    rows, width = weight.shape
     if size > rows:
         raise ModelError(
-            f"The tokenizer of {name} has ids up to {size - 1}, but the model's {table} has {rows} rows: tokenizer and "
-            "weights do not belong together, or the embeddings were not resized. Give its own tokenizer."
+            f"The tokenizer of {source.name} has ids up to {size - 1}, but the model's {table} has {rows} rows: "
+            "tokenizer and weights do not belong together, or the embeddings were not resized."
         )
-
-
-def _require_table(name: str, table: str, weight: Any, shapes: Iterable[tuple[int, ...]]) -> None:
-    if tuple(weight.shape) not in shapes:
-        rows, width = weight.shape
+    if stored is not None and (rows, width) not in stored.values():
         raise ModelError(
-            f"The weights of {name} hold no tensor of {rows} x {width}, the {table} that its config.json asks for: "
-            "the two do not belong together."
+            f"The weights of {source.name} hold no tensor of {rows} x {width}, the {table} that its config.json asks "
+            f"for: they are not whole, or of another model. {how_to_convert(source)}"
         )
 
 
-def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> tuple[Any, dict[str, Any]]:
-    """Return the model of a folder, and the report on weights that did not match."""
+def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
+    """Return the model of a folder. Raises ModelError for missing, unexpected or mismatched weights of its parts."""
     try:
-        return loader.from_pretrained(
+        model, report = loader.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=trust_remote_code,
-            ignore_mismatched_sizes=True,  # the caller reports them
+            ignore_mismatched_sizes=True,  # they are reported here
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"The weights of {name} could not be read: {first_line(error)}") from None
+    parts = dict(model.named_children()).keys() - {POOLER}
 
+    def is_used(key: str) -> bool:
+        """Return whether a weight is read; of a featurizer, those of a head or a pooler are not."""
+        part = key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0]
+        return loader is AutoModelForCausalLM or part in parts
 
-def _require_all_weights(
-    name: str, model: Any, report: dict[str, Any], is_used: Callable[[str], bool] = lambda _: True
-) -> None:
-    """Raise ModelError if a checkpoint has missing, unexpected or mismatched weights, among those that are used."""
     problems = {
         "lacks": filter(is_used, report["missing_keys"]),
         "has, without a use for it,": filter(is_used, report["unexpected_keys"]),
@@ -274,13 +241,7 @@ def _require_all_weights(
         keys = sorted(names)
         if keys:
             raise ModelError(
-                f"The checkpoint of {name} {verb} {first_of(keys)}: config.json and weights do not belong together. "
+                f"The checkpoint of {name} {verb} {', '.join(keys[:3])}: it does not fit config.json. "
                 f"Give the folder of a whole {type(model).__name__}."
             )
-
-
-def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trust_remote_code)
+    return model

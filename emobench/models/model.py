@@ -1,7 +1,7 @@
 """A causal language model by its name: its files, its identity, its facts, its tokenizer and its weights.
 
 A `Model` is a lazy handle: each part is read at first use, and raises Missing if a file that a run would download is
-not on this machine. A model that the harness trains has the output of a stage as its files: a `Maker` makes it at first
+not on this machine. A model that the harness trains has the output of a stage as its files: a maker makes it at first
 use, and `trained_in` gives the model of a training's folder.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from emobench.core.errors import ConfigError, Missing, ModelError
 from emobench.core.settings import PRETRAINED, content_hash
@@ -48,35 +48,6 @@ class AuxiliaryModel:
     """Which stage reads it. A `generate` one is identified by the kind's `generation_facts`."""
 
 
-class Maker(Protocol):
-    """Trains a model at first use."""
-
-    @property
-    def stage(self) -> Any:
-        """The stage whose output are the files of the model; None for the model before its training."""
-        ...
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the files are on this machine, unchanged."""
-        ...
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """As of `Model`. Raises ModelError before the model is made: its weights are unknown."""
-        ...
-
-    @property
-    def facts(self) -> ModelFacts: ...
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    def pretraining_fields(self) -> dict[str, Any]:
-        """Return how the model is made, for a leaderboard entry; it need not be made yet."""
-        ...
-
-
 @dataclass(frozen=True)
 class Model:
     """A causal LM, or with `use="features"` any model for its hidden states."""
@@ -85,7 +56,8 @@ class Model:
     """An alias, a folder, a GGUF file, or a hub id."""
     options: LoadOptions = field(default_factory=LoadOptions)
     use: Literal["lm", "features"] = "lm"
-    made_by: Maker | None = None
+    made_by: Any = None
+    """The maker of a model that the harness trains (`emobench.runs.planning.find_model.TinyMaker`)."""
     trained: ModelSource | None = None
     """The output of a training that began with this model."""
     _others: dict[AuxiliaryModel, Model] = field(default_factory=dict, repr=False, compare=False)
@@ -146,9 +118,9 @@ class Model:
 
     @cached_property
     def tokenizer_identity(self) -> Mapping[str, Any]:
-        """What decides the tokens of a text: the definition of a fast tokenizer, or else the whole model."""
-        digest = None if self.options.trust_remote_code else tokenizer_digest(self.tokenizer)
-        return self.identity if digest is None else {"sha256": digest}
+        """The definition of a fast tokenizer, or else the whole model: it decides the tokens of a text."""
+        digest = not self.options.trust_remote_code and tokenizer_digest(self.tokenizer)
+        return {"sha256": digest} if digest else self.identity
 
     @cached_property
     def _loaded(self) -> LoadedModel:
@@ -162,7 +134,7 @@ class Model:
     @property
     def context(self) -> int | None:
         """The most tokens that it reads, None if its configuration names no limit or is not on this machine."""
-        return None if self.size is None else self.size.context
+        return self.size and self.size.context
 
     @property
     def bytes_per_token(self) -> float:
@@ -180,7 +152,7 @@ class Model:
     @property
     def has_identity(self) -> bool:
         """Whether its weights are known, so that stages have keys."""
-        return self.is_local if self.made_by is None else self.made_by.is_finished
+        return self.made_by.is_finished if self.made_by else self.is_local
 
     @property
     def size(self) -> ModelFacts | None:
@@ -188,12 +160,12 @@ class Model:
         if self.is_local:
             return self.facts
         alias = CATALOG.get(self.given)
-        return None if alias is None else alias.facts
+        return alias and alias.facts
 
     @property
     def stages(self) -> Sequence[Any]:
         """The stage that makes it, if the harness does."""
-        return () if self.made_by is None or self.made_by.stage is None else (self.made_by.stage,)
+        return (self.made_by.stage,) if self.made_by and self.made_by.stage else ()
 
     def require_files(self) -> None:
         """Raise a UserError unless it can be used; offline, raise Missing also if its weights are missing."""
@@ -225,38 +197,29 @@ class Model:
     def other(self, auxiliary: AuxiliaryModel) -> Model:
         """Return a model that is used besides this one, after its checks; "pretrained" is this one.
 
-        Raises a UserError if it cannot be used.
+        Raises a UserError if it cannot be used, ConfigError if there are no weights before training.
         """
-        if auxiliary not in self._others:
-            self._others[auxiliary] = self._find_other(auxiliary)
-        return self._others[auxiliary]
-
-    def _find_other(self, auxiliary: AuxiliaryModel) -> Model:
         if auxiliary.name == PRETRAINED:
-            self._require_weights(auxiliary.setting)
+            if self.made_by is None and self.options.from_scratch:
+                try:
+                    _ = replace(self, options=replace(self.options, from_scratch=False)).facts
+                except ModelError:
+                    raise ConfigError(
+                        f"{auxiliary.setting} is '{PRETRAINED}', the model before training, and {self.name} has no "
+                        "weights; name another one."
+                    ) from None
             return self
-        use: Literal["lm", "features"] = "features" if auxiliary.use == "features" else "lm"
-        options = LoadOptions(device=self.options.device, offline=self.options.offline)
-        other = Model(auxiliary.name, options, use)
-        if other.source.kind == "made":
-            raise ConfigError(
-                f"{other.given} is made by the harness and has no folder before; with --model {other.given}, say "
-                f"'{PRETRAINED}'."
-            )
-        other.require_files()
-        return other
-
-    def _require_weights(self, setting: str) -> None:
-        """Raise ConfigError if there are no weights before training, which `pretrained` means."""
-        if self.made_by is not None or not self.options.from_scratch:
-            return
-        try:
-            _ = replace(self, options=replace(self.options, from_scratch=False)).facts
-        except ModelError:
-            raise ConfigError(
-                f"{setting} is '{PRETRAINED}', the model before training, and {self.name} has no weights; name another "
-                f"one, such as --set {setting}=MODEL."
-            ) from None
+        if auxiliary not in self._others:
+            options = LoadOptions(device=self.options.device, offline=self.options.offline)
+            other = Model(auxiliary.name, options, "features" if auxiliary.use == "features" else "lm")
+            if other.source.kind == "made":
+                raise ConfigError(
+                    f"{other.given} is made by the harness and has no folder before; with --model {other.given}, say "
+                    f"'{PRETRAINED}'."
+                )
+            other.require_files()
+            self._others[auxiliary] = other
+        return self._others[auxiliary]
 
     def sentence_encoder(self, name: str) -> SentenceEncoder:
         """Return a sentence encoder by name, on the device of this model."""
@@ -295,10 +258,10 @@ class Model:
             if alias is not None:
                 size = alias.hub_bytes
                 by_hand = alias.weights == "bin" and not self.options.from_scratch
-            if alias is not None and by_hand:
-                source = ModelSource(self.given, alias.source, alias.revision, "hub")
-                how = (
-                    f"{self.given} cannot be used as it is published: {alias.source} has no safetensors at commit "
-                    f"{alias.revision}. {how_to_convert(source)}"
-                )
+                if by_hand:
+                    source = ModelSource(self.given, alias.source, alias.revision, "hub")
+                    how = (
+                        f"{self.given} cannot be used as it is published: {alias.source} has no safetensors at commit "
+                        f"{alias.revision}. {how_to_convert(source)}"
+                    )
             raise Missing(f"model {self.given}", missing.source, size, how, by_hand=by_hand) from None

@@ -1,25 +1,42 @@
-"""Models that packages of the Python registry hold: no hub is needed.
+"""Models that packages of the Python registry hold, and GGUF files: no hub is needed.
 
 The packages hold GGUF files, or pieces of one file. At first use the file is put together, checked against its sha256
 and converted in the cache folder; `EMOBENCH_CACHE` names another folder than `~/.cache/emobench`.
+
+GGUF is llama.cpp's format. A quantized file holds other weights than the model that it was made from: the model with
+the quantized weights, as float32 safetensors, is trained and evaluated, and the digests of these files identify it.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
+import mmap
 import os
 import shutil
+import struct
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from emobench.core.errors import ModelError, StorageError
+from emobench.core.errors import ModelError, StorageError, first_line
+from emobench.core.extras import require
 from emobench.core.files import new_folder
 from emobench.core.locks import locked
-from emobench.models.gguf import convert_gguf
+from emobench.core.settings import file_sha256
+from emobench.models.quiet import silent_libraries
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST_KEYS, MOST_TENSORS = 10_000, 1_000_000
+TEXT, ARRAY = 8, 9
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Bytes of a value of a type of fixed size."""
+VERSION_FIELD = "transformers_version"
+"""The field of config.json with the version that wrote it."""
 
 
 class Packaged(NamedTuple):
@@ -64,7 +81,7 @@ def packaged_folder(name: str) -> Path | None:
     Raises ModelError if the pieces are not the file that is expected, and StorageError if the cache cannot be written.
     """
     packaged = PACKAGED.get(name)
-    pieces = None if packaged is None else installed_pieces(packaged)
+    pieces = packaged and installed_pieces(packaged)
     if packaged is None or pieces is None:
         return None
 
@@ -72,9 +89,17 @@ def packaged_folder(name: str) -> Path | None:
         with tempfile.TemporaryDirectory(prefix=".joined.", dir=out.parent) as temporary:
             whole = Path(temporary) / packaged.file
             _join(pieces, whole, packaged)
-            _unpack(whole, out) if whole.suffix == ".zip" else convert_gguf(whole, out)
+            if whole.suffix != ".zip":
+                convert_gguf(whole, out)
+                return
+            with new_folder(out) as folder, zipfile.ZipFile(whole) as archive:
+                archive.extractall(folder)
+                (inner,) = folder.iterdir()
+                for path in inner.iterdir():
+                    path.rename(folder / path.name)
+                inner.rmdir()
 
-    return _cached(_folder(name, packaged.sha256), unpack)
+    return _cached(name, packaged.sha256, unpack)
 
 
 def how_to_install(name: str) -> str:
@@ -84,7 +109,7 @@ def how_to_install(name: str) -> str:
 
 def gguf_folder(file: Path) -> Path:
     """Return the folder that a GGUF file was converted to, at first use. Raises what `convert_gguf` raises."""
-    return _cached(_folder(file.stem, _sha256(file)), lambda out: convert_gguf(file, out))
+    return _cached(file.stem, file_sha256(file), lambda out: convert_gguf(file, out))
 
 
 def installed_pieces(packaged: Packaged) -> list[Path] | None:
@@ -95,29 +120,23 @@ def installed_pieces(packaged: Packaged) -> list[Path] | None:
             files = distribution(package).files or []
         except PackageNotFoundError:
             return None
-        found = [Path(str(file.locate())) for file in files if file.name.startswith(packaged.file)]
-        if len(found) != 1 or not found[0].is_file():
+        own = [Path(str(file.locate())) for file in files if file.name.startswith(packaged.file)]
+        if len(own) != 1 or not own[0].is_file():
             return None
-        pieces += found
+        pieces += own
     return pieces
 
 
-def _folder(name: str, sha256: str) -> Path:
-    """Return where a file is converted to: another file, or another version of what reads it, gives another folder."""
+def _cached(name: str, sha256: str, write: Callable[[Path], object]) -> Path:
+    """Return a folder of the cache for a file. The first process writes it, and others that need it wait.
+
+    Another file, or another version of the libraries that read it, gives another folder.
+    """
+    gguf = "none"
+    with suppress(PackageNotFoundError):
+        gguf = version("gguf")
     root = Path(os.environ.get("EMOBENCH_CACHE") or Path.home() / ".cache" / "emobench")
-    made_by = f"transformers-{version('transformers')}-gguf-{_version('gguf')}"
-    return root / "models" / f"{sha256[:16]}-{made_by}" / name
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
-
-
-def _cached(out: Path, write: Callable[[Path], object]) -> Path:
-    """Return a folder of the cache. The first process writes it, and others that need it wait."""
+    out = root / "models" / f"{sha256[:16]}-transformers-{version('transformers')}-gguf-{gguf}" / name
     try:
         if not out.is_dir():
             with locked(out.parent / ".lock"):
@@ -135,24 +154,106 @@ def _join(pieces: list[Path], whole: Path, packaged: Packaged) -> None:
         for piece in pieces:
             with piece.open("rb") as stream:
                 shutil.copyfileobj(stream, out, 2**22)
-    if (digest := _sha256(whole)) != packaged.sha256:
+    if (digest := file_sha256(whole)) != packaged.sha256:
         raise ModelError(
             f"{packaged.file} of {', '.join(packaged.packages)} has sha256 {digest}; expected {packaged.sha256}. "
             f"Install it again: {packaged.install} --force-reinstall."
         )
 
 
-def _unpack(archive: Path, out: Path) -> None:
-    """Unpack the one folder of an archive, whose sha256 is known."""
-    with new_folder(out) as folder, zipfile.ZipFile(archive) as whole:
-        for member in whole.infolist():
-            inner = Path(*Path(member.filename).parts[1:])
-            if not member.is_dir():
-                (folder / inner).parent.mkdir(parents=True, exist_ok=True)
-                with whole.open(member) as stream, (folder / inner).open("wb") as target:
-                    shutil.copyfileobj(stream, target, 2**22)
+def convert_gguf(file: Path, out: Path) -> Path:
+    """Write the model in a GGUF file to the new folder `out`, and return `out`: it is complete or absent.
+
+    The same file gives the same bytes with the same transformers and gguf. Raises ModelError if the file is not GGUF,
+    if its architecture or its quantization cannot be read, if the package `gguf` is missing, or if `out` exists.
+    """
+    try:
+        _check_header(file)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, struct.error) as error:
+        raise ModelError(f"{file} is not a whole GGUF file ({error}). Copy it again.") from None
+    require("gguf")
+    with new_folder(out) as folder, silent_libraries():
+        model, tokenizer = _read(file)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        for name in ("config.json", "generation_config.json"):
+            if (folder / name).is_file():
+                config = json.loads((folder / name).read_text(encoding="utf-8"))
+                config.pop(VERSION_FIELD, None)
+                (folder / name).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return out
 
 
-def _sha256(file: Path) -> str:
+def _check_header(file: Path) -> None:
+    """Raise ValueError, KeyError or struct.error for a header that promises more than the file holds.
+
+    Readers loop over what the counts promise. The format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+    """
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        if stream.read(len(MAGIC)) != MAGIC:
+            raise ValueError(f"it does not begin with {MAGIC!r}")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            header = _Header(content, len(MAGIC))
+            version, tensors, keys = header.number("<I"), header.number("<Q"), header.number("<Q")
+            if version not in VERSIONS or keys > MOST_KEYS or tensors > MOST_TENSORS:
+                raise ValueError(f"version {version}, with {keys:,} keys and {tensors:,} tensors")
+            for _ in range(keys):
+                header.pass_text()
+                header.pass_value()
+            for _ in range(tensors):
+                header.pass_text()
+                header.move(header.number("<I") * 8 + struct.calcsize("<IQ"))
+
+
+class _Header:
+    """A place in the header of a file."""
+
+    def __init__(self, content: mmap.mmap, place: int) -> None:
+        self.content = content
+        self.place = place
+
+    def move(self, size: int) -> None:
+        self.place += size
+        if self.place > len(self.content):
+            raise ValueError("it ends within its header")
+
+    def number(self, form: str) -> int:
+        (number,) = struct.unpack_from(form, self.content, self.place)
+        self.place += struct.calcsize(form)
+        return number
+
+    def pass_text(self) -> None:
+        self.move(self.number("<Q"))
+
+    def pass_value(self) -> None:
+        kind, count = self.number("<I"), 1
+        if kind == ARRAY:
+            kind, count = self.number("<I"), self.number("<Q")
+        if kind != TEXT:
+            self.move(count * SIZES[kind])
+            return
+        for _ in range(min(count, len(self.content))):  # each text takes 8 bytes: the file ends before that
+            self.pass_text()
+
+
+def _read(file: Path) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, "local_files_only": True}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    except Exception as error:  # a damaged or unsupported file can raise anything
+        raise ModelError(
+            f"{file} could not be read: {first_line(error)}. Expected a causal LM of an architecture that transformers "
+            "reads from GGUF; or give a folder with safetensors."
+        ) from None
+    # The weights are plain tensors now; transformers would refuse to save what it takes for quantized.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    return model, tokenizer

@@ -11,6 +11,7 @@ Legend: B sequences, T positions, V vocabulary.
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,10 +26,8 @@ LENGTH = 8
 """Tokens of a sequence whose loss is measured."""
 META_LENGTH = 4
 """Tokens of a sequence on the meta device."""
-TOLERANCES = {torch.float64: 1e-4, torch.float32: 1e-4}
-"""Largest relative difference from the cross-entropy, by the precision of the loss."""
-COARSE = 2e-2
-"""The same in half precision."""
+TOLERANCE, COARSE = 1e-4, 2e-2
+"""Largest relative difference from the cross-entropy, and in half precision."""
 
 
 def require_generation(name: str, skeleton: nn.Module) -> None:
@@ -50,39 +49,29 @@ def why_untrainable(skeleton: nn.Module) -> str | None:
         linear = find_linear(skeleton)
     except ModelError as error:
         return str(error)
-    layers = _layers_before_the_head(skeleton, linear)
-    if not layers:
-        return None
-    return (
-        f"The LM head of {type(skeleton).__name__} cannot be used: between the base model and the head are further "
-        f"layers ({', '.join(layers)}). Use a causal model with a plain linear head."
-    )
-
-
-def _layers_before_the_head(skeleton: nn.Module, linear: nn.Linear) -> list[str]:
-    """Return the classes of the layers with weights that run outside the base model before the head."""
-    body = base_model(skeleton)
-    inside = set(body.modules()) | {linear}
+    inside = set(base_model(skeleton).modules()) | {linear}
     called: list[str] = []
-    passed: list[str] = []
-
-    def note(module: nn.Module, *_: Any) -> None:
-        called.append(type(module).__name__)
-
-    def pass_on(*_: Any) -> None:
-        passed.extend(called)
-
-    outside = [module for module in skeleton.modules() if module not in inside and list(module.parameters(False))]
-    if not outside:
-        return []
-    handles = [module.register_forward_hook(note) for module in outside]
-    handles.append(linear.register_forward_pre_hook(pass_on))
+    before: list[str] = []
+    handles = [linear.register_forward_pre_hook(lambda *_: before.extend(called))]
+    for module in skeleton.modules():
+        if module not in inside and list(module.parameters(False)):
+            handles.append(module.register_forward_hook(partial(_append_class, called)))
     try:
-        _error_of(skeleton, use_cache=True)
+        if len(handles) > 1:
+            _error_of(skeleton, use_cache=True)
     finally:
         for handle in handles:
             handle.remove()
-    return passed
+    if not before:
+        return None
+    return (
+        f"The LM head of {type(skeleton).__name__} cannot be used: between the base model and the head are further "
+        f"layers ({', '.join(before)}). Use a causal model with a plain linear head."
+    )
+
+
+def _append_class(names: list[str], module: nn.Module, *_: Any) -> None:
+    names.append(type(module).__name__)
 
 
 @torch.no_grad()
@@ -109,18 +98,15 @@ def refuse_auxiliary_loss(model: nn.Module, asked: Any = None) -> None:
     if asked is None:
         configs = (bare.config, bare.config.get_text_config(decoder=True))
         asked = any(getattr(config, "output_router_logits", False) for config in configs)
+    field = ""
     if asked:
+        field = "output_router_logits"  # TRL's trainers set it, unless they have router_aux_loss_coef=0.0
+    elif getattr(bare, "z_loss_coefficient", None):  # of Bamba
+        field = "z_loss_coefficient"
+    if field:
         raise ModelError(
-            f"`output_router_logits` adds an auxiliary loss for the experts of {type(bare).__name__} to its own loss, "
-            "and an objective would drop it. Train without it: set `output_router_logits` to false in config.json or "
-            "`model.config`, and do not pass it to the model. TRL's trainers set it themselves, unless they have "
-            "`router_aux_loss_coef=0.0`, as in SFTConfig(router_aux_loss_coef=0.0)."
-        )
-    z_loss = getattr(bare, "z_loss_coefficient", None)  # of Bamba
-    if z_loss:
-        raise ModelError(
-            f"`z_loss_coefficient` is {z_loss}, which adds a z-loss to the own loss of {type(bare).__name__}, and an "
-            "objective would drop it. Set it to 0 in config.json, or as `model.z_loss_coefficient`."
+            f"`{field}` adds another loss to the own loss of {type(bare).__name__}, and an objective would drop it. "
+            f"Set `{field}` to 0 in config.json, or of the model; in TRL, give SFTConfig(router_aux_loss_coef=0.0)."
         )
 
 
@@ -148,7 +134,8 @@ def require_next_token_loss(model: nn.Module) -> None:
         return
     expected = F.cross_entropy(logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32)), ids_1T[0, 1:])
     own, right = float(loss), float(expected)
-    if not abs(own - right) <= TOLERANCES.get(loss.dtype, COARSE) * abs(right):
+    tolerance = TOLERANCE if loss.dtype in (torch.float32, torch.float64) else COARSE
+    if not abs(own - right) <= tolerance * abs(right):
         raise ModelError(
             f"{type(bare).__name__} cannot be trained: its own loss on random tokens is {own:.6g}, and the "
             f"cross-entropy of the next token is {right:.6g}. An objective would take its place and drop the "

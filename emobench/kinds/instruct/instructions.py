@@ -14,7 +14,7 @@ from pathlib import Path
 
 from emobench.core.errors import DataError, Missing, UnknownNameError
 from emobench.data.conversations import Conversation, instruction_of
-from emobench.data.rows import Row, check_row_count, digest, hub_files, json_rows, jsonl_rows, local_file, only_file
+from emobench.data.rows import Row, digest, file_rows, hub_files, local_file, naming, require_count, rows_of
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
 
     Raises UnknownNameError for a name that is neither, DataError for rows that cannot be read.
     """
-    local = local_instructions(name, data_dirs)
+    local = local_file(name, "test", data_dirs)
     if local is not None:
-        rows = list(jsonl_rows(local)) if local.suffix == ".jsonl" else json_rows(local)
+        rows = list(file_rows(local))
         origin = f"local: {local.name}"
     elif name in SOURCES:
         rows, origin = _from_hub(name, SOURCES[name], offline)
@@ -92,37 +92,20 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     if not instructions:
         raise DataError(f"{name} (test, {origin}) holds no instruction; expected at least one.")
     if local is None:
-        check_row_count(name, "test", origin, len(instructions), SOURCES[name].rows)
+        require_count(origin, len(instructions), SOURCES[name].rows)
     texts: list[str] = []
     for one in instructions:
         texts += (one.text, one.asked.input, one.reference)
     return Instructions(name, instructions, digest(texts), origin)
 
 
-def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:
-    """Return `DIR/<name>.test.jsonl` or `DIR/<name>.test.json` of the first data folder that has one, or None."""
-    lines = local_file(name, "test", data_dirs)  # it refuses folders that are not there, and names that are paths
-    if lines or "/" in name or "\\" in name:
-        return lines
-    return only_file(folder / f"{name}.test.json" for folder in data_dirs)
-
-
 def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str, Row]], str]:
     if not source.hub:
         how = f"Put {source.file} of {source.repo} in DIR/{name}.test.json and give --data-dir DIR."
         raise Missing(f"data set {name}", source.repo, None, how)
-    advice = (
-        f'Or put its rows, one {{"instruction": ..., "reference": ...}} a line, in DIR/{name}.test.jsonl and give '
-        "--data-dir DIR."
-    )
-    try:
-        (file,), origin = hub_files(source.repo, source.revision, source.file, offline=offline)
-        rows = json_rows(file, f"{origin}, {source.file}")
-    except Missing as missing:
-        raise missing.named(f"data set {name}", advice=advice) from None
-    except DataError as error:
-        raise DataError(f"{name} (test) could not be read from {source.repo}. {error} {advice}") from None
-    return rows, origin
+    with naming(f"data set {name}", source.repo, f"{name}.test.jsonl"):
+        files, origin = hub_files(source.repo, source.revision, source.file, offline=offline)
+        return list(rows_of(files, origin)), origin
 
 
 def _instruction(row: Row, where: str, index: int) -> Instruction:

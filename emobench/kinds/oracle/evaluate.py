@@ -106,7 +106,7 @@ def _oracle_perplexity(language: HiddenMarkovLanguage, texts: list[Any]) -> dict
 
 def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> dict[str, Score]:
     chosen = list(texts.texts)[: _count(rules, len(texts.texts))]
-    rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, bos=True, eos=True)
+    rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, ends=True)
     head = probe_head(subject.model, subject.tokenizer)
     sums = evaluate_tokens(subject.model, head, rows)  # type: ignore[arg-type]
     return {"ppl_test": perplexity(sums, list(map(str, range(len(rows)))))}

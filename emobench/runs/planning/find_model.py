@@ -40,7 +40,7 @@ def base_model(name: str, request: Request) -> Model:
 
 @dataclass(frozen=True)
 class TinyMaker:
-    """Makes a tiny model by a training in the folder of runs; see `emobench.models.model.Maker`."""
+    """Makes a tiny model by a training in the folder of runs (`Model.made_by`)."""
 
     source: ModelSource
     tiny: TinyModel

@@ -19,8 +19,8 @@ from emobench.core.versions import minor_versions
 from emobench.data import chat_templates, conversations, packing, responses
 from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import Packed, pack_blocks, pack_rows
-from emobench.data.responses import Counts, ResponseRows, response_rows
+from emobench.data.packing import Counts, Packed, pack_blocks, pack_rows
+from emobench.data.responses import response_rows
 from emobench.data.texts import Texts
 from emobench.models.model import Model
 from emobench.runs.execution.reporter import Reporter
@@ -80,15 +80,14 @@ class Corpus(Stage):
                     packed = recipe.packing == "conversations"
                     form = FORMATS[recipe.template](tokenizer)
                     rows = response_rows(texts, form, responses=recipe.responses, packed=packed, **common)
-                    if rows.counts != Counts(whole=rows.counts.whole):
+                    if rows.counts is not None and rows.counts != Counts(whole=rows.counts.whole):
                         where = f"{texts.corpus} {texts.split}, at {recipe.max_length} tokens"
                         reporter.note(f"  {where}: {rows.counts}")
                     return rows
                 common["context"] = self.model.context
                 if recipe.packing == "blocks":
                     return pack_blocks(texts.texts, tokenizer, eos_between=recipe.ends, **common)
-                common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
-                return pack_rows(texts.texts, tokenizer, **common)
+                return pack_rows(texts.texts, tokenizer, ends=recipe.ends, mask_until=recipe.mask_until, **common)
         except DataError as error:
             raise DataError(f"{texts.corpus}, {self.split} ({texts.origin}): {error}") from None
 
@@ -114,5 +113,4 @@ class PackedCorpora:
     def _packed(self, corpus: Corpus) -> Packed:
         if not self._keep and not self._stages.is_finished(corpus):
             return corpus.pack(self._reporter)
-        folder = self._stages.make(corpus, lambda folder: corpus.pack(self._reporter).save(folder))
-        return Packed.load(folder) if corpus.recipe.template == "none" else ResponseRows.load(folder)
+        return Packed.load(self._stages.make(corpus, lambda folder: corpus.pack(self._reporter).save(folder)))

@@ -14,7 +14,6 @@ from emobench.core.versions import minor_versions
 from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.oracle.language import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
 from emobench.data.packing import Packed, RowCollator
-from emobench.data.responses import PackedCollator
 from emobench.data.texts import Texts
 from emobench.models.device import LoadOptions, free_memory, quick_collections
 from emobench.models.model import AuxiliaryModel, Model
@@ -140,7 +139,6 @@ class PlannedTraining(Stage):
         tokenizer = loaded.tokenizer
         # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
         pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
-        collator = PackedCollator if recipe.packing == "conversations" else RowCollator
         return Training(
             model=loaded.model,
             tokenizer=tokenizer,
@@ -150,7 +148,7 @@ class PlannedTraining(Stage):
             split=recipe != self.recipe,
             train=rows["train"],
             validation=rows["validation"],
-            collate=collator(pad),
+            collate=RowCollator(pad),
             seed=self.seed,
             folder=folder,
             pretrained=self._pretrained,

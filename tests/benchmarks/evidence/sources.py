@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from huggingface_hub import HfApi, constants
 
 from emobench.core.errors import DataError, EmobenchError, ModelError
-from emobench.data.labelled import LabelledSource, LabelledSplit, parsed_example
+from emobench.data.labelled import LabelledSource, LabelledSplit, example_of
 from emobench.data.rows import Row
 from emobench.data.sources import CORPORA, CorpusSource, SplitSource
 from emobench.models.catalog import CATALOG, Alias
@@ -215,7 +215,7 @@ def _corpora() -> Iterator[CatalogSource]:
     for corpus in CORPORA.values():
         for split, part in corpus.splits.items():
             on_hub = corpus.kind == "hub"
-            urls = (constants.ENDPOINT if on_hub else part.files, *part.mirrors)
+            urls = (constants.ENDPOINT if on_hub else part.files,)
             yield CatalogSource(
                 f"corpus {corpus.name} ({split})",
                 f"{_short(corpus.repo, corpus.revision)}, {part.files}" if on_hub else part.files,
@@ -225,19 +225,12 @@ def _corpora() -> Iterator[CatalogSource]:
 
 
 def _check_corpus(corpus: CorpusSource, part: SplitSource) -> str:
-    """Try a split at its first place, then at its mirrors. Raises DataError where none has it."""
-    problems = []
-    for place in (part.files, *part.mirrors):
-        try:
-            if corpus.kind == "hub" and place == part.files:
-                begun = begin_hub(corpus.repo, corpus.revision, part.files, corpus.fields)
-                _check_count(begun, None if corpus.preparation or part.stop else part.rows)
-                return _checked_fields(begun, corpus.fields)
-            seen = _checked_fields(begin_url(place, part.size), ("text",))
-            return seen if not problems else f"{seen}, a mirror; not at {part.files}: {problems[0]}"
-        except Exception as error:  # the errors of the HTTP client have no public common class
-            problems.append(" ".join(f"{error}".split())[:200])
-    raise DataError("; ".join(problems))
+    """Try the place of a split."""
+    if corpus.kind == "url":
+        return _checked_fields(begin_url(part.files, part.size), ("text",))
+    begun = begin_hub(corpus.repo, corpus.revision, part.files, corpus.fields)
+    _check_count(begun, None if corpus.preparation or part.stop else part.rows)
+    return _checked_fields(begun, corpus.fields)
 
 
 def _data_sets() -> Iterator[CatalogSource]:
@@ -257,7 +250,7 @@ def _check_labelled(source: LabelledSource, part: LabelledSplit) -> str:
     _check_count(begun, part.rows)
     if not begun.rows:
         raise DataError("it holds no row.")
-    labels = [parsed_example(source, row, f"row {index}").label for index, row in enumerate(begun.rows, 1)]
+    labels = [example_of(source, row, source.names, f"row {index}").label for index, row in enumerate(begun.rows, 1)]
     return f"{begun.seen}; first labels {', '.join(labels)}"
 
 

@@ -89,7 +89,7 @@ def test_the_table_has_a_line_for_each_and_says_how_it_was_measured(command: Cal
         (["mle", "--shape", "512,1,64"], "--shape is '512,1,64'; expected"),
         (["mle", "--shape", "a,b,c"], "such as 512,32000,512."),
         (["mle", "--dtype", "float8"], "--dtype is float8; expected float32, bfloat16 or float16."),
-        (["mle", "--device", "tpu"], "--device tpu is unknown; expected auto, cpu, cuda or cuda:0."),
+        (["mle", "--device", "tpu"], "--device tpu is unknown"),
         (["mle", "emoo"], "There is no objective 'emoo'; did you mean 'emo'?"),
         (["tailr(gamma=7)"], "expected at least 0.0, at most 1.0"),
     ],

@@ -21,6 +21,7 @@ from emobench.data.conversations import (
     conversation_of,
     instruction_of,
 )
+from emobench.data.packing import Counts
 from emobench.data.responses import shortened
 from emobench.models.packaged import packaged_folder
 
@@ -212,9 +213,7 @@ def test_all_responses_or_the_last_carry_the_loss() -> None:
 def test_a_template_that_writes_earlier_turns_otherwise_takes_the_last_response_alone() -> None:
     tokenizer = qwen()
     tokenizer.chat_template = FORGETFUL
-    with pytest.raises(
-        DataError, match=r"rows:2: the chat template writes .* response 1 would not follow what a model"
-    ):
+    with pytest.raises(DataError, match=r"rows:2: response 1 would not follow"):
         ChatFormat(tokenizer).tokens(chats()[1])
     ids_T, counts_T = ChatFormat(tokenizer).tokens(chats()[1], "last")
     assert tokenizer.decode([i for i, counts in zip(ids_T, counts_T, strict=True) if counts]) == "7<|im_end|>"
@@ -223,9 +222,10 @@ def test_a_template_that_writes_earlier_turns_otherwise_takes_the_last_response_
 def test_responses_are_shortened_and_counted_and_dropped_only_when_nothing_is_left() -> None:
     examples = [Tokens([1, 2, 3], [False, True, True]), Tokens([1, 2, 3, 4, 5], [False, False, True, True, True]),
                 Tokens([1, 2, 3, 4, 5], [False, False, False, False, True])]  # fmt: skip
-    kept, counts = shortened(examples, 4)
-    assert kept == {0: examples[0], 1: Tokens([1, 2, 3, 4], [False, False, True, True])}
-    assert (counts.whole, counts.shortened, counts.dropped) == (1, 1, 1)
+    counts = Counts()
+    kept = [shortened(example, 4, counts) for example in examples]
+    assert kept == [examples[0], Tokens([1, 2, 3, 4], [False, False, True, True]), Tokens([], [])]
+    assert counts == Counts(whole=1, shortened=1, dropped=1, lost=1)
 
 
 def test_three_forms_of_rows() -> None:
@@ -246,19 +246,15 @@ def test_three_forms_of_rows() -> None:
     ("row", "sentence"),
     [
         ({"text": "a"}, r"rows:1: the row has no response; expected .*, and its fields are text\."),
-        (
-            {"instruction": "a", "output": " "},
-            r"has no response; its last message must be the assistant's, with a text",
-        ),
         ({"messages": [{"role": "user", "content": "a"}]}, "has no response; its last message must be"),
-        ({"messages": []}, r'"messages" must be a list of messages, got \[\]'),
+        ({"messages": []}, "has no response"),
         (
             {"messages": [{"role": "tool", "content": "a"}]},
-            r'message 1 of messages has the role "tool"; expected one of',
+            r'message 1 of messages is .*"tool"',
         ),
         (
             {"messages": [{"role": "user", "content": None}]},
-            r'message 1 of messages: "content" must be a text, got nothing',
+            r'message 1 of messages: "content" must be a text, got null',
         ),
         ({"instruction": "a", "input": 3, "output": "b"}, r'"input" must be a text, got 3'),
         ({"prompt": 1, "completion": "b"}, r'"prompt" must be a text, got 1'),

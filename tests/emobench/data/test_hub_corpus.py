@@ -1,49 +1,27 @@
-"""A data set of the hub by id and column, from a cache as a download leaves it."""
+"""A data set of the hub by its id and columns, from a cache as a download leaves it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from datasets import ClassLabel, Dataset, Features, Value
 
-from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
-from emobench.data.hub_corpus import hub_corpus
+from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError, UserError
+from emobench.data.hub_corpus import hub_corpus, hub_labelled
 from emobench.data.texts import load_texts
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-Write = Callable[..., None]
+ORIGIN = f"hub: some/toy@{COMMIT}"
+Publish = Callable[..., Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write the files of a data set into the cache: a list of texts, of rows, or a text as it is."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-
-    def into_cache(repo: str, files: Mapping[str, Any], branch: str = "main", commit: str = COMMIT) -> None:
-        folder = tmp_path / f"datasets--{repo.replace('/', '--')}"
-        (folder / "refs" / branch).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "refs" / branch).write_text(commit)
-        for name, content in files.items():
-            path = folder / "snapshots" / commit / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if name.endswith(".parquet"):
-                pq.write_table(pa.table({"text": content, "label": list(range(len(content)))}), path)
-            elif isinstance(content, str):
-                path.write_text(content)
-            else:
-                path.write_text("".join(json.dumps(row) + "\n" for row in content))
-
-    return into_cache
-
-
-def read(name: str, split: str = "train", **more: Any) -> tuple[list[str], str]:
-    found = load_texts(name, split, data_dirs=[], offline=True, **more)
-    return list(found.texts), found.origin
+def read(name: str, split: str = "train") -> tuple[list[str], str]:
+    texts = load_texts(name, split, data_dirs=[], offline=True)
+    return list(texts.texts), texts.origin
 
 
 def texts(prefix: str, count: int) -> list[str]:
@@ -56,109 +34,162 @@ def texts(prefix: str, count: int) -> list[str]:
         ("stanfordnlp/imdb:text", ("stanfordnlp/imdb", None, "main", "text")),
         ("Salesforce/wikitext/wikitext-2-raw-v1:text", ("Salesforce/wikitext", "wikitext-2-raw-v1", "main", "text")),
         ("a/b@refs/convert/parquet:x y", ("a/b", None, "refs/convert/parquet", "x y")),
-        ("wikitext2", None),
-        ("a/b", None),
-        ("a:b", None),
-        ("./a/b:text", None),
+        *[(name, None) for name in ("wikitext2", "a/b", "a:b", "./a/b:text")],
     ],
 )
-def test_names(name: str, parts: Sequence[Any] | None) -> None:
-    found = hub_corpus(name)
-    assert (found and (found.repo, found.config, found.revision, found.column)) == parts
+def test_names(name: str, parts: Any) -> None:
+    corpus = hub_corpus(name)
+    assert (corpus and (corpus.repo, corpus.config, corpus.revision, corpus.column)) == parts
 
 
-def test_splits_are_found_by_the_names_of_files(write: Write) -> None:
-    write("some/toy", {
+def test_splits_are_named_by_their_files(publish: Publish) -> None:
+    publish("some/toy", {
         "data/train-00001-of-00002.parquet": texts("late", 2),
         "data/train-00000-of-00002.parquet": texts("early", 3),
         "data/dev-00000-of-00001.parquet": texts("dev", 2),
         "data/test-00000-of-00001.parquet": texts("test", 4),
         "README.md": "train test",
     })  # fmt: skip
-    origin = f"hub: some/toy@{COMMIT}"
-    assert read("some/toy:text") == (texts("early", 3) + texts("late", 2), origin)
-    assert read("some/toy:text", "validation") == (texts("dev", 2), origin)
-    assert read("some/toy:text", "test", limit=2) == (texts("test", 2), origin)
-    assert (
-        load_texts("some/toy:text", "test", data_dirs=[], offline=True)
-        .provenance["some/toy:text.test"]
-        .endswith(f"({origin})")
-    )
+    assert read("some/toy:text") == (texts("early", 3) + texts("late", 2), ORIGIN)
+    assert read("some/toy:text", "validation") == (texts("dev", 2), ORIGIN)
+    assert read("some/toy:text", "test") == (texts("test", 4), ORIGIN)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_other_formats_are_read(write: Write, suffix: str) -> None:
-    rows = [{"text": "a, b", "n": "1"}, {"text": 'says "c"\nd', "n": "2"}]
-    content: Any = rows if suffix == "jsonl" else 'text,n\n"a, b",1\n"says ""c""\nd",2\n'
-    write("some/toy", {f"training.{suffix}": content, f"test.{suffix}": content})
-    assert read("some/toy:text", "test")[0] == ["a, b", 'says "c"\nd']
-
-
-def test_without_a_validation_split_the_end_of_the_training_rows_is_one(write: Write) -> None:
-    write("some/toy", {"train.jsonl": [{"text": text} for text in texts("row", 40)]})
-    train, of_train = read("some/toy:text")
-    validation, of_validation = read("some/toy:text", "validation")
-    assert (train, validation) == (texts("row", 40)[:38], texts("row", 40)[38:])
-    assert of_train == f"hub: some/toy@{COMMIT}, all but the last 5% of its training rows"
-    assert of_validation == f"hub: some/toy@{COMMIT}, the last 5% of its training rows"
+def test_the_last_rows_are_the_validation_split_where_there_is_none(publish: Publish) -> None:
+    publish("some/toy", {"train.jsonl": texts("row", 40)})
+    assert read("some/toy:text") == (texts("row", 40)[:38], f"{ORIGIN}, all but the last 5% of its training rows")
+    last = texts("row", 40)[38:]
+    assert read("some/toy:text", "validation") == (last, f"{ORIGIN}, the last 5% of its training rows")
     with pytest.raises(Missing) as missing:  # other files may not have been downloaded
         read("some/toy:text", "test")
     assert missing.value.item == "corpus some/toy:text (test)"
 
 
-def test_a_single_file_is_the_training_split(write: Write) -> None:
-    write("some/toy", {"stories.parquet": texts("row", 20)})
+def test_a_single_file_is_the_training_split(publish: Publish) -> None:
+    publish("some/toy", {"stories.parquet": texts("row", 20)})
     assert len(read("some/toy:text")[0]) == 19
 
 
-def test_of_several_configurations_one_is_named(write: Write) -> None:
-    write("some/toy", {"small-test/train-0.parquet": texts("small", 2), "large/train-0.parquet": texts("large", 3),
-                       "small-test/validation-0.parquet": ["v"], "large/validation-0.parquet": ["v"]})  # fmt: skip
+def test_of_several_configurations_one_is_named(publish: Publish) -> None:
+    publish("some/toy", {"small-test/train-0.parquet": texts("small", 2), "large/train-0.parquet": texts("large", 3),
+                         "small-test/validation-0.parquet": ["v"], "large/validation-0.parquet": ["v"]})  # fmt: skip
     assert read("some/toy/small-test:text")[0] == texts("small", 2)
-    with pytest.raises(ConfigError, match=r"several configurations: .*large.*Name one: some/toy/CONFIGURATION:text"):
-        read("some/toy:text")
-    with pytest.raises(ConfigError, match=r"has no configuration 'tiny': its folders are large, small-test"):
-        read("some/toy/tiny:text")
+    for name, folders in (("some/toy:text", "large"), ("some/toy/tiny:text", "large, small-test")):
+        with pytest.raises(ConfigError, match=f"some/toy has .* its folders are {folders}"):
+            read(name)
 
 
-def test_the_hub_s_own_conversion_is_read_where_the_data_set_has_no_such_file(write: Write) -> None:
-    write("some/toy", {"toy.py": "a script", "dataset_infos.json": "{}"})
+def test_the_hub_s_own_conversion_is_read_where_the_data_set_has_no_such_file(publish: Publish) -> None:
+    publish("some/toy", {"toy.py": "a script", "dataset_infos.json": "{}"})
     converted = {f"plain/{split}/0000.parquet": texts(split, 2) for split in ("train", "validation", "test")}
-    write("some/toy", converted, "refs/convert/parquet", "f" * 40)
+    publish("some/toy", converted, "refs/convert/parquet", "f" * 40)
     assert read("some/toy:text") == (texts("train", 2), f"hub: some/toy@{'f' * 40}")
     assert read("some/toy:text", "test")[0] == texts("test", 2)
-    with pytest.raises(
-        DataError, match=rf"some/toy@{COMMIT} has no file in \.parquet, .*are dataset_infos.json, toy.py"
-    ):
+    with pytest.raises(DataError, match=rf"some/toy@{COMMIT} .*dataset_infos\.json, toy\.py"):
         read("some/toy@" + COMMIT + ":text")
-    write("some/toy", {"large/partial-train/0000.parquet": texts("large", 2)}, "refs/convert/parquet", "f" * 40)
-    with pytest.raises(ConfigError, match=r"several configurations: its folders are large, plain\. Name one"):
+    publish("some/toy", {"large/partial-train/0000.parquet": texts("large", 2)}, "refs/convert/parquet", "f" * 40)
+    with pytest.raises(ConfigError, match="its folders are large, plain"):
         read("some/toy:text")
     assert read("some/toy/plain:text")[0] == texts("train", 2)
 
 
-def test_json_is_a_list_or_lines_and_files_about_others_are_no_data(write: Write) -> None:
+def test_json_is_a_list_or_lines_and_files_about_others_are_no_data(publish: Publish) -> None:
     listed = json.dumps([{"text": "b"}], indent=1)
-    write("some/toy", {"train.json": [{"text": "a"}], "valid.json": listed, "dataset_infos.json": "{}"})
+    publish("some/toy", {"train.json": ["a"], "valid.json": listed, "dataset_infos.json": "{}"})
     assert read("some/toy:text")[0] == ["a"]
     assert read("some/toy:text", "validation")[0] == ["b"]
 
 
-def test_a_wrong_column_or_a_row_without_a_text_is_named(write: Write) -> None:
-    write("some/toy", {"train.jsonl": [{"text": "a"}, {"text": None}], "validation.parquet": ["v"]})
-    with pytest.raises(ConfigError, match=r"train\.jsonl:1 has no column 'body'; its columns are text"):
-        read("some/toy:body")
-    with pytest.raises(ConfigError, match=r"train\.jsonl:2: 'text' holds None; expected a column with a text in every"):
-        read("some/toy:text")
-    with pytest.raises(ConfigError, match=r"validation\.parquet:1 has no column 'body'; its columns are text, label"):
-        read("some/toy:body", "validation")
-    with pytest.raises(ConfigError, match=r"'label' holds 0; expected a column with a text"):
-        read("some/toy:label", "validation")
+@pytest.mark.parametrize(
+    ("name", "split", "place"),
+    [
+        ("some/toy:body", "train", r"train\.jsonl:1"),
+        ("some/toy:text", "train", r"train\.jsonl:2"),
+        ("some/toy:body", "validation", r"validation\.parquet:1"),
+        ("some/toy:label", "validation", r"validation\.parquet:1"),
+    ],
+)
+def test_a_row_without_a_text_is_named(name: str, split: str, place: str, publish: Publish) -> None:
+    publish("some/toy", {"train.jsonl": [{"text": "a"}, {"text": None}], "validation.parquet": ["v"]})
+    with pytest.raises(DataError, match=place):
+        read(name, split)
 
 
-def test_what_is_not_in_the_cache_says_how_to_get_it(write: Write) -> None:
+def test_a_missing_data_set_is_named(publish: Publish) -> None:
+    publish("some/toy", {})
     with pytest.raises(Missing, match="Run `hf download some/other") as missing:
         read("some/other:text")
     assert (missing.value.item, missing.value.source) == ("corpus some/other:text (train)", "some/other")
-    with pytest.raises(UnknownNameError, match="a data set of the hub is OWNER/NAME:COLUMN"):
+    with pytest.raises(UnknownNameError, match="OWNER/NAME:COLUMN"):
         read("toy")
+
+
+ROWS = [{"text": f"film {i}", "label": i % 2} for i in range(12)]
+
+
+def test_classes_are_those_that_the_parquet_files_name(publish: Publish) -> None:
+    folder = publish("org/Films", {})
+    (folder / "plain").mkdir(parents=True)
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    files = {f"train-0000{i}-of-00002": ROWS[6 * i : 6 * i + 6] for i in (0, 1)}
+    for name, rows in {**files, "test-00000-of-00001": ROWS[:4]}.items():
+        Dataset.from_list(rows, features=features).to_parquet(folder / "plain" / f"{name}.parquet")
+    assert hub_labelled("org/Films:text:label", offline=True) == {
+        "name": "films",
+        "classes": ["neg", "pos"],
+        "repo": "org/Films",
+        "revision": COMMIT,
+        "names": {"0": "neg", "1": "pos"},
+        "pool": {"split": "train", "files": "plain/train-0000*.parquet", "rows": 12},
+        "test": {"split": "test", "files": "plain/test-00000-of-00001.parquet", "rows": 4},
+    }
+
+
+def test_a_test_split_without_labels_is_not_answered(publish: Publish) -> None:
+    hidden = [{**row, "label": -1} for row in ROWS]
+    named = [{**row, "label_text": ("bad", "good")[int(row["label"])]} for row in ROWS]
+    publish("org/sst", {"train.jsonl": named, "validation.jsonl": named[:6], "test.jsonl": hidden})
+    dataset = hub_labelled("org/sst:text:label", offline=True)
+    assert dataset["test"] == {"split": "validation", "files": "validation.jsonl", "rows": 6}
+    assert dataset["names"] == {"0": "bad", "1": "good"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("org/sst", "OWNER/NAME:TEXT:LABEL"),
+        ("org/sst:text:label", "numbers whose meaning the data do not say"),
+        ("org/sst:text:labels", "has no column 'labels'"),
+        ("org/one:text:label", "'label' has 1 different values"),
+        ("org/train:text:label", "no labelled test or validation split"),
+    ],
+)
+def test_other_data_sets_have_no_labels(name: str, message: str, publish: Publish) -> None:
+    one, two = [{"text": "a", "label": "x"}], [{"text": "a", "label": label} for label in "xy"]
+    publish("org/sst", {"train.jsonl": ROWS, "test.jsonl": ROWS})
+    publish("org/one", {"train.jsonl": one, "test.jsonl": one})
+    publish("org/train", {"train.jsonl": two})
+    with pytest.raises(UserError, match=message):
+        hub_labelled(name, offline=True)
+
+
+def test_a_new_task_is_answered(
+    publish: Publish, command: Callable[..., Any], byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the id of a data set to scores, offline, with two commands."""
+    rows = [{"review": f"film {i}", "mood": ("very_bad", "good")[i % 2]} for i in range(12)]
+    publish("org/trec", {"train.jsonl": rows, "test.jsonl": rows[:6]})
+    file = tmp_path / "moods.yaml"
+    said = command("tasks", "new", "org/trec:review:mood", "--out", file, "--offline").ok().out
+    assert "2 classes, 12 examples for shots, 6 to answer" in said
+    monkeypatch.chdir(tmp_path)
+    assert "Wrote org-trec.yaml" in command("tasks", "new", "org/trec:review:mood", "--offline").ok().out, "not trec"
+    command("tasks", "new", "org/trec:review:mood", "--out", file, "--offline").refused("exists")
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    done = command(
+        *("evaluate", "--suite", file, "--model", byte_model, *places, "--offline", "--quiet", "--json"),
+        *("--set", "icl.retriever=random", "--set", "icl.shots=2"),
+    ).ok()
+    (entry,) = done.json["entries"]
+    assert entry["metrics"]["moods/accuracy"]["n"] == 6
+    assert COMMIT in json.dumps(entry["provenance"]["data"])

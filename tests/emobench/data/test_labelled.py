@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import constants
 
 from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled, sampling_units
@@ -56,70 +54,47 @@ def local(folder: Path, *test: Any, source: LabelledSource = LOCAL, train: Any =
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    return tmp_path / "hub"
+def download(publish: Callable[..., Path]) -> Callable[..., Path]:
+    """Lay out the files of HUB as a download leaves them, and return their folder."""
+
+    def downloaded(train: list[Any] = TRAIN, test: list[Any] = TEST) -> Path:
+        return publish("some/toy", {"train.jsonl": train, "data/test-00000-of-00001.parquet": test})
+
+    return downloaded
 
 
-def downloaded(cache: Path, train: list[Any] = TRAIN, test: list[dict[str, Any]] = TEST) -> None:
-    """Lay out the files of HUB as a download leaves them."""
-    folder = cache / "datasets--some--toy"
-    snapshot = folder / "snapshots" / COMMIT
-    (snapshot / "data").mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(COMMIT)
-    write(snapshot, "train.jsonl", train)
-    pq.write_table(pa.Table.from_pylist(test), snapshot / "data" / "test-00000-of-00001.parquet")
-
-
-# Classes.
-
-
-def test_a_class_is_its_name_in_label_name_or_in_label(tmp_path: Path) -> None:
-    data = local(tmp_path, named("a", "yes"), {"text": "b", "label": "no"}, named("c", "yes", label=0))
-    assert [example.label for example in data.test] == ["yes", "no", "yes"]
-
-
-def test_a_file_may_have_its_own_column_of_names(tmp_path: Path) -> None:
+def test_a_class_is_its_name_in_label_name_or_in_label_or_in_a_column_of_the_file(tmp_path: Path) -> None:
+    rows = [named("a", "yes"), {"text": "b", "label": "no"}, named("c", "yes", label=0)]
+    assert [example.label for example in local(tmp_path, *rows).test] == ["yes", "no", "yes"]
     source = replace(LOCAL, label_name="label_text")
-    data = local(tmp_path, {"text": "a", "label": 1, "label_text": "no"}, named("b", "yes"), source=source)
-    assert [example.label for example in data.test] == ["no", "yes"]
-
-
-def test_a_wrong_class_is_said_of_the_column_that_the_file_has(tmp_path: Path) -> None:
-    for row, column in ((named("a", "maybe"), "label_name"), ({"text": "a", "label_text": "maybe"}, "label_text")):
-        with pytest.raises(
-            DataError, match=f"the class is 'maybe'; expected '{column}' or 'label' to be one of no, yes"
-        ):
-            local(tmp_path, row, source=replace(LOCAL, label_name="label_text"))
+    rows = [{"text": "a", "label": 1, "label_text": "no"}, named("b", "yes")]
+    assert [example.label for example in local(tmp_path, *rows, source=source).test] == ["no", "yes"]
 
 
 @pytest.mark.parametrize("source", [LOCAL, HUB])
 def test_numbers_alone_are_refused_in_a_local_file(tmp_path: Path, source: LabelledSource) -> None:
     """Also where the task knows what the numbers of its own source mean: this file may be another copy."""
-    with pytest.raises(
-        DataError, match=rf'^{tmp_path}/toy\.test\.jsonl:2: .* number 1, .* add "label_name", one of no, yes'
-    ):
+    with pytest.raises(DataError, match=rf'^{tmp_path}/toy\.test\.jsonl:2: .* 1 .* one of no, yes.* "label_name"'):
         local(tmp_path, named("a", "yes"), {"text": "b", "label": 1}, source=source)
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    "row",
     [
-        (named("b", "maybe"), "the class is 'maybe'; expected 'label_name' or 'label' to be one of no, yes"),
-        ({"text": "b"}, "the class is None; expected"),
-        ({"text": "b", "label": ["yes"]}, r"the class is \['yes'\]; expected"),
-        (named("b", "yes", label="no"), "'label' says 'no' and 'label_name' 'yes'; keep one"),
-        ({"label_name": "yes"}, "expected a text in the field 'text', got None; the fields are: 'label_name'"),
-        (named(" \n", "yes"), r"expected a text in the field 'text', got ' \\n'"),
-        (named(3, "yes"), "expected a text in the field 'text', got 3"),  # type: ignore[arg-type]
-        ('{"text": "\\ud800", "label_name": "yes"}', "half of a surrogate pair"),
-        ("[1]", 'expected a JSON object with a "text"'),
-        ("{", "expected one JSON object a line"),
+        named("b", "maybe"),
+        {"text": "b"},
+        {"text": "b", "label": ["yes"]},
+        named("b", "yes", label="no"),
+        {"label_name": "yes"},
+        named(" \n", "yes"),
+        named(3, "yes"),  # type: ignore[arg-type]
+        '{"text": "\\ud800", "label_name": "yes"}',
+        "[1]",
+        "{",
     ],
 )
-def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: Any, words: str) -> None:
-    with pytest.raises(DataError, match=rf"^{tmp_path}/toy\.test\.jsonl:3: .*{words}"):
+def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: Any) -> None:
+    with pytest.raises(DataError, match=rf"^{tmp_path}/toy\.test\.jsonl:3: "):
         local(tmp_path, named("fine", "yes"), "", row)
 
 
@@ -144,11 +119,8 @@ def test_choices_are_fields_and_the_label_their_place(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"toy\.test\.jsonl:1: expected 2 texts in 'choices', got"):
             local(tmp_path, {**row, "choices": bad}, source=source, train=row)
     for number in (2, -1):
-        with pytest.raises(DataError, match=f"the label is the number {number}, whose meaning differs"):
+        with pytest.raises(DataError, match=rf"toy\.test\.jsonl:1: the class is {number}"):
             local(tmp_path, {**row, "answer": number}, source=source, train=row)
-
-
-# What is read, and what identifies it.
 
 
 def test_examples_of_one_passage_are_of_one_unit_and_groups_are_units(tmp_path: Path) -> None:
@@ -162,7 +134,7 @@ def test_examples_of_one_passage_are_of_one_unit_and_groups_are_units(tmp_path: 
     assert {example.unit for example in by_group.test} == {"topic t"}
     assert {example.unit for example in local(tmp_path, *rows).test} == {""}
     assert by_passage.fingerprint != by_group.fingerprint
-    with pytest.raises(DataError, match=r"expected a text in the field 'passage'"):
+    with pytest.raises(DataError, match="passage"):
         local(tmp_path, named("q", "yes"), source=replace(LOCAL, unit="passage"), train=first)
 
 
@@ -182,8 +154,8 @@ def test_equal_texts_are_one_unit_whatever_their_labels_and_join_named_ones(tmp_
     assert [units.get(one.id) for one in examples] == ["topic p"] * 3 + ["topic r"] * 2 + ["topic s"] * 2
 
 
-def test_a_local_file_takes_the_place_of_the_source_split_by_split(tmp_path: Path, cache: Path) -> None:
-    downloaded(cache)
+def test_a_local_file_takes_the_place_of_a_split(tmp_path: Path, download: Callable[..., Path]) -> None:
+    download()
     write(tmp_path / "mine", "toy.train.jsonl", [named("mine", "no")])
     data = load(HUB, tmp_path / "mine")
     assert [example.fields["text"] for example in data.pool] == ["mine"]
@@ -211,24 +183,21 @@ def test_the_fingerprint_sees_texts_classes_and_order_and_not_where_they_are(tmp
     assert len(found | {base}) == 6
 
 
-def test_what_is_not_at_hand_says_where_to_put_it(tmp_path: Path, cache: Path) -> None:
+def test_what_is_not_at_hand_says_where_to_put_it(tmp_path: Path, download: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match=r"toy \(train\) has no source on the hub: put it in DIR/toy\.train\.jsonl"):
         load(LOCAL, tmp_path)
     with pytest.raises(Missing) as missing:
         load(HUB, tmp_path)
     assert (missing.value.item, missing.value.source) == ("data set toy", "some/toy")
-    for words in ("DIR/toy.train.jsonl", "--offline", '"label_name": ...'):
+    for words in ("DIR/toy.train.jsonl", "--offline"):
         assert words in missing.value.how
     write(tmp_path, "toy.train.jsonl", ["", ""])
     with pytest.raises(DataError, match=r"toy \(train, local: toy\.train\.jsonl\) holds no example"):
         load(LOCAL, tmp_path)
 
 
-# What belongs to the source.
-
-
-def test_the_source_is_read_with_its_own_names(cache: Path) -> None:
-    downloaded(cache)
+def test_the_source_is_read_with_its_own_names(download: Callable[..., Path]) -> None:
+    download()
     data = load(HUB)
     assert [(e.fields["text"], e.label) for e in (*data.pool, *data.test)] == [
         ("a", "no"), ("b", "yes"), ("c", "yes"), ("d", "yes"), ("e", "no"),
@@ -236,73 +205,57 @@ def test_the_source_is_read_with_its_own_names(cache: Path) -> None:
     assert data.pool[2].where == f"hub: some/toy@{COMMIT}, train.jsonl:3"
 
 
-def test_texts_may_stand_for_classes_in_the_source(cache: Path) -> None:
-    downloaded(cache, [{"text": "a", "label": "bad"}])
+def test_texts_may_stand_for_classes_in_the_source(download: Callable[..., Path]) -> None:
+    download([{"text": "a", "label": "bad"}])
     source = replace(HUB, names={**HUB.names, "bad": "no"}, pool=replace(HUB.pool, rows=None))
     assert [example.label for example in load(source).pool] == ["no"]
 
 
-def test_sizes_are_those_of_the_source_and_of_no_local_file(cache: Path, tmp_path: Path) -> None:
-    downloaded(cache, TRAIN[:2])
-    with pytest.raises(DataError, match=rf"hub: some/toy@{COMMIT} gave 2 rows for toy \(train\), expected 3"):
-        load(HUB)
-    assert len(local(tmp_path / "mine", named("a", "yes"), source=HUB).pool) == 1
+def golden(**classes: str) -> LabelledSource:
+    return replace(HUB, golden={hashlib.sha256(k.encode()).hexdigest()[:12]: v for k, v in classes.items()})
 
 
-def test_golden_rows_are_those_of_the_source_and_of_no_local_file(cache: Path, tmp_path: Path) -> None:
-    def golden(**classes: str) -> LabelledSource:
-        return replace(HUB, golden={hashlib.sha256(k.encode()).hexdigest()[:12]: v for k, v in classes.items()})
-
-    downloaded(cache, test=[{"text": "d \n", "label": 1}, TEST[1]])
+def test_sizes_and_golden_rows_are_those_of_the_source_alone(download: Callable[..., Path], tmp_path: Path) -> None:
+    download(test=[{"text": "d \n", "label": 1}, TEST[1]])
     load(golden(a="no", d="yes"))  # spaces at a text's ends do not count
     with pytest.raises(DataError, match=rf"{COMMIT} says 'yes' .*-00001\.parquet:1\) that is known to be 'no'"):
         load(golden(a="no", d="no"))
     mine = local(tmp_path / "mine", named("d", "no"), source=golden(d="yes", unknown="yes"))
-    assert mine.test[0].label == "no"
+    assert [example.label for example in mine.test] == ["no"]
+    download(TRAIN[:2])
+    with pytest.raises(DataError, match=rf"hub: some/toy@{COMMIT} gave 2 rows, expected 3"):
+        load(HUB)
 
 
-def test_golden_rows_that_occur_in_no_text_are_an_error_where_the_whole_source_was_read(
-    cache: Path, tmp_path: Path
+def test_golden_rows_in_no_text_are_an_error_where_the_whole_source_was_read(
+    download: Callable[..., Path], tmp_path: Path
 ) -> None:
-    unknown = hashlib.sha256(b"unknown").hexdigest()[:12]
-    source = replace(HUB, golden={hashlib.sha256(b"a").hexdigest()[:12]: "no", unknown: "yes"})
-    downloaded(cache)
-    with pytest.raises(DataError, match=rf"{COMMIT} lacks 1 of the 2 rows of toy .*{unknown}.*DIR/toy\.SPLIT\.jsonl"):
-        load(source)
+    download()
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 rows of toy .*DIR/toy\.SPLIT\.jsonl"):
+        load(golden(a="no", unknown="no"))
     write(tmp_path / "mine", "toy.test.jsonl", [named("d", "no")])  # the row may be of the split that was not read
-    assert len(load(source, tmp_path / "mine").pool) == 3
+    assert len(load(golden(a="no", unknown="no"), tmp_path / "mine").pool) == 3
 
 
-def test_a_broken_parquet_file_is_named(cache: Path) -> None:
-    downloaded(cache)
-    (file,) = (cache / "datasets--some--toy" / "snapshots" / COMMIT / "data").iterdir()
+@pytest.mark.parametrize("sha256", ["0" * 64, hashlib.sha256(b"").hexdigest()])
+def test_a_file_of_another_digest_or_a_broken_one_is_refused(sha256: str, download: Callable[..., Path]) -> None:
+    folder = download()
+    digest = hashlib.sha256((folder / "train.jsonl").read_bytes()).hexdigest()
+    assert load(replace(HUB, pool=replace(HUB.pool, sha256=digest))).fingerprint == load(HUB).fingerprint
+    with pytest.raises(DataError, match=rf"train\.jsonl has another sha256 than {sha256}"):
+        load(replace(HUB, pool=replace(HUB.pool, sha256=sha256)))
+    (file,) = (folder / "data").iterdir()
     file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(DataError, match=r"test-00000-of-00001\.parquet is not a whole Parquet file"):
         load(HUB)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"classes": ("no",)}, r"`classes` is \['no'\]; expected two or more different names"),
-        ({"classes": ("no", "no")}, "expected two or more different names"),
-        ({"names": {"0": "nope"}}, "`0` is of class 'nope'; expected one of no, yes"),
-        ({"golden": {"abc": "nope"}}, "`abc` is of class 'nope'"),
-    ],
+    "changes", [{"classes": ("no",)}, {"classes": ("no", "no")}, {"names": {"0": "nope"}}, {"golden": {"abc": "nope"}}]
 )
-def test_a_source_knows_its_classes(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_a_source_knows_its_classes(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
         replace(LOCAL, **changes)
-
-
-def test_a_file_of_another_digest_is_refused(cache: Path, tmp_path: Path) -> None:
-    downloaded(cache)
-    known = replace(HUB, pool=replace(HUB.pool, sha256="0" * 64))
-    with pytest.raises(DataError, match=r"train\.jsonl has the sha256 [0-9a-f]{64}, expected 0{64}: it has changed"):
-        load(known)
-    file = cache / "datasets--some--toy" / "snapshots" / COMMIT / "train.jsonl"
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert load(replace(HUB, pool=replace(HUB.pool, sha256=digest))).fingerprint == load(HUB).fingerprint
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -67,17 +67,16 @@ def test_blocks_equal_run_clm(adds_bos: bool) -> None:
     assert packed.target_count == len(expected) * 63
 
 
-def test_blank_texts_count_for_the_groups() -> None:
-    texts = ["", "w1 w2 w3"] * 3
-    assert pack_blocks(texts, make_tokenizer(), length=2, group=2).tokens.tolist() == [1, 2] * 3
-    assert pack_blocks(texts, make_tokenizer(), length=2, group=6).tokens.tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
+@pytest.mark.parametrize(("group", "tokens"), [(2, [1, 2] * 3), (6, [1, 2, 3, 1, 2, 3, 1, 2])])
+def test_blank_texts_count_for_the_groups(group: int, tokens: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emobench.data.packing.GROUP", group)
+    assert pack_blocks(["", "w1 w2 w3"] * 3, make_tokenizer(), length=2).tokens.tolist() == tokens
 
 
 def test_special_tokens_are_explicit() -> None:
     texts = ["w1 w2", "", "w3"]
     tokenizer = make_tokenizer(adds_bos=True)
     assert pack_blocks(texts, tokenizer, length=6).tokens.tolist() == [BOS, 1, 2, BOS, BOS, 3]
-    assert pack_blocks(texts, tokenizer, length=3, add_special_tokens=False).tokens.tolist() == [1, 2, 3]
     plain = pack_blocks(texts, make_tokenizer(), length=5, eos_between=True)
     assert plain.tokens.tolist() == [1, 2, EOS, 3, EOS]
 
@@ -99,7 +98,7 @@ def test_block_errors_are_sentences() -> None:
 def test_rows_hold_one_text_each_and_only_the_special_tokens_asked_for() -> None:
     tokenizer = make_tokenizer(adds_bos=True)
     texts = ["w1 w2 w3", " ", "w4", "", "w5 w6 w7 w8 w9"]
-    packed = pack_rows(texts, tokenizer, length=5, bos=True, eos=True)
+    packed = pack_rows(texts, tokenizer, length=5, ends=True)
     assert [row["input_ids"].tolist() for row in packed] == [[BOS, 1, 2, 3, EOS], [BOS, 4, EOS], [BOS, 5, 6, 7, 8]]
     assert (packed.skipped, packed.dropped, packed.token_count, packed.target_count) == (2, 2, 13, 10)
     plain = pack_rows(texts, tokenizer, length=5)
@@ -121,8 +120,8 @@ def test_rows_without_a_target_are_refused() -> None:
 
 
 def test_the_collator_pads_on_the_right_and_keeps_a_real_token_equal_to_the_pad() -> None:
-    packed = pack_rows(["w1", "w2 w3"], make_tokenizer(), length=8, eos=True)
+    packed = pack_rows(["w1", "w2 w3"], make_tokenizer(), length=8, ends=True)
     batch = RowCollator(pad_id=EOS)(list(packed))
-    assert torch.equal(batch["input_ids"], torch.tensor([[1, EOS, EOS], [2, 3, EOS]]))
-    assert torch.equal(batch["attention_mask"], torch.tensor([[1, 1, 0], [1, 1, 1]]))
-    assert torch.equal(batch["labels"], torch.tensor([[1, EOS, -100], [2, 3, EOS]]))
+    assert torch.equal(batch["input_ids"], torch.tensor([[BOS, 1, EOS, EOS], [BOS, 2, 3, EOS]]))
+    assert torch.equal(batch["attention_mask"], torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]))
+    assert torch.equal(batch["labels"], torch.tensor([[BOS, 1, EOS, -100], [BOS, 2, 3, EOS]]))

@@ -27,8 +27,8 @@ from transformers import (
 from emobench.core.errors import ConfigError, DataError
 from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, WEIGHTS, RowCollator
-from emobench.data.responses import Counts, PackedCollator, ResponseRows, best_fit, response_rows
+from emobench.data.packing import IGNORE, WEIGHTS, Counts, Packed, RowCollator
+from emobench.data.responses import best_fit, response_rows
 from emobench.training.model_changes import require_separate_conversations
 
 CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
@@ -48,7 +48,7 @@ def tokenizer(byte_model: Path) -> Any:
     return found
 
 
-def rows_of(tokenizer: Any, *rows: list[list[str]], template: str = "alpaca", **given: Any) -> ResponseRows:
+def rows_of(tokenizer: Any, *rows: list[list[str]], template: str = "alpaca", **given: Any) -> Packed:
     texts = [json.dumps({"turns": row, "input": ""}) for row in rows]
     where = [f"f:{i}" for i, _ in enumerate(rows, 1)]
     read = Conversations("own", "train", texts, "sha256:0", "local: f", where=where)
@@ -71,8 +71,8 @@ def test_weights_follow_their_conversations_into_packed_rows_and_batches(tokeniz
     for packed in (False, True):
         rows = response_rows(read, FORMATS["alpaca"](tokenizer), responses="all", length=512, packed=packed)
         rows.save(tmp_path)
-        rows = ResponseRows.load(tmp_path)
-        batch = (PackedCollator if packed else RowCollator)(0)(list(rows))
+        rows = Packed.load(tmp_path)
+        batch = RowCollator(0)(list(rows))
         assert batch[WEIGHTS].shape == batch["labels"].shape
         counted = batch["labels"] != IGNORE
         found = batch[WEIGHTS][counted]
@@ -87,7 +87,7 @@ def test_responses_with_the_token_that_ends_them_are_left_out(tokenizer: Any, pa
     texts = ("It is <eos> red.", "It is blue.", "It is <eos>.", "Green.")
     chats = [[["user", "What?"], ["assistant", text]] for text in texts]
     rows = rows_of(tokenizer, *chats, packed=packed)
-    assert rows.counts.ended == 2
+    assert rows.counts == Counts(whole=2, ended=2)
     assert rows.tokens.tolist() == rows_of(tokenizer, chats[1], chats[3], packed=packed).tokens.tolist()
     with pytest.raises(DataError, match="2 with the token"):
         rows_of(tokenizer, chats[0], chats[2])
@@ -122,7 +122,7 @@ def test_packed_rows_hold_whole_conversations(tokenizer: Any) -> None:
 def test_packed_rows_come_back_as_they_were(tokenizer: Any, tmp_path: Path) -> None:
     made = rows_of(tokenizer, *ALPACA, packed=True, length=400)
     made.save(tmp_path)
-    back = ResponseRows.load(tmp_path)
+    back = Packed.load(tmp_path)
     assert back.counts == made.counts
     for one, other in zip(made, back, strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in ("input_ids", "labels", "position_ids"))
@@ -141,9 +141,9 @@ CONFIGS = {
 }
 
 
-def loss_sums(model: Any, rows: ResponseRows, collate: Any) -> tuple[float, int]:
+def loss_sums(model: Any, rows: Packed) -> tuple[float, int]:
     """Return the sum of the losses of all targets, of all rows in one batch."""
-    batch = collate([*rows])
+    batch = RowCollator(0)([*rows])
     labels = batch.pop("labels")
     batch.pop("row")
     with torch.no_grad():
@@ -161,8 +161,8 @@ def test_packed_losses_equal_unpacked_ones(kind: str, tokenizer: Any) -> None:
     require_separate_conversations(model)
     alone, packed = rows_of(tokenizer, *ALPACA), rows_of(tokenizer, *ALPACA, packed=True)
     assert len(packed) < len(alone)
-    expected, targets = loss_sums(model, alone, RowCollator(0))
-    found, same = loss_sums(model, packed, PackedCollator(0))
+    expected, targets = loss_sums(model, alone)
+    found, same = loss_sums(model, packed)
     assert same == targets
     assert found / same == pytest.approx(expected / targets, abs=1e-5)
 

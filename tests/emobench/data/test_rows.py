@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from emobench.core.errors import DataError
-from emobench.data.rows import file_rows, json_rows, jsonl_rows, parquet_table
+from emobench.data.rows import file_rows
 
 ROWS = [
     {"text": "plain", "label": "0"},
@@ -92,10 +92,9 @@ def test_a_field_that_stands_twice_is_refused(row: str, tmp_path: Path) -> None:
     lines, rows = tmp_path / "a.jsonl", tmp_path / "a.json"
     lines.write_text('{"text": "a"}\n' + row)
     rows.write_text(f"[{row}]")
-    with pytest.raises(DataError, match=r"a\.jsonl:2: the field '(text|x)' stands there more than once"):
-        list(jsonl_rows(lines))
-    with pytest.raises(DataError, match=r"the field '(text|x)' stands there more than once"):
-        json_rows(rows)
+    for file, place in ((lines, "a.jsonl:2"), (rows, "a.json")):
+        with pytest.raises(DataError, match=rf"{place}: .*'(text|x)' stands there more than once"):
+            list(file_rows(file))
 
 
 def test_a_parquet_file_with_more_rows_than_bytes_is_refused_at_once(tmp_path: Path) -> None:
@@ -104,9 +103,8 @@ def test_a_parquet_file_with_more_rows_than_bytes_is_refused_at_once(tmp_path: P
     pq.write_table(pa.table({"text": column.cast(pa.string())}), file, compression="zstd")
     assert file.stat().st_size < 100_000
     began = time.monotonic()
-    for read in (lambda: next(file_rows(file)), lambda: parquet_table(file, "x")):
-        with pytest.raises(DataError, match="5,000,000 rows"):
-            read()
+    with pytest.raises(DataError, match="5,000,000 rows"):
+        next(file_rows(file))
     assert time.monotonic() - began < 2
 
 

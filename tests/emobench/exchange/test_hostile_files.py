@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import DataError, EmobenchError
-from emobench.data.rows import jsonl_rows
+from emobench.data.rows import file_rows
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.exchange.results_import import ImportedModel, import_results
 from emobench.leaderboard.store import Leaderboard
@@ -305,4 +305,4 @@ def test_samples_in_a_line_without_an_end_are_refused(begin: bytes, number: str,
 def test_a_corpus_in_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
     path = sparse(tmp_path / "mine.test.jsonl", 2**42)
     with pytest.raises(DataError, match=r"jsonl:1: .*134,217,728"):
-        next(jsonl_rows(path))
+        next(file_rows(path))

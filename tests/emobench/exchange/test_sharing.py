@@ -510,7 +510,7 @@ def test_a_data_set_of_the_hub_is_shared_by_the_real_client(
     assert reader.has() == entries
     assert verify(reader.board, reader.runs) == (2, [])
     wrong = run("pull", reader, repo="hf://datasets/some-org/other")
-    assert "The hub shows no dataset 'some-org/other'" in wrong.communicate()[1]
+    assert "The hub gave nothing for some-org/other" in wrong.communicate()[1]
     assert wrong.returncode == 2
 
 

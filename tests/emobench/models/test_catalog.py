@@ -59,62 +59,29 @@ def test_the_papers_models_are_pinned_and_none_claims_to_be_tried() -> None:
     assert not any(alias.revision for alias in others)
 
 
-def llama(width: int, layers: int, heads: tuple[int, int], inner: int, vocabulary: int, **others: Any) -> LlamaConfig:
-    return LlamaConfig(
+def config(cls: Any, width: int, layers: int, heads: tuple[int, int], inner: int, **others: Any) -> Any:
+    return cls(
         hidden_size=width,
         num_hidden_layers=layers,
         num_attention_heads=heads[0],
         num_key_value_heads=heads[1],
         intermediate_size=inner,
-        vocab_size=vocabulary,
         **others,
     )
 
 
-def qwen(width: int, layers: int, heads: int, inner: int, *, tied: bool, context: int = 40_960) -> Qwen3Config:
-    return Qwen3Config(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=8,
-        intermediate_size=inner,
-        tie_word_embeddings=tied,
-        max_position_embeddings=context,
-    )
-
-
-def gemma(width: int, layers: int, inner: int) -> Gemma3TextConfig:
-    return Gemma3TextConfig(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        intermediate_size=inner,
-        vocab_size=262_144,
-        max_position_embeddings=32_768,
-    )
-
-
-def olmo(width: int, layers: int, heads: int, inner: int) -> Olmo2Config:
-    return Olmo2Config(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-        vocab_size=100_352,
-        max_position_embeddings=4096,
-    )
-
-
-SMOL: dict[str, Any] = {"tie_word_embeddings": True, "max_position_embeddings": 8192}
-LLAMA3: dict[str, Any] = {"max_position_embeddings": 131_072}
-
-
-LLAMA_13B = LlamaConfig(hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40)
+SMOL: dict[str, Any] = {"vocab_size": 49_152, "tie_word_embeddings": True, "max_position_embeddings": 8192}
+LLAMA3: dict[str, Any] = {"vocab_size": 128_256, "max_position_embeddings": 131_072}
+TIED: dict[str, Any] = {**LLAMA3, "tie_word_embeddings": True}
+QWEN: dict[str, Any] = {"max_position_embeddings": 40_960, "tie_word_embeddings": True}
+UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
+GEMMA: dict[str, Any] = {"vocab_size": 262_144, "max_position_embeddings": 32_768}
+OLMO: dict[str, Any] = {"vocab_size": 100_352, "max_position_embeddings": 4096}
+LLAMA_13B = config(LlamaConfig, 5120, 40, (40, 40), 13824)
 
 
 @pytest.mark.parametrize(
-    ("name", "config"),
+    ("name", "made"),
     [
         ("gpt2", GPT2Config()),
         ("gpt2-large", GPT2Config(n_embd=1280, n_layer=36, n_head=20)),
@@ -126,33 +93,35 @@ LLAMA_13B = LlamaConfig(hidden_size=5120, intermediate_size=13824, num_hidden_la
         ("llama2-7b", LlamaConfig()),
         ("llama2-13b", LLAMA_13B),
         ("gpt-neo-1.3b", GPTNeoConfig()),
-        ("smollm2-135m-instruct", llama(576, 30, (9, 3), 1536, 49_152, **SMOL)),
-        ("smollm2-135m", llama(576, 30, (9, 3), 1536, 49_152, **SMOL)),
-        ("smollm2-360m", llama(960, 32, (15, 5), 2560, 49_152, **SMOL)),
-        ("smollm2-1.7b", llama(2048, 24, (32, 32), 8192, 49_152, **SMOL)),
-        ("llama3.2-1b", llama(2048, 16, (32, 8), 8192, 128_256, tie_word_embeddings=True, **LLAMA3)),
-        ("llama3.2-3b", llama(3072, 28, (24, 8), 8192, 128_256, tie_word_embeddings=True, **LLAMA3)),
-        ("llama3.1-8b", llama(4096, 32, (32, 8), 14_336, 128_256, **LLAMA3)),
-        ("qwen3-0.6b", qwen(1024, 28, 16, 3072, tied=True)),
-        ("qwen3-1.7b", qwen(2048, 28, 16, 6144, tied=True)),
-        ("qwen3-4b", qwen(2560, 36, 32, 9728, tied=True)),
-        ("qwen3-8b", qwen(4096, 36, 32, 12_288, tied=False)),
-        ("qwen3-8b-base", qwen(4096, 36, 32, 12_288, tied=False, context=32_768)),
-        ("gemma-3-270m", gemma(640, 18, 2048)),
-        ("gemma-3-1b", gemma(1152, 26, 6912)),
-        ("olmo2-1b", olmo(2048, 16, 16, 8192)),
-        ("olmo2-7b", olmo(4096, 32, 32, 11_008)),
+        ("smollm2-135m-instruct", config(LlamaConfig, 576, 30, (9, 3), 1536, **SMOL)),
+        ("smollm2-135m", config(LlamaConfig, 576, 30, (9, 3), 1536, **SMOL)),
+        ("smollm2-360m", config(LlamaConfig, 960, 32, (15, 5), 2560, **SMOL)),
+        ("smollm2-1.7b", config(LlamaConfig, 2048, 24, (32, 32), 8192, **SMOL)),
+        ("llama3.2-1b", config(LlamaConfig, 2048, 16, (32, 8), 8192, **TIED)),
+        ("llama3.2-3b", config(LlamaConfig, 3072, 28, (24, 8), 8192, **TIED)),
+        ("llama3.1-8b", config(LlamaConfig, 4096, 32, (32, 8), 14_336, **LLAMA3)),
+        ("qwen3-0.6b", config(Qwen3Config, 1024, 28, (16, 8), 3072, **QWEN)),
+        ("qwen3-1.7b", config(Qwen3Config, 2048, 28, (16, 8), 6144, **QWEN)),
+        ("qwen3-4b", config(Qwen3Config, 2560, 36, (32, 8), 9728, **QWEN)),
+        ("qwen3-8b", config(Qwen3Config, 4096, 36, (32, 8), 12_288, **QWEN | UNTIED)),
+        ("qwen3-8b-base", config(Qwen3Config, 4096, 36, (32, 8), 12_288, **UNTIED)),
+        ("gemma-3-270m", config(Gemma3TextConfig, 640, 18, (4, 1), 2048, **GEMMA)),
+        ("gemma-3-1b", config(Gemma3TextConfig, 1152, 26, (4, 1), 6912, **GEMMA)),
+        ("olmo2-1b", config(Olmo2Config, 2048, 16, (16, 16), 8192, **OLMO)),
+        ("olmo2-7b", config(Olmo2Config, 4096, 32, (32, 32), 11_008, **OLMO)),
     ],
 )
-def test_parameter_counts_are_those_of_the_architectures(name: str, config: PreTrainedConfig) -> None:
+def test_parameter_counts_are_those_of_the_architectures(name: str, made: PreTrainedConfig) -> None:
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(made)
     assert CATALOG[name].parameters == sum(parameter.numel() for parameter in model.parameters())
-    layers, context = config.num_hidden_layers, config.max_position_embeddings
+    layers, context = made.num_hidden_layers, made.max_position_embeddings
     if name.startswith("llama2"):  # the same architecture, trained on twice the length
         context *= 2
-    assert CATALOG[name].shape == (config.hidden_size, layers, config.vocab_size, context)
-    assert CATALOG[name].hub_bytes == CATALOG[name].parameters * CATALOG[name].bytes_per_weight
+    facts = CATALOG[name].facts
+    assert facts is not None
+    sizes = (made.hidden_size, layers, made.vocab_size, context)
+    assert (facts.width, facts.layers, facts.vocabulary, facts.context) == sizes
 
 
 def test_an_alias_is_the_catalogs_commit_and_a_hub_id_the_cached_one_offline(cache: Path) -> None:
@@ -218,16 +187,16 @@ def test_a_folder_is_found_by_path_and_an_alias_wins_over_a_folder_of_its_name(
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"no model 'gtp2'; did you mean 'gpt2'.*org/name"):
+    with pytest.raises(UnknownNameError, match=r"no model 'gtp2'; did you mean 'gpt2'.*OWNER/NAME"):
         find_model("gtp2", offline=True)
     for path in ("./none", "/none/at/all", "../a/b/c", "model.bin", "tiny.gguf"):
-        with pytest.raises(ModelError, match=r"there is no such file or folder; expected a folder of .*a \.gguf file"):
+        with pytest.raises(ModelError, match=r"no such file or folder of a model; .*a \.gguf file"):
             find_model(path, offline=True)
     with pytest.raises(UnknownNameError, match=r"did you mean 'opt-1\.3b'"):
         find_model("opt-1.3c", offline=True)
     file = tmp_path / "model.safetensors"
     file.touch()
-    with pytest.raises(ModelError, match="is a file; expected a GGUF file"):
+    with pytest.raises(ModelError, match=r"no such file or folder of a model"):
         find_model(str(file), offline=True)
 
 

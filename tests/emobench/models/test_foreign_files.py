@@ -39,8 +39,9 @@ def facts(folder: Path) -> Mapping[str, Any]:
     return model_of(folder).identity
 
 
-def check(folder: Path) -> None:
-    _ = model_of(folder).facts
+def refused(folder: Path, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        _ = model_of(folder).facts
 
 
 def save_adapter(base: Path, folder: Path) -> None:
@@ -73,7 +74,7 @@ def test_an_adapter_beside_the_weights_is_refused_wherever_a_model_is_read(model
 def test_an_adapter_alone_is_merged_as_its_error_says(model: Path, tmp_path: Path) -> None:
     save_adapter(model, tmp_path / "adapter")
     with pytest.raises(ModelError, match="holds an adapter") as error:
-        check(tmp_path / "adapter")
+        _ = model_of(tmp_path / "adapter").facts
     code = re.search(r'python -c "(.*)"   Give OUT', str(error.value))
     assert code is not None
     text = code[1]
@@ -90,16 +91,14 @@ def test_weights_lie_beside_their_index(name: str, model: Path) -> None:
     shutil.copy(model / "model.safetensors", model.parent / "outside.safetensors")
     (model / "model.safetensors").unlink()
     (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"wte": name}}))
-    with pytest.raises(ModelError, match=f"names '{name}', which is not a file in its folder"):
-        check(model)
+    refused(model, f"names '{name}', which is not a file in its folder")
 
 
 def test_a_configuration_that_names_other_weights_is_refused(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     shutil.copy(model / "model.safetensors", model / "other.safetensors")
     (model / "config.json").write_text(json.dumps({**config, "transformers_weights": "other.safetensors"}))
-    with pytest.raises(ModelError, match=r"takes its weights from `transformers_weights`: 'other.safetensors'"):
-        check(model)
+    refused(model, r"takes its weights from `transformers_weights`: 'other.safetensors'")
 
 
 def versioned_config(folder: Path) -> Any:
@@ -157,7 +156,7 @@ def test_an_encoder_has_its_own_weights_alone(tmp_path: Path) -> None:
     (folder / "0_Router" / "part" / "config.json").write_text("{}")
     assert find_encoder(str(folder), offline=True).identity != before
     (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"holds an adapter .* merge it into the weights"):
+    with pytest.raises(ModelError, match="holds an adapter"):
         find_encoder(str(folder), offline=True)
     (folder / "adapter_config.json").unlink()
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../w.safetensors"}}')

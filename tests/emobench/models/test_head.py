@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.core.errors import ModelError
 from emobench.models.head import LogitMap, final_hidden, probe_head, require_unchanged
-from emobench.models.suitability import refuse_auxiliary_loss
+from emobench.models.suitability import refuse_auxiliary_loss, require_generation, why_untrainable
 
 LLAMA = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -39,6 +41,7 @@ NEO = {
     "attention_types": [[["global", "local"], 1]], "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 
+EXPERTS = LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2}
 CLASSES: dict[str, tuple[dict[str, Any], LogitMap]] = {
     "gpt2": (GPT2, LogitMap()),
     "opt": (OPT, LogitMap()),  # projects its hidden states down before the head, as OPT-350M does
@@ -191,14 +194,13 @@ def test_lora_on_the_head_is_refused_and_elsewhere_is_seen_through() -> None:
 
 @pytest.mark.parametrize(("declared", "asked"), [(True, None), (False, True), (True, True)])
 def test_an_auxiliary_router_loss_is_refused(declared: bool, asked: bool | None) -> None:
-    settings = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": declared}
+    settings = EXPERTS | {"output_router_logits": declared}
     with pytest.raises(ModelError, match=r"MixtralForCausalLM"):
         refuse_auxiliary_loss(tiny("mixtral", settings), asked)
 
 
 def test_what_asks_for_no_auxiliary_loss_is_not_refused() -> None:
-    settings = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1}
-    model = tiny("mixtral", settings)
+    model = tiny("mixtral", EXPERTS)
     assert probe_head(model).logit_map == LogitMap()
     refuse_auxiliary_loss(model)
     model.config.output_router_logits = True
@@ -282,3 +284,58 @@ def test_rows_without_a_token_are_padding() -> None:
     assert (probe_head(model, Tokens(90)).vocabulary, probe_head(model, Tokens(90)).tokens) == (90, 90)
     # More ids than rows: the model never sees the others.
     assert probe_head(model, Tokens(120)).tokens == 97
+
+
+XLSTM: dict[str, Any] = {
+    "vocab_size": 61, "hidden_size": 16, "embedding_dim": 16, "num_heads": 2, "num_blocks": 2, "num_hidden_layers": 2,
+    "chunk_size": 4, "ffn_round_up_to_multiple_of": 8, "mlstm_round_up_to_multiple_of": 8,
+    "chunkwise_kernel": "chunkwise--native_autograd", "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
+def skeleton(kind: str, settings: dict[str, Any]) -> Any:
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings))
+
+
+USABLE = {
+    "gpt2": GPT2, "ctrl": GPT2 | {"dff": 24}, "opt": OPT, "llama": LLAMA, "phi": LLAMA, "gemma2": CLASSES["gemma2"][0],
+    "bloom": {"vocab_size": 61, "hidden_size": 16, "n_layer": 2, "n_head": 2}, "mixtral": EXPERTS, "minicpm3": MINICPM3,
+    "llama4_text": LLAMA4, "bert-generation": LLAMA | {"is_decoder": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", USABLE)
+def test_what_can_be_used_is_not_refused(kind: str) -> None:
+    model = skeleton(kind, USABLE[kind])
+    assert why_untrainable(model) is None
+    require_generation(kind, model)
+    assert model.training  # as it was
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_layers_between_the_base_model_and_the_head_are_told() -> None:
+    refusal = why_untrainable(skeleton("bert", LLAMA | {"is_decoder": True}))
+    assert refusal is not None
+    assert "BertLMHeadModel" in refusal
+    assert "Linear, LayerNorm" in refusal
+
+
+def test_a_cache_that_does_not_fit_the_class_is_told() -> None:
+    model = skeleton("xlstm", XLSTM)
+    with pytest.raises(ModelError, match="xLSTMForCausalLM"):
+        require_generation("mine", model)
+    require_generation("mine", skeleton("xlstm", XLSTM | {"hidden_size": 128, "embedding_dim": 128}))
+
+
+def test_a_training_with_an_auxiliary_loss_is_refused_in_the_plan(
+    small_model: Path, small_data: Path, tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    folder = tmp_path / "experts"
+    shutil.copytree(small_model, folder)
+    rows = AutoConfig.from_pretrained(small_model).vocab_size
+    settings = EXPERTS | {"vocab_size": rows, "max_position_embeddings": 64, "output_router_logits": True}
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("mixtral", **settings)).save_pretrained(folder)
+    places = ("--runs", tmp_path / "runs", "--data-dir", small_data)
+    done = command("train", "--objective", "mle", "--model", folder, *places, "--offline", "--dry-run")
+    done.refused("MixtralForCausalLM", "output_router_logits")

@@ -14,7 +14,6 @@ from transformers.activations import ACT2FN, NewGELUActivation
 from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.pytorch_utils import Conv1D
 
-from emobench.models import inference as module
 from emobench.models.inference import optimize_for_inference
 
 IDS = torch.arange(48).reshape(4, 12)
@@ -132,7 +131,7 @@ def test_another_precision_is_left_alone(model: Any, dtype: torch.dtype) -> None
 
 
 def test_copies_that_are_too_large_for_the_machine_are_not_made(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_machine_memory", lambda: 8 * sum(w.nbytes for w in model.parameters()) // 2)
+    monkeypatch.setattr("emobench.models.inference.SHARE", 1e-9)
     optimize_for_inference(model)
     assert packed(model) == []
     assert all(weight.requires_grad for weight in model.parameters())

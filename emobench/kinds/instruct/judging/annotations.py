@@ -15,7 +15,6 @@ is another number.
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Any
 from emobench.core.errors import DataError, Missing
 from emobench.core.extras import require
 from emobench.core.reading import is_file
-from emobench.data.rows import hub_files, json_rows, jsonl_rows, shown
+from emobench.data.rows import file_rows, hub_files, shown, text_in
 from emobench.kinds.instruct.judged import win_rate
 
 GAMED, REPO = "df_gamed.csv", "tatsu-lab/alpaca_eval"
@@ -57,7 +56,7 @@ def read_annotations(path: Path) -> list[dict[str, Any]]:
 
     Raises DataError for a row that is no annotation, for an instruction that is there twice, and for several models.
     """
-    rows = list(jsonl_rows(path)) if path.suffix == ".jsonl" else json_rows(path)
+    rows = list(file_rows(path))
     for where, row in rows:
         if absent := [name for name in FIELDS if name not in row]:
             raise DataError(
@@ -84,13 +83,11 @@ def read_annotations(path: Path) -> list[dict[str, Any]]:
 def _check(row: Mapping[str, Any], where: str) -> None:
     """Raise DataError for an output that is no text, and a preference that is neither a number nor missing."""
     for name in ("output_1", "output_2"):
-        if not isinstance(row[name], str):
-            raise DataError(f"{where}: `{name}` must be a text, got {shown(json.dumps(row[name]).encode())}.")
+        text_in(row, name, where)
     preference = row["preference"]
     if preference is not None and (isinstance(preference, bool) or not isinstance(preference, (int, float))):
         raise DataError(
-            f"{where}: `preference` must be a number from 1 to 2, 0 for a tie, or null, got "
-            f"{shown(json.dumps(preference).encode())}."
+            f"{where}: `preference` must be a number from 1 to 2, 0 for a tie, or null, got {shown(preference)}."
         )
 
 

@@ -7,27 +7,32 @@ import itertools
 import math
 import subprocess
 import sys
-from pathlib import Path
+from collections import Counter
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.core.errors import ConfigError, DataError, UnknownNameError
-from emobench.data.oracle import language
+from emobench.core.errors import UnknownNameError
+from emobench.data.labelled import LabelledSource, LabelledSplit, load_labelled
 from emobench.data.oracle.language import (
+    CLASSES,
+    SAMPLES,
+    SECTION_NAMES,
+    SECTIONS,
     TEXT_COUNTS,
     Domain,
     HiddenMarkovLanguage,
+    episode_texts,
+    label_words,
+    labelled_samples,
     oracle_language,
     oracle_texts,
     oracle_tokenizer,
     oracle_words,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
-
-from brute_force import EOS, probability_by_paths, small_language  # type: ignore[import-not-found]
+from emobench.data.oracle.language import EOS as oracle_eos
+from emobench.data.texts import load_texts
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +128,13 @@ def test_tokenizer_ids_are_the_symbol_ids() -> None:
     words = oracle_words()
     assert len(set(words)) == 512
     assert len(tokenizer) == 513
-    assert tokenizer.convert_tokens_to_ids([*words, language.EOS]) == list(range(513))
+    assert tokenizer.convert_tokens_to_ids([*words, oracle_eos]) == list(range(513))
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (512, 512, 512)
     sample = oracle_language("target").sample(20, seed=4)
     texts = [" ".join(words[i] for i in text) for text in sample]
     assert tokenizer(texts)["input_ids"] == sample
     assert [tokenizer.decode(ids) for ids in sample] == texts
-    assert tokenizer(f"{words[0]} {language.EOS}")["input_ids"] == [0, 512]
+    assert tokenizer(f"{words[0]} {oracle_eos}")["input_ids"] == [0, 512]
 
 
 def test_an_unknown_word_has_no_symbol() -> None:
@@ -137,28 +142,125 @@ def test_an_unknown_word_has_no_symbol() -> None:
         oracle_tokenizer()("qqqq")
 
 
-def test_bad_tables_and_texts_are_refused(small: HiddenMarkovLanguage) -> None:
-    with pytest.raises(ConfigError, match="shape"):
-        HiddenMarkovLanguage(small.start_S[:2], small.transition_SS, small.emission_SV)
-    with pytest.raises(ConfigError, match="transition_SS"):
-        HiddenMarkovLanguage(small.start_S, small.transition_SS * 1.1, small.emission_SV)
-    with pytest.raises(ConfigError, match="floor"):
-        HiddenMarkovLanguage(small.start_S, small.transition_SS, np.eye(3, 7))
-    with pytest.raises(DataError, match="start with EOS"):
-        small.state_probs(np.array([[0, 1]]))
-    with pytest.raises(DataError, match="0 to 6"):
-        small.log_prob([[7]])
-    with pytest.raises(DataError, match="leave EOS out"):
-        small.log_prob([[1, EOS]])
-    with pytest.raises(UnknownNameError, match="did you mean 'target'"):
-        oracle_language("tarket")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="version"):
-        oracle_language("source", version=9)
-    with pytest.raises(UnknownNameError, match="split"):
-        oracle_texts("source", "dev")  # type: ignore[arg-type]
-
-
 def test_importing_the_language_loads_neither_torch_nor_transformers() -> None:
     code = "import sys, emobench.data.oracle.language; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+EOS = 6
+
+
+def small_language() -> HiddenMarkovLanguage:
+    """Three states, six words and EOS; unequal rows, so that a transposed table shows."""
+    generator = np.random.default_rng(1)
+    emission_SV = generator.dirichlet(np.full(7, 0.3), size=3) * 0.8 + 0.2 / 7
+    start_S, transition_SS = generator.dirichlet(np.ones(3)), generator.dirichlet(np.full(3, 0.5), size=3)
+    return HiddenMarkovLanguage(start_S, transition_SS, emission_SV)
+
+
+def probability_by_paths(language: HiddenMarkovLanguage, symbols: tuple[int, ...]) -> float:
+    """The probability that a text begins with these symbols: a sum over all paths of hidden states."""
+    total = 0.0
+    for path in itertools.product(range(3), repeat=len(symbols)):
+        term = 1.0
+        for t, (state, symbol) in enumerate(zip(path, symbols, strict=True)):
+            term *= language.start_S[state] if t == 0 else language.transition_SS[path[t - 1], state]
+            term *= language.emission_SV[state, symbol]
+        total += term
+    return total
+
+
+def section_log_probs(text: str) -> np.ndarray:
+    """log P(text | section) by the forward algorithm over a section's eight classes, shape (4,)."""
+    language = oracle_language("source")
+    ids = [oracle_words().index(word) for word in text.split()]
+    words_SV = language.emission_SV[:, :-1] / language.emission_SV[:, :-1].sum(1, keepdims=True)
+    found = []
+    for section in range(SECTIONS):
+        own = slice(section * CLASSES, (section + 1) * CLASSES)
+        move_SS = language.transition_SS[own, own] / language.transition_SS[own, own].sum(1, keepdims=True)
+        joint_S = np.full(CLASSES, 1 / CLASSES) * words_SV[own, ids[0]]
+        for symbol in ids[1:]:
+            joint_S = (joint_S @ move_SS) * words_SV[own, symbol]
+        found.append(np.log(joint_S.sum()))
+    return np.array(found)
+
+
+def test_samples_are_of_their_section() -> None:
+    samples = labelled_samples("test")
+    assert len(samples) == 500
+    assert {len(text.split()) for text, _ in samples} == {1, 2, 3, 4}
+    log_probs_N4 = np.stack([section_log_probs(text) for text, _ in samples])
+    truth_N = np.array([SECTION_NAMES.index(name) for _, name in samples])
+    best = float((log_probs_N4.argmax(1) == truth_N).mean())
+    # What the best possible reader gets right, by its own posterior: four standard errors either side.
+    posterior_N = np.exp(log_probs_N4.max(1) - np.logaddexp.reduce(log_probs_N4, axis=1))
+    error = float(np.sqrt((posterior_N * (1 - posterior_N)).sum()) / len(samples))
+    assert abs(best - posterior_N.mean()) < 4 * error
+    assert 0.9 < best < 0.98
+
+
+def test_an_episode_gives_two_sections_a_word_each() -> None:
+    rows = [row.split() for row in episode_texts("validation")]
+    episodes = [row for row in rows if len(row) > 2 * SAMPLES]
+    assert len(episodes) == 40
+    assert Counter(" ".join(row) for row in rows if row not in episodes) == Counter(
+        oracle_texts("source", "validation")[:220]
+    )
+    places = Counter[int]()
+    for words in episodes:
+        labels = [word for word in words if word in label_words()]
+        common = [word for word, _ in Counter(labels).most_common(2)]
+        votes: dict[str, Counter[int]] = {word: Counter() for word in common}
+        sample: list[str] = []
+        for word in words:
+            if word in common and sample:
+                votes[word][int(section_log_probs(" ".join(sample)).argmax())] += 1
+                sample = []
+            else:
+                sample.append(word)
+        sections = [votes[word].most_common(1)[0] for word in common]
+        assert sections[0][0] != sections[1][0]
+        assert all(count > 0.8 * votes[word].total() for word, (_, count) in zip(common, sections, strict=True))
+        places.update(label_words().index(word) for word in common)
+    assert set(places) == set(range(8))  # every label word serves, in 40 episodes of two
+
+
+def test_the_data_is_fixed() -> None:
+    """Results of years refer to these; the digests are those of the first version."""
+    made = {
+        "labels": " ".join(label_words()),
+        "train": "\n".join(f"{text}\t{name}" for text, name in labelled_samples("train")),
+        "test": "\n".join(f"{text}\t{name}" for text, name in labelled_samples("test")),
+        "episodes": "\n".join(episode_texts("validation")),
+    }
+    digests = {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in made.items()}
+    assert digests == {
+        "labels": "59b43afa5a27",
+        "train": "025ee2b30014",
+        "test": "498c52806ec1",
+        "episodes": "84e6e7dd84b8",
+    }
+
+
+def test_it_is_read_like_any_other_data() -> None:
+    source = LabelledSource(
+        name="oracle-sections",
+        classes=SECTION_NAMES,
+        pool=LabelledSplit(split="train"),
+        test=LabelledSplit(split="test"),
+    )
+    data = load_labelled(source, data_dirs=(), offline=True)
+    assert [(example.fields["text"], example.label) for example in data.test] == labelled_samples("test")
+    assert len(data.pool) == 800
+    texts = load_texts("oracle-episodes", "validation", data_dirs=(), offline=True)
+    assert texts.texts == episode_texts("validation")
+    assert texts.origin == "generated: oracle-episodes, version 1"
+
+
+def test_unknown_splits_are_named() -> None:
+    with pytest.raises(UnknownNameError, match=r"oracle-sections: .*'validation'"):
+        labelled_samples("validation")
+    with pytest.raises(UnknownNameError, match=r"oracle-episodes: .*'test'"):
+        episode_texts("test")

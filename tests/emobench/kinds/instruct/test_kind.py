@@ -211,7 +211,7 @@ def test_instructions_are_read_from_a_list_and_the_rivals_place_is_named(tmp_pat
     (one,) = load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True).rows
     assert (one.text, one.reference) == ("Say it.", "It.")
     (tmp_path / "baize-v2-7b.test.json").write_text("{}")
-    with pytest.raises(DataError, match="expected a list of JSON objects"):
+    with pytest.raises(DataError, match='"instruction" must be a text'):
         load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True)
 
 
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_refused_before_a_training(instruct: Callable[..., 
         ('{"instruction": " ", "reference": "1"}', "is blank"),
         ('{"reference": "1"}', '"instruction" must be a text'),
         ('{"instruction": "a", "input": 3, "reference": "1"}', '"input" must be a text'),
-        ('{"instruction": "\\ud800", "reference": "1"}', "surrogate pair"),
+        ('{"instruction": "\\ud800", "reference": "1"}', "surrogates not allowed"),
         ("", "holds no instruction"),
     ],
 )

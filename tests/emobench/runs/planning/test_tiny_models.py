@@ -10,7 +10,7 @@ import pytest
 
 from emobench.core.errors import DataError
 from emobench.data import bpe
-from emobench.data.oracle.labels import SECTION_NAMES, label_words
+from emobench.data.oracle.language import SECTION_NAMES, label_words
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_recipe, find_task
 from emobench.runs.planning.find_model import base_model

@@ -71,7 +71,7 @@ def test_rows_with_masked_prompts_come_back_as_they_were(tmp_path: Path, ask: As
     planned = training(ask())
     texts = [f"{text} {planned.texts['train'].texts[0]}" for text in planned.texts["train"].texts]
     marker = planned.texts["train"].texts[0].split(" ")[0]
-    made = pack_rows(texts, planned.model.tokenizer, length=32, bos=True, mask_until=marker)
+    made = pack_rows(texts, planned.model.tokenizer, length=32, ends=True, mask_until=marker)
     assert (made.labels != made.tokens).any()
     made.save(tmp_path)
     assert same(Packed.load(tmp_path), made)
