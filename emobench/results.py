@@ -11,25 +11,24 @@ Paths and settings mean what they mean on the command line. Fractions stay fract
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.core.extras import missing_packages_explained
 from emobench.core.settings import PRETRAINED
 from emobench.exchange.result_files import compare_files, names_results
 from emobench.exchange.tables import metric_rows
-from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import labels, wanted
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import wanted
 from emobench.leaderboard.query.rows import PUBLISHED, select
 from emobench.leaderboard.run_files import ExamplesReader, read_examples, recorded_file
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.report import compare_table
-from emobench.report.numbers import decimals, plain, unit_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,23 +87,14 @@ class Results:
         """Return a table of means, a row for each entry and a column for each metric."""
         if not self.entries:
             return "<p>no entry</p>"
-        found: dict[str, list[MetricSummary]] = {}
-        for entry in self.entries:
-            for name, metric in entry.metrics.items():
-                found.setdefault(name, []).append(metric)
-        heads = {name: f"{name} {unit_label(metrics)}".rstrip() for name, metrics in found.items()}
-        places = {name: decimals(metrics) for name, metrics in found.items()}
-        frame = _frame(
-            {"objective": label, "model": entry.model.name, "suite": str(entry.suite)}
-            | {heads[name]: plain(m.mean, m.unit, places[name]) for name, m in entry.metrics.items()}
-            for label, entry in zip(labels(self.entries, older=()), self.entries, strict=True)
-        )
-        return frame.to_html(index=False, na_rep="")
+        rows = ["id", "objective", "model", "suite"]
+        means = self.metrics.pivot_table("mean", rows, ["task", "metric"], sort=False)
+        return means.to_html(float_format="{:.4g}".format, na_rep="")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What was compared. `problems` says which per-example results could not be read."""
+    """Comparisons. `problems` names the per-example results that could not be read."""
 
     comparisons: tuple[Comparison, ...]
     problems: tuple[str, ...] = field(default=())
@@ -131,54 +121,70 @@ class Compared:
         return "\n".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
 
 
+class RunOptions(TypedDict, total=False):
+    """What a run needs besides its suite and objectives; the suite has the defaults."""
+
+    model: str | None
+    seeds: Sequence[int]
+    settings: Mapping[str, Any]
+    """Those of `--set`, such as {"recipe.epochs": 3}."""
+    limit: int | None
+    """Test texts, or prompts, of each task."""
+    device: str
+    """"auto" by default, or as torch names one."""
+    offline: bool
+    data_dirs: Sequence[str | Path]
+    leaderboard: str | Path
+    runs: str | Path
+
+
 @missing_packages_explained()
-def run(
-    suite: str,
-    objectives: Sequence[str] = (),
-    *,
-    model: str | None = None,
-    seeds: Sequence[int] = (),
-    settings: Mapping[str, Any] | None = None,
-    limit: int | None = None,
-    device: str = "auto",
-    offline: bool = False,
-    data_dirs: Sequence[str | Path] = (),
-    leaderboard: str | Path = BOARD,
-    runs: str | Path = RUNS,
-) -> Results:
+def run(suite: str, objectives: Sequence[str] = (), **options: Unpack[RunOptions]) -> Results:
     """Train with each objective, evaluate, record, and return the entries, as `emobench run` does.
 
-    What is not given is the suite's. `settings` are those of `--set`, such as {"recipe.epochs": 3}. Finished work is
-    kept in `runs`: the same call again continues where it stopped. Raises UserError for what cannot be run.
+    `options` are `RunOptions`. Finished work is kept in the folder `runs`: the same call again continues where it
+    stopped. Raises UserError for what cannot be run.
     """
-    from emobench.runs.planning.make_plan import make_plan
     from emobench.runs.run import run_plan
 
-    given = _request(locals())
-    return Results(tuple(run_plan(make_plan(given))), given.leaderboard, given.runs)
+    return _recorded(run_plan, suite, objectives, options)
 
 
 @missing_packages_explained()
-def evaluate(
-    suite: str,
-    objectives: Sequence[str] = (PRETRAINED,),
-    *,
-    model: str | None = None,
-    seeds: Sequence[int] = (),
-    settings: Mapping[str, Any] | None = None,
-    limit: int | None = None,
-    device: str = "auto",
-    offline: bool = False,
-    data_dirs: Sequence[str | Path] = (),
-    leaderboard: str | Path = BOARD,
-    runs: str | Path = RUNS,
-) -> Results:
+def evaluate(suite: str, objectives: Sequence[str] = (PRETRAINED,), **options: Unpack[RunOptions]) -> Results:
     """Evaluate the model as it is, or models that were trained before, and train nothing: `emobench evaluate`."""
-    from emobench.runs.planning.make_plan import make_plan
     from emobench.runs.run import evaluate_plan
 
-    given = _request(locals())
-    return Results(tuple(evaluate_plan(make_plan(given))), given.leaderboard, given.runs)
+    return _recorded(evaluate_plan, suite, objectives, options)
+
+
+def _recorded(run_plan: Callable[[Any], Any], suite: str, objectives: Sequence[str], options: RunOptions) -> Results:
+    from emobench.models.device import resolve_device
+    from emobench.runs.planning.make_plan import make_plan
+    from emobench.runs.planning.request import Request
+
+    settings: dict[str, Any] = {}
+    for path, value in (options.get("settings") or {}).items():
+        *above, last = path.split(".")
+        node = settings
+        for key in above:
+            node = node.setdefault(key, {})
+        node[last] = value
+    leaderboard, runs = Path(options.get("leaderboard", BOARD)), Path(options.get("runs", RUNS))
+    request = Request(
+        suite=suite,
+        objectives=tuple(objectives),
+        model=options.get("model"),
+        seeds=tuple(options.get("seeds", ())),
+        settings=settings,
+        limit=options.get("limit"),
+        data_dirs=tuple(map(Path, options.get("data_dirs", ()))),
+        runs=runs,
+        leaderboard=leaderboard,
+        offline=options.get("offline", False),
+        device=resolve_device(options.get("device", "auto")),
+    )
+    return Results(tuple(run_plan(make_plan(request))), leaderboard, runs)
 
 
 @missing_packages_explained()
@@ -189,10 +195,10 @@ def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> R
     """
     board = Leaderboard(published_root() if leaderboard == PUBLISHED else Path(leaderboard))
     board.require_folder()
-    found = tuple(board.entries())
+    entries = tuple(board.entries())
     if board.problems:
         raise DataError(f"{board.problems[0]} `emobench leaderboard verify` names every problem.")
-    return Results(found, board.root, Path(runs))
+    return Results(entries, board.root, Path(runs))
 
 
 @missing_packages_explained()
@@ -209,13 +215,12 @@ def compare(
     """Compare entries of a board, or result files of other tools, with the last one or `baseline`.
 
     Names are those of `emobench compare`: an objective, an id, a query, a paper's row, or a result file; `suite` leaves
-    out entries of other suites. Raises ConfigError for what is not comparable, unless `anyway`; UnknownNameError for a
-    name, suite or metric that does not exist.
+    out entries of other suites. Raises ConfigError for entries that are not comparable, unless `anyway`;
+    UnknownNameError for a name, suite or metric that does not exist.
     """
     if across_bases and anyway:
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")
-    given = [*names, *([baseline] if baseline is not None else [])]
-    if any(map(names_results, given)):
+    if any(map(names_results, filter(None, [*names, baseline]))):
         if suite is not None:
             raise ConfigError("--suite chooses among entries of a board; drop it to compare result files.")
         return _of_files(names, baseline, metrics, anyway=anyway, across_bases=across_bases)
@@ -224,10 +229,10 @@ def compare(
     examples = ExamplesReader(Path(runs), [Path(leaderboard)])
     shown = _metrics(metrics, chosen)
     if across_bases:
-        found = compare_across_bases(chosen, base, examples, metrics=shown)
+        made = compare_across_bases(chosen, base, examples, metrics=shown)
     else:
-        found = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
-    return Compared(tuple(found), tuple(examples.problems))
+        made = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
+    return Compared(tuple(made), tuple(examples.problems))
 
 
 def _of_suite(text: str, suite: str | None, root: Path) -> list[Entry]:
@@ -249,10 +254,10 @@ def _of_files(
             f"{entry} is no result file, and others are. Give files and folders alone, or record the files with "
             "`emobench leaderboard import` and compare entries."
         )
-    found, problems = compare_files(texts, baseline, anyway=anyway)
-    shown = _metrics(patterns, [[found.baseline, *found.candidates]])
-    kept = tuple(c for c in found.contrasts if shown is None or c.metric in shown)
-    return Compared((replace(found, contrasts=kept),), tuple(problems))
+    comparison, problems = compare_files(texts, baseline, anyway=anyway)
+    shown = _metrics(patterns, [[comparison.baseline, *comparison.candidates]])
+    kept = tuple(c for c in comparison.contrasts if shown is None or c.metric in shown)
+    return Compared((replace(comparison, contrasts=kept),), tuple(problems))
 
 
 def _metrics(patterns: Sequence[str], chosen: Sequence[Sequence[Entry]]) -> list[str] | None:
@@ -266,38 +271,6 @@ def _metrics(patterns: Sequence[str], chosen: Sequence[Sequence[Entry]]) -> list
     return [metric for metric in known if wanted(metric, patterns)]
 
 
-def _request(given: Mapping[str, Any]) -> Any:
-    """Return the request of a call's arguments."""
-    from emobench.models.device import resolve_device
-    from emobench.runs.planning.request import Request
-
-    return Request(
-        suite=given["suite"],
-        objectives=tuple(given["objectives"]),
-        model=given["model"],
-        seeds=tuple(given["seeds"]),
-        settings=_nested(given["settings"] or {}),
-        limit=given["limit"],
-        data_dirs=tuple(map(Path, given["data_dirs"])),
-        runs=Path(given["runs"]),
-        leaderboard=Path(given["leaderboard"]),
-        offline=given["offline"],
-        device=resolve_device(given["device"]),
-    )
-
-
-def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {"recipe.epochs": 1} as {"recipe": {"epochs": 1}}."""
-    tree: dict[str, Any] = {}
-    for path, value in settings.items():
-        *above, last = path.split(".")
-        node = tree
-        for key in above:
-            node = node.setdefault(key, {})
-        node[last] = value
-    return tree
-
-
 def _runs(entry: Entry) -> Iterator[dict[str, Any]]:
     keys = {run.seed: run.key for run in entry.runs}
     seeds = entry.seeds or (None,)
@@ -306,14 +279,8 @@ def _runs(entry: Entry) -> Iterator[dict[str, Any]]:
             continue
         for seed, value in zip(seeds, metric.values, strict=True):
             facts = {"id": entry.id, "objective": entry.objective.label, "model": entry.model.name}
-            yield {
-                **facts,
-                "suite": str(entry.suite),
-                "seed": seed,
-                "key": keys.get(seed),
-                "metric": name,
-                "value": value,
-            }
+            run = {"suite": str(entry.suite), "seed": seed, "key": keys.get(seed)}
+            yield {**facts, **run, "metric": name, "value": value}
 
 
 @missing_packages_explained()

@@ -10,7 +10,7 @@ import typer
 from emobench import results
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json
-from emobench.cli.terminal.reports import print_report, remark_unpaired
+from emobench.cli.terminal.reports import Format, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError
 from emobench.report import compare_table
@@ -77,16 +77,15 @@ def compare(
         leaderboard=leaderboard,
         runs=runs,
     )
-    found = compared.comparisons
+    comparisons = compared.comparisons
     if json:
-        print_json({"comparisons": [to_json(comparison) for comparison in found]})
+        print_json({"comparisons": [to_json(comparison) for comparison in comparisons]})
     elif csv:
-        print_text(compare_table.to_csv(found))
+        print_text(compare_table.to_csv(comparisons))
     else:
-        print_report(
-            compare_table.report(found, explain=explain), "markdown" if markdown else "latex" if latex else "text"
-        )
+        format: Format = "latex" if latex else "text"
+        print_report(compare_table.report(comparisons, explain=explain), "markdown" if markdown else format)
     remark_unpaired(compared.problems)
     if png is not None:
-        compare_chart.write(found, png)
+        compare_chart.write(comparisons, png)
         remark(f"drawn into {png}")

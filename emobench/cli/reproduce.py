@@ -17,8 +17,7 @@ from emobench.cli.terminal.reports import Format, print_report
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.registry import find_table
-from emobench.report.charts.duel_chart import write_duels
-from emobench.report.charts.paper_chart import write
+from emobench.report.charts.paper_chart import write, write_duels
 from emobench.report.paper_table import cells, duel_table, paper_table
 from emobench.report.tables import Report
 from emobench.reproduce import run as tables
@@ -67,7 +66,7 @@ def reproduce(
         Path | None,
         typer.Option(
             "--plot",
-            help="Also draw it to this file, FILE.svg or FILE.png. figure-1: to both, and to the page FILE.html.",
+            help="Also draw it to this file, FILE.svg or FILE.png. figure-1: to both.",
         ),
     ] = None,
     json: options.Json = False,

@@ -9,7 +9,8 @@ from statistics import fmean
 from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.cli.terminal.streams import remark
 from emobench.leaderboard.stats.log_line import LogLine
-from emobench.report.charts.scaling_chart import scaling_picture, write_scaling
+from emobench.report.charts.paper_chart import scaling_picture
+from emobench.report.charts.vega_lite import write_pictures
 from emobench.report.numbers import large
 from emobench.reproduce.scaling import DATA, MODEL, Point, Scaling
 
@@ -18,7 +19,7 @@ HEADER = ("over", "objective", "model", "size", "mean accuracy (%)", "seeds", "g
 
 
 def show_scaling(found: Scaling, plot: Path | None, *, json: bool) -> None:
-    """Print a figure's numbers, and with `plot` draw it: FILE.png, FILE.svg and FILE.html."""
+    """Print a figure's numbers, and with `plot` draw it: FILE.png and FILE.svg."""
     lines = found.lines()
     if json:
         fitted = [
@@ -37,8 +38,7 @@ def show_scaling(found: Scaling, plot: Path | None, *, json: bool) -> None:
             )
             for panel, axis in AXES.items()
         }
-        spec = scaling_picture(found.title, found.metric, panels)
-        written = write_scaling(spec, found.title, (HEADER, list(_table(found, lines))), plot)
+        written = write_pictures(scaling_picture(found.title, found.metric, panels), plot.parent, plot.stem)
         remark(f"drawn into {', '.join(map(str, written))}")
 
 

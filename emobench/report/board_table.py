@@ -5,20 +5,19 @@ No control character of a name, a task or a reason reaches a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN, clean, labels
-from emobench.leaderboard.query.standings import Ranking, Standings, View, standings
+from emobench.leaderboard.query.standings import Standings, View, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Contrast
 from emobench.leaderboard.stats.series import mean_summary
 from emobench.report import notes as captions
-from emobench.report import numbers as figures
-from emobench.report.numbers import ABSENT
+from emobench.report.numbers import ABSENT, decimals, difference, number, relative_decimals, unit_label
 from emobench.report.palette import TERMINAL, in_terminal
 from emobench.report.tables import Cell, Notes, Report, Table
 from emobench.tasks.scores import SECONDARY
@@ -55,7 +54,7 @@ def to_json(
     - `suite`, `model` and the full `entries`, in the order shown; `older_code`: ids;
     - `best`: metric, or "mean/<metric>" -> id or null; `untested`: metric -> why its rows cannot be distinguished,
       whatever their values;
-    - `ranks`, null where nothing is ranked: `metric` and `tasks`; by id the `places` and the `means` over tasks; and
+    - `ranks`, null if nothing is ranked: `metric` and `tasks`; by id the `places` and the `means` over tasks; and
       in `why`, by id or under "all", why a row has no place;
     - `baseline`: an id or null; `differences`: id -> metric -> `Contrast`, with "mean" for the mean over tasks.
 
@@ -65,7 +64,14 @@ def to_json(
 
 
 def _plain(group: Standings) -> dict[str, Any]:
-    first = to_plain(group.rows[0])
+    first, ranks = to_plain(group.rows[0]), None
+    if ranking := group.ranking:
+        tasks = [column.split("/", 1)[0] for column in ranking.columns]
+        means = {key: sum(values) / len(values) for key, values in ranking.means.items()}
+        why = dict(ranking.unranked)
+        if ranking.remark:
+            why["all"] = ranking.remark
+        ranks = {"metric": ranking.name, "tasks": tasks, "places": dict(ranking.places), "means": means, "why": why}
     return {
         "suite": first["suite"],
         "model": first["model"],
@@ -73,130 +79,113 @@ def _plain(group: Standings) -> dict[str, Any]:
         "best": to_plain(group.best),
         "untested": to_plain(group.untested),
         "older_code": sorted(group.older),
-        "ranks": group.ranking and _plain_ranks(group.ranking),
+        "ranks": ranks,
         "baseline": group.baseline.id if isinstance(group.baseline, Entry) else None,
         "differences": to_plain(group.differences),
     }
 
 
-def _plain_ranks(ranking: Ranking) -> dict[str, Any]:
-    why = dict(ranking.unranked)
-    if ranking.remark:
-        why["all"] = ranking.remark
-    return {
-        "metric": ranking.name,
-        "tasks": [column.split("/", 1)[0] for column in ranking.columns],
-        "places": dict(ranking.places),
-        "means": {key: sum(values) / len(values) for key, values in ranking.means.items()},
-        "why": why,
-    }
-
-
+@dataclass
 class _Column:
-    """A column of a board's table while it is made; `task` is empty for ranks. `unit` includes the arrow."""
+    """A column of a board's table; `task` is empty for ranks. `unit` includes the arrow."""
 
-    def __init__(self, task: str, name: str, cells: Sequence[Cell], unit: str = "", size: str = "") -> None:
-        self.task, self.name, self.cells, self.unit, self.size = task, name, cells, unit, size
+    task: str
+    name: str
+    cells: Sequence[Cell]
+    unit: str = ""
+    size: str = ""
 
     def header(self) -> str:
-        last = f"{self.unit} {self.size}".strip()
         metric = "/\n".join(filter(None, [self.task, self.name]))
-        return "\n".join(filter(None, [metric, last]))
+        return "\n".join(filter(None, [metric, f"{self.unit} {self.size}".strip()]))
 
 
 class _BoardTable:
     """Makes the table of one group, and collects its footnotes."""
 
     def __init__(self, shown: Standings, view: View) -> None:
-        self.shown, self.view = shown, view
+        self.shown, self.view, self.rows = shown, view, shown.rows
         self.notes = Notes()
-        self.colours = in_terminal(entry.objective.name for entry in shown.rows)
         self.labels = dict(zip((e.id for e in shown.rows), labels(shown.rows, shown.older), strict=True))
-        self.own = {entry.id for entry in shown.rows if entry.id in view.own}
-        if len(self.own) == len(shown.rows):  # nothing to stand out from
-            self.own = set()
 
     def table(self, above: Sequence[Entry]) -> Table:
         """Return the table; `above` has a row of each table above it that is of the same suite and model."""
-        rows, metrics = self.shown.rows, self.shown.metrics
-        columns = [*self._ranking(), *map(self._metric, metrics)]
-        tasks = list(dict.fromkeys(metric.split("/", 1)[0] for metric in metrics))
+        shown, own = self.shown, {entry.id for entry in self.rows} & self.view.own
+        if len(own) == len(self.rows):  # nothing to stand out from
+            own = set()
+        tasks = list(dict.fromkeys(metric.split("/", 1)[0] for metric in shown.metrics))
+        columns = [*self._ranking(), *map(self._metric, shown.metrics)]
         common = _without_common_part(columns, len(tasks))
-        lines = []
-        for place, entry in enumerate(rows):
+        colours = in_terminal(entry.objective.name for entry in self.rows)
+        rows = []
+        for place, entry in enumerate(self.rows):
+            label, style = self.labels[entry.id], colours[entry.objective.name]
+            if own:
+                label = (OWN if entry.id in own else " " * len(OWN)) + label
             cells = [column.cells[place] for column in columns]
-            if entry.id in self.shown.older:
+            if entry.id in shown.older:
+                label, style = f"{label} older code", "dim"
                 cells = [Cell(cell.text.replace("*", ""), "dim") for cell in cells]
-            lines.append((self._label(entry), *cells))
-        first = captions.representative(rows)
-        legend = captions.legend(self.shown, self.labels, intervals=self.view.intervals, own=bool(self.own))
-        return Table(
-            title=clean(f"{first.suite} · {first.model.name}"),
-            columns=("objective", *(column.header() for column in columns)),
-            rows=tuple(lines),
-            above=(*captions.conditions(rows, tasks, above), *common),
-            below=(*legend, *self.notes.lines()),
-            across="metric",
-        )
+            elif entry.id in own:
+                style = f"bold {style}"
+            rows.append((Cell(label, style), *cells))
+        first = captions.representative(self.rows)
+        legend = captions.legend(shown, self.labels, intervals=self.view.intervals, own=bool(own))
+        heads = ("objective", *(column.header() for column in columns))
+        lines = (*captions.conditions(self.rows, tasks, above), *common)
+        below = (*legend, *self.notes.lines())
+        title = clean(f"{first.suite} · {first.model.name}")
+        return Table(title=title, columns=heads, rows=tuple(rows), above=lines, below=below, across="metric")
 
-    def _label(self, entry: Entry) -> Cell:
-        mark = ""
-        if self.own:
-            mark = OWN if entry.id in self.own else " " * len(OWN)
-        if entry.id in self.shown.older:
-            return Cell(f"{mark}{self.labels[entry.id]} older code", "dim")
-        colour = self.colours[entry.objective.name]
-        return Cell(mark + self.labels[entry.id], f"bold {colour}" if entry.id in self.own else colour)
-
-    def _ranking(self) -> Iterator[_Column]:
-        """Yield the columns of the ranks and of the mean over tasks, if the table has them."""
-        ranking = self.shown.ranking
-        if ranking is None:
-            return
-        if ranking.places:
+    def _ranking(self) -> list[_Column]:
+        """Return the columns of the ranks and of the mean over tasks, if the table has them."""
+        columns, ranking = [], self.shown.ranking
+        if ranking and ranking.places:
             cells = []
-            for entry in self.shown.rows:
+            for entry in self.rows:
                 why = [ranking.unranked[entry.id]] if entry.id in ranking.unranked else []
                 cells.append(Cell(str(ranking.places.get(entry.id, ABSENT)) + self.notes.marks(why)))
-            yield _Column("", "rank", cells)
-        if ranking.means:
+            columns.append(_Column("", "rank", cells))
+        if ranking and ranking.means:
             means = {}
-            for entry in self.shown.rows:
-                if entry.id in ranking.means:
-                    like = entry.metrics[ranking.columns[0]]
-                    means[entry.id] = mean_summary(like, ranking.means[entry.id])
+            for entry in self.rows:
+                if values := ranking.means.get(entry.id):
+                    means[entry.id] = mean_summary(entry.metrics[ranking.columns[0]], values)
             cells = self._cells(MEAN, means, f"{MEAN}/{ranking.name}")
-            yield _Column(MEAN, ranking.name, cells, figures.unit_label(list(means.values())))
+            columns.append(_Column(MEAN, ranking.name, cells, unit_label(list(means.values()))))
+        return columns
 
     def _metric(self, metric: str) -> _Column:
         """Return a metric's column: its header has the footnotes that all of its cells share."""
-        rows = self.shown.rows
-        remarks = [self._remarks(entry, metric) for entry in rows]
-        summaries = {entry.id: entry.metrics[metric] for entry in rows if metric in entry.metrics}
+        remarks = [self._remarks(entry, metric) for entry in self.rows]
+        summaries = {entry.id: entry.metrics[metric] for entry in self.rows if metric in entry.metrics}
         shared: list[str] = []
-        if len(rows) > 1:
+        if len(remarks) > 1:
             shared = [remark for remark in remarks[0] if all(remark in others for others in remarks)]
         cells = []
-        for cell, own in zip(self._cells(metric, summaries, metric), remarks, strict=True):
-            cells.append(replace(cell, text=cell.text + self.notes.marks(text for text in own if text not in shared)))
+        for cell, of_row in zip(self._cells(metric, summaries, metric), remarks, strict=True):
+            own = [remark for remark in of_row if remark not in shared]
+            cells.append(Cell(cell.text + self.notes.marks(own), cell.style))
+        size = ""
         counts = {summary.n for summary in summaries.values()}
-        size = f"n={counts.pop()}" if self.view.intervals and len(counts) == 1 and None not in counts else ""
+        if self.view.intervals and len(counts) == 1 and None not in counts:
+            size = f"n={counts.pop()}"
         task, name = map(clean, metric.split("/", 1))
-        unit = figures.unit_label(list(summaries.values()))
+        unit = unit_label(list(summaries.values()))
         return _Column(task, name, cells, unit, (size + self.notes.marks(shared)).strip())
 
     def _cells(self, metric: str, summaries: Mapping[str, MetricSummary], best_of: str) -> list[Cell]:
         """Return the cells of a metric, or of MEAN, by the summaries of rows that have one."""
         column, baseline, intervals = list(summaries.values()), self.shown.baseline, self.view.intervals
         cells = []
-        for entry in self.shown.rows:
+        for entry in self.rows:
             if entry.id not in summaries:
                 cells.append(Cell(ABSENT))
             elif isinstance(baseline, Entry) and entry.id != baseline.id:
                 contrast = self.shown.differences[entry.id].get(metric)
                 cells.append(difference_cell(contrast, column, intervals=intervals))
             else:
-                text = figures.number(summaries[entry.id], figures.decimals(column), interval=intervals)
+                text = number(summaries[entry.id], decimals(column), interval=intervals)
                 best = baseline is None and self.shown.best.get(best_of) == entry.id
                 cells.append(Cell(f"{text}*", "bold") if best else Cell(text))
         return cells
@@ -212,14 +201,14 @@ class _BoardTable:
 
 
 def difference_cell(contrast: Contrast | None, column: Sequence[MetricSummary], *, intervals: bool = False) -> Cell:
-    """Return a difference with the decimals of its column, starred where it is beyond noise."""
+    """Return a difference with the decimals of its column, starred if it is beyond noise."""
     if contrast is None:
         return Cell(ABSENT)
-    places = figures.relative_decimals(column) if contrast.log_scale else figures.decimals(column)
-    text = figures.difference(contrast, places, interval=intervals)
+    places = relative_decimals(column) if contrast.log_scale else decimals(column)
+    text = difference(contrast, places, interval=intervals)
     if not contrast.beyond_noise:
         return Cell(text)
-    return Cell(f"{text}*", f"bold {TERMINAL.get(contrast.verdict or '', '')}".strip())
+    return Cell(f"{text}*", f"bold {TERMINAL[str(contrast.verdict)]}")
 
 
 def _without_common_part(columns: Sequence[_Column], tasks: int) -> list[str]:

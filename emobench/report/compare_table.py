@@ -16,8 +16,16 @@ from emobench.leaderboard.labels import MEAN, clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast, place, title
 from emobench.leaderboard.stats.summary import SOURCES
 from emobench.report import notes as captions
-from emobench.report import numbers as figures
-from emobench.report.numbers import ABSENT
+from emobench.report.numbers import (
+    ABSENT,
+    contrast_effect,
+    contrast_interval,
+    contrast_mean,
+    deviation,
+    effect_decimals,
+    p_value,
+    unit_label,
+)
 from emobench.report.palette import TERMINAL
 from emobench.report.tables import Cell, Notes, Report, Table, csv_text
 from emobench.tasks.families import PRIMARY
@@ -43,17 +51,14 @@ def report(comparisons: Sequence[Comparison], *, explain: bool = True) -> Report
         for candidate in comparison.candidates:
             remarks += captions.compare_remarks(comparison, candidate)
             meanings += captions.compare_legend(comparison, candidate)
-    if not explain:
-        return Report(tuple(tables), _lines(footnotes, remarks, [captions.EXPLAIN] if meanings else []))
-    noise = noise_tables(comparisons)
-    if noise:
-        meanings.append(captions.NOISE_EXPLAINED)
-    return Report((*tables, *noise), _lines(footnotes, remarks, meanings))
-
-
-def _lines(footnotes: Notes, *texts: Sequence[str]) -> tuple[str, ...]:
-    lines = [clean(text) for group in texts for text in group]
-    return (*footnotes.lines(), *dict.fromkeys(lines))
+    if explain:
+        noise = noise_tables(comparisons)
+        tables += noise
+        meanings += [captions.NOISE_EXPLAINED] if noise else []
+    elif meanings:
+        meanings = [captions.EXPLAIN]
+    lines = dict.fromkeys(map(clean, remarks + meanings))
+    return Report(tuple(tables), (*footnotes.lines(), *lines))
 
 
 def pair_tables(
@@ -70,74 +75,62 @@ def pair_tables(
 
 
 def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast], footnotes: Notes) -> Table:
-    baseline = comparison.baseline
+    baseline, pair = comparison.baseline, captions.names(comparison, candidate)
+    if comparison.replicates == "items":
+        parts = [f"{pair[1]} against {pair[0]}", candidate.suite.name, captions.example_counts(contrasts)]
+    else:
+        ours, theirs = (f"{entry.objective.label} [{entry.id[:6]}]" for entry in (candidate, baseline))
+        parts = [f"{ours} against {theirs}", place(candidate)]
+        if place(candidate) != place(baseline):
+            parts = [ours, f"{place(candidate)} against {theirs}", place(baseline)]
     # One task that is called as its suite is named in the heading.
     tasks = {metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)}
     one_task = tasks == {baseline.suite.name}
-    names = captions.names(comparison, candidate)
-    columns = ("metric", *names, "difference", "95 % interval", "p", "detectable", "verdict")
-    table = Table(
-        title=clean(_heading(comparison, candidate, contrasts)),
-        columns=columns,
-        rows=tuple((Cell(_label(contrast, one_task)), *_cells(contrast, footnotes)) for contrast in contrasts),
-        above=tuple(map(clean, captions.verdict_line(contrasts, one_task))),
-        below=tuple(map(clean, captions.within_lines(contrasts, one_task))),
-        left=("verdict",),
-    )
-    kept = [i for i in range(len(columns)) if any(row[i].text != ABSENT for row in table.rows)]
-    return table.part(kept)
+    columns = ("metric", *pair, "difference", "95 % interval", "p", "detectable", "verdict")
+    rows = tuple(_row(contrast, one_task, footnotes) for contrast in contrasts)
+    above = tuple(map(clean, captions.verdict_line(contrasts, one_task)))
+    below = tuple(map(clean, captions.within_lines(contrasts, one_task)))
+    title = clean(" · ".join(filter(None, parts)))
+    table = Table(title=title, columns=columns, rows=rows, above=above, below=below, left=("verdict",))
+    shown = {place for row in table.rows for place, cell in enumerate(row) if cell.text != ABSENT}
+    return table.part(sorted(shown))
 
 
-def _cells(contrast: Contrast, footnotes: Notes) -> list[Cell]:
-    places = figures.effect_decimals(contrast)
-    bold = "bold " if contrast.beyond_noise else ""
-    word = contrast.word or ABSENT
-    return [
-        Cell(figures.contrast_mean(contrast, contrast.baseline_mean)),
-        Cell(figures.contrast_mean(contrast, contrast.candidate_mean)),
-        Cell(figures.contrast_effect(contrast, contrast.effect, places), bold),
-        Cell(figures.contrast_interval(contrast, contrast.ci95, places)),
-        Cell(figures.p_value(contrast.p_holm)),
-        Cell(figures.contrast_effect(contrast, contrast.detectable, places, "")),
-        Cell(word + footnotes.marks(contrast.notes), bold + TERMINAL.get(word, "")),
-    ]
-
-
-def _label(contrast: Contrast, one_task: bool) -> str:
+def _row(contrast: Contrast, one_task: bool, footnotes: Notes) -> tuple[Cell, ...]:
     task, name = contrast.metric.split("/", 1)
-    shown = contrast.metric
+    metric = contrast.metric
     if one_task:
-        shown = name
+        metric = name
     elif task == MEAN and len(contrast.tasks) > 1:
-        shown = f"mean of {len(contrast.tasks)} tasks, {name}"
-    primary = ", primary" if contrast.family == PRIMARY else ""
-    return clean(f"{shown} {figures.unit_label([contrast])}".strip()) + primary
-
-
-def _heading(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast]) -> str:
-    baseline = comparison.baseline
-    if comparison.replicates == "items":
-        pair = f"{candidate.model.name} against {baseline.model.name}"
-        return " · ".join(filter(None, [pair, candidate.suite.name, captions.example_counts(contrasts)]))
-    ours, theirs = (f"{entry.objective.label} [{entry.id[:6]}]" for entry in (candidate, baseline))
-    places = [place(entry) for entry in (candidate, baseline)]
-    if places[0] == places[1]:
-        return f"{ours} against {theirs} · {places[0]}"
-    return f"{ours} · {places[0]} against {theirs} · {places[1]}"
+        metric = f"mean of {len(contrast.tasks)} tasks, {name}"
+    label = clean(f"{metric} {unit_label([contrast])}".strip())
+    if contrast.family == PRIMARY:
+        label += ", primary"
+    places = effect_decimals(contrast)
+    difference = contrast_effect(contrast, contrast.effect, places)
+    interval = contrast_interval(contrast, contrast.ci95, places)
+    detectable = contrast_effect(contrast, contrast.detectable, places, "")
+    means = [contrast_mean(contrast, mean) for mean in (contrast.baseline_mean, contrast.candidate_mean)]
+    word = contrast.word or ABSENT
+    bold = "bold " if contrast.beyond_noise else ""
+    texts = [label, *means, difference, interval, p_value(contrast.p_holm), detectable]
+    cells = [*map(Cell, texts), Cell(word + footnotes.marks(contrast.notes), bold + TERMINAL.get(word, ""))]
+    cells[3] = Cell(difference, bold)
+    return tuple(cells)
 
 
 def noise_tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Return where the noise comes from, for each comparison: a row for each metric whose samples were repeated."""
-    columns = ("metric", "training", *SOURCES[1:], "averaged over", "left")
+    """Return the sources of noise of each comparison: a row for each metric whose samples were repeated."""
     tables = []
     for comparison in comparisons:
         rows = []
-        for metric, summaries in _repeated(comparison).items():
-            of_rows = list(summaries.values())
-            unit = {"fraction": "points", "perplexity": "%"}.get(of_rows[0].unit, of_rows[0].unit)
-            rows.append(tuple(map(Cell, [clean(f"{metric} ({unit})"), *noise_row(of_rows)])))
+        for metric, by_entry in _repeated(comparison).items():
+            summaries = list(by_entry.values())
+            unit = {"fraction": "points", "perplexity": "%"}.get(summaries[0].unit, summaries[0].unit)
+            rows.append(tuple(map(Cell, [clean(f"{metric} ({unit})"), *noise_row(summaries)])))
         if rows:
             heading = clean(f"Where the noise comes from · {place(comparison.baseline)}")
+            columns = ("metric", "training", *SOURCES[1:], "averaged over", "left")
             tables.append(Table(title=heading, columns=columns, rows=tuple(rows)))
     return tables
 
@@ -147,31 +140,34 @@ def noise_row(summaries: Sequence[MetricSummary]) -> list[str]:
 
     Of several rows' summaries a deviation is the root of the mean square.
     """
-    deviations, draws = [], []
+    unit, largest = summaries[0].unit, max(abs(summary.mean) for summary in summaries)
+
+    def pooled(deviations: Sequence[float]) -> str:
+        if not deviations:
+            return ABSENT
+        return deviation(math.sqrt(fmean(one**2 for one in deviations)), unit, largest)
+
+    cells, draws = [], []
     for name in SOURCES:
         parts = [summary.components[name] for summary in summaries if name in summary.components]
-        deviations.append(_pooled([part.sd for part in parts], summaries))
-        counts = [part.draws for part in parts]
+        cells.append(pooled([part.sd for part in parts]))
+        counts = {part.draws for part in parts}
         if counts and name in SOURCES[:3]:
             draws.append("-".join(map(str, sorted({min(counts), max(counts)}))))
-    return [*deviations, " x ".join(draws), _pooled([summary.left for summary in summaries], summaries)]
+    return [*cells, " x ".join(draws), pooled([summary.left for summary in summaries])]
 
 
 def _repeated(comparison: Comparison) -> dict[str, Mapping[str, MetricSummary]]:
     """Return metric -> id -> summary, of the metrics shown and the entries whose samples were repeated."""
-    repeated: dict[str, dict[str, MetricSummary]] = {}
+    repeated: dict[str, Mapping[str, MetricSummary]] = {}
     for metric in dict.fromkeys(contrast.metric for contrast in comparison.contrasts):
+        by_entry = {}
         for entry in (comparison.baseline, *comparison.candidates):
             if metric in entry.metrics and entry.metrics[metric].components:
-                repeated.setdefault(metric, {})[entry.id] = entry.metrics[metric]
-    return dict(repeated)
-
-
-def _pooled(deviations: Sequence[float], summaries: Sequence[MetricSummary]) -> str:
-    if not deviations:
-        return ABSENT
-    pooled = math.sqrt(fmean(one**2 for one in deviations))
-    return figures.deviation(pooled, summaries[0].unit, max(abs(summary.mean) for summary in summaries))
+                by_entry[entry.id] = entry.metrics[metric]
+        if by_entry:
+            repeated[metric] = by_entry
+    return repeated
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
@@ -181,49 +177,39 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
 
 def plain_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Return a mapping for each contrast, with the columns of the CSV and numbers as stored."""
-    rows = [_csv_row(comparison, contrast) for contrast in comparison.contrasts]
-    return [{name: row[name] for name in _CSV} for row in rows]
-
-
-def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
-    low, high = contrast.ci95 or (None, None)
-    detectable_low, detectable_high = contrast.detectable_ci95 or (None, None)
-    candidate = next(entry for entry in comparison.candidates if entry.id == contrast.candidate)
-    return {
-        **vars(contrast),
-        "ci95_low": low,
-        "ci95_high": high,
-        "detectable_low": detectable_low,
-        "detectable_high": detectable_high,
-        "baseline": comparison.baseline.id,
-        "baseline_objective": comparison.baseline.objective.label,
-        "candidate_objective": candidate.objective.label,
-        "model": candidate.model.name,
-        "baseline_model": comparison.baseline.model.name,
-        "suite": str(candidate.suite),
-    }
+    baseline = comparison.baseline
+    candidates = {entry.id: entry for entry in comparison.candidates}
+    rows = []
+    for contrast in comparison.contrasts:
+        candidate = candidates[contrast.candidate]
+        row = {**vars(contrast), "baseline": baseline.id, "baseline_objective": baseline.objective.label}
+        row["ci95_low"], row["ci95_high"] = contrast.ci95 or (None, None)
+        row["detectable_low"], row["detectable_high"] = contrast.detectable_ci95 or (None, None)
+        row |= {"candidate_objective": candidate.objective.label, "suite": str(candidate.suite)}
+        row |= {"model": candidate.model.name, "baseline_model": baseline.model.name}
+        rows.append({name: row[name] for name in _CSV})
+    return rows
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """Return {"replicates", "baseline", "candidates", "contrasts", "apart", "missing", "remarks", "components"}.
 
-    Entries have their id, title and kind, and the ids of their `bases` where they are rows of several. Components are
+    Entries have their id, title and kind, and the ids of their `bases` if they are rows of several. Components are
     those of the metrics shown, by metric and entry.
     """
-
-    def named(entry: Entry) -> dict[str, Any]:
+    named = []
+    for entry in (comparison.baseline, *comparison.candidates):
         facts: dict[str, Any] = {"id": entry.id, "title": title(entry), "kind": entry.kind}
-        if bases := [member.id for member in comparison.members.get(entry.id, ())]:
-            facts["bases"] = bases
-        return facts
-
+        if bases := comparison.members.get(entry.id):
+            facts["bases"] = [member.id for member in bases]
+        named.append(facts)
     components = {}
-    for metric, summaries in _repeated(comparison).items():
-        components[metric] = {identity: to_plain(summary.components) for identity, summary in summaries.items()}
+    for metric, by_entry in _repeated(comparison).items():
+        components[metric] = {identity: to_plain(summary.components) for identity, summary in by_entry.items()}
     return {
         "replicates": comparison.replicates,
-        "baseline": named(comparison.baseline),
-        "candidates": [named(candidate) for candidate in comparison.candidates],
+        "baseline": named[0],
+        "candidates": named[1:],
         "contrasts": to_plain(comparison.contrasts),
         "apart": to_plain(comparison.apart),
         "missing": to_plain(comparison.missing),

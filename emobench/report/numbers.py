@@ -15,8 +15,10 @@ MOST = 6
 LOSS_PLACES = 5
 """Decimals of the loss of one text, whose differences decide an answer."""
 NOTHING = 1e-12
-"""What is not above this, in any unit, is the rounding of a sum that is 0."""
+"""A sum that is not above this, in any unit, is 0 but for rounding."""
 _UNITS = {"fraction": "%", "perplexity": ""}
+_ARROWS = {True: "↑", False: "↓", None: ""}
+_MEAN_PLACES = {"fraction": 1, "nats": 3}
 
 
 def scale(unit: str) -> int:
@@ -27,34 +29,56 @@ def unit_label(summaries: Sequence[MetricSummary | Contrast]) -> str:
     """Return the unit of a metric with the arrow that points to its better side, such as "(%) ↑"."""
     if not summaries:
         return ""
-    unit = _UNITS.get(summaries[0].unit, clean(summaries[0].unit))
-    arrow = {True: "↑", False: "↓", None: ""}[summaries[0].higher_is_better]
-    return " ".join(filter(None, [f"({unit})" if unit else "", arrow]))
+    unit, arrow = summaries[0].unit, _ARROWS[summaries[0].higher_is_better]
+    shown = _UNITS.get(unit, clean(unit))
+    return f"({shown}) {arrow}".strip() if shown else arrow
 
 
 def decimals(summaries: Sequence[MetricSummary]) -> int:
-    """Return 1 decimal (3 for nats), and up to 3 where the smallest spread would otherwise show as zero.
+    """Return 1 decimal (3 for nats), and up to 3 if the smallest spread would otherwise show as zero.
 
     Units other than fractions get up to MOST, so that the smallest mean has 3 significant digits.
     """
-    unit = summaries[0].unit if summaries else ""
-    enough = _enough([std * scale(unit) for m in summaries if (std := _std(m))], 3 if unit == "nats" else 1)
-    digits = [2 - math.floor(math.log10(abs(m.mean))) for m in summaries if m.mean and unit != "fraction"]
+    if not summaries:
+        return 1
+    unit = summaries[0].unit
+    spreads = [_std(summary) * scale(unit) for summary in summaries]
+    enough = _enough(spreads, _MEAN_PLACES.get(unit, 1))
+    if unit == "fraction":
+        return enough
+    digits = [2 - math.floor(math.log10(abs(summary.mean))) for summary in summaries if summary.mean]
     return max(enough, min(MOST, max(digits, default=0)))
 
 
 def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
     """Return the decimals of differences in percent of perplexities, by the same rule."""
-    return _enough([100 * std / m.mean for m in summaries if (std := _std(m)) and m.mean > 0], 1)
+    return _enough([100 * _std(summary) / summary.mean for summary in summaries if summary.mean > 0], 1)
+
+
+def _enough(spreads: Sequence[float], base: int) -> int:
+    smallest = min(filter(None, spreads), default=1.0)
+    return min(max(base, math.ceil(-math.log10(smallest))), 3)
+
+
+def _std(summary: MetricSummary) -> float:
+    """Return the spread of a metric's seeds; 0 if it is float rounding."""
+    std = summary.std or 0.0
+    return std if std > ROUNDING * abs(summary.mean) else 0.0
 
 
 def number(summary: MetricSummary, places: int, *, interval: bool = False) -> str:
-    """Return "95.3 ± 0.2", or with its interval "95.3 [95.0, 95.6]"; the mean alone where there is neither."""
-    if interval:
-        shown = plain(summary.mean, summary.unit, _interval_places(summary, places))
-        return shown if summary.ci95 is None else f"{shown} {interval_of(summary, places)}"
-    spread = "" if summary.std is None else f" ± {_spread(_std(summary) * scale(summary.unit), places)}"
-    return plain(summary.mean, summary.unit, places) + spread
+    """Return "95.3 ± 0.2", or with its interval "95.3 [95.0, 95.6]"; the mean alone if there is neither."""
+    if interval and summary.ci95:
+        shown = interval_of(summary, places)
+        return f"{plain(summary.mean, summary.unit, _interval_places(summary, places))} {shown}"
+    mean = plain(summary.mean, summary.unit, places)
+    if interval or summary.std is None:
+        return mean
+    value = _std(summary) * scale(summary.unit)
+    spread = f"{value:.{places}f}"
+    if value and not float(spread):  # the mean's decimals would hide it
+        spread = f"<{10**-places:.{places}f}"
+    return f"{mean} ± {spread}"
 
 
 def plain(value: float, unit: str, places: int) -> str:
@@ -70,20 +94,20 @@ def percent(share: float | None) -> str:
 def alike(values: Sequence[float], digits: int = 4) -> list[str]:
     """Return values that are read together with the same decimals: so many digits of the largest one.
 
-    Values have more decimals, MOST at most, where the smallest would show as 0. Numbers that need more than MOST, or
+    Values have more decimals, MOST at most, if the smallest would show as 0. Numbers that need more than MOST, or
     are a million and more, are written with an exponent.
     """
-    known = [abs(value) for value in values if math.isfinite(value)]
-    largest = max(known, default=0.0)
+    sizes = [abs(value) for value in values if math.isfinite(value)]
+    largest = max(sizes, default=0.0)
     nothing = max(NOTHING, 10**-MOST * largest)
-    smallest = min((value for value in known if value > nothing), default=1.0)
     values = [0.0 if abs(value) <= nothing else value for value in values]
-    if largest > nothing and (largest < 10 ** (digits - 1 - MOST) or largest >= 1e6):
+    if largest <= nothing:
+        return [f"{value:z.{digits - 1}f}" for value in values]
+    if largest >= 1e6 or largest < 10 ** (digits - 1 - MOST):
         return [f"{value:.{digits}g}" for value in values]
-    enough = [digits - 1 - math.floor(math.log10(largest)) if largest > nothing else digits - 1]
-    enough.append(math.ceil(-math.log10(smallest)))
-    places = min(MOST, max(0, *enough))
-    return [f"{value:z.{places}f}" for value in values]
+    smallest = min(size for size in sizes if size > nothing)
+    places = max(0, digits - 1 - math.floor(math.log10(largest)), math.ceil(-math.log10(smallest)))
+    return [f"{value:z.{min(MOST, places)}f}" for value in values]
 
 
 def interval_of(summary: MetricSummary, places: int) -> str:
@@ -95,13 +119,20 @@ def interval_of(summary: MetricSummary, places: int) -> str:
 
 
 def _interval_places(summary: MetricSummary, places: int) -> int:
-    return _apart([bound * scale(summary.unit) for bound in summary.ci95 or ()], places)
+    low, high = summary.ci95 or (0.0, 0.0)
+    return _apart(low * scale(summary.unit), high * scale(summary.unit), places)
+
+
+def _apart(low: float, high: float, places: int) -> int:
+    """Return the decimals that show half the distance of two bounds, at least `places` and at most MOST."""
+    half = (high - low) / 2
+    return max(places, min(MOST, math.ceil(-math.log10(half)))) if half > 0 else places
 
 
 def effect(contrast: Contrast, value: float) -> float:
     """Return an effect of a contrast as it is shown: in points of fractions, percent of a ratio, else in the unit.
 
-    What is not above float rounding of the two means is 0.
+    An effect within float rounding of the two means is 0.
     """
     size = 1.0 if contrast.log_scale else max(abs(contrast.baseline_mean), abs(contrast.candidate_mean))
     if abs(value) <= ROUNDING * size:
@@ -110,42 +141,22 @@ def effect(contrast: Contrast, value: float) -> float:
 
 
 def difference(contrast: Contrast, places: int, *, interval: bool = False) -> str:
-    """Return a difference with its sign and a column's decimals, or more where these would hide its interval."""
-    value = effect(contrast, contrast.effect)
-    ends = [effect(contrast, bound) for bound in contrast.ci95 or ()] if interval else []
-    # What is beyond noise is not zero, and does not show as zero.
-    places = _apart(ends or ([0.0, 2 * abs(value)] if contrast.beyond_noise else []), places)
+    """Return a difference with its sign and a column's decimals, or more if these would hide its interval."""
+    value, bounds = effect(contrast, contrast.effect), ""
+    if interval and contrast.ci95:
+        low, high = (effect(contrast, bound) for bound in contrast.ci95)
+        places = _apart(low, high, places)
+        bounds = f" [{low:+.{places}f}, {high:+.{places}f}]"
+    elif contrast.beyond_noise:  # is not zero, and does not show as zero
+        places = _apart(0.0, 2 * abs(value), places)
     text = f"{value:+.{places}f}"
-    shown = text if float(text) else text[1:]
-    bounds = f" [{', '.join(f'{end:+.{places}f}' for end in ends)}]" if ends else ""
-    return f"{shown}{bounds}{_percent(contrast)}"
+    if not float(text):
+        text = text[1:]
+    return f"{text}{bounds}{_percent(contrast)}"
 
 
 def _percent(contrast: Contrast) -> str:
     return " %" if contrast.log_scale else ""
-
-
-def _apart(bounds: Sequence[float], places: int) -> int:
-    """Return the decimals that show half the distance of two bounds, at least `places` and at most MOST."""
-    half = (max(bounds) - min(bounds)) / 2 if bounds else 0.0
-    return max(places, min(MOST, math.ceil(-math.log10(half)))) if half > 0 else places
-
-
-def _std(summary: MetricSummary) -> float:
-    """Return the spread of a metric's seeds; 0 where it is float rounding."""
-    std = summary.std or 0.0
-    return std if std > ROUNDING * abs(summary.mean) else 0.0
-
-
-def _spread(value: float, places: int) -> str:
-    """Return a spread with the mean's decimals, or "<0.1" for one that they would hide."""
-    text = f"{value:.{places}f}"
-    return f"<{10**-places:.{places}f}" if value and not float(text) else text
-
-
-def _enough(spreads: Sequence[float], base: int) -> int:
-    needed = math.ceil(-math.log10(min(spreads))) if spreads else base
-    return min(max(base, needed), 3)
 
 
 def p_value(p: float | None) -> str:
@@ -156,29 +167,31 @@ def p_value(p: float | None) -> str:
 
 
 def _fixed(value: float, places: int, sign: str = "") -> str:
-    """Return a number with fixed decimals; with one digit where these would hide it, and 3 from a million on."""
+    """Return a number with fixed decimals; with one digit if these would hide it, and 3 from a million on."""
     if abs(value) <= NOTHING:
-        value, sign = 0.0, ""
+        return f"{0:.{places}f}"
     if abs(value) >= 1e6:
         return f"{value:{sign}.3g}"
-    hidden = value and abs(value) < 0.5 * 10**-places
-    return f"{value:{sign}.1g}" if hidden else f"{value:{sign}.{places}f}"
+    if abs(value) < 0.5 * 10**-places:
+        return f"{value:{sign}.1g}"
+    return f"{value:{sign}.{places}f}"
 
 
 def contrast_mean(contrast: Contrast, mean: float) -> str:
     """Return one side's mean, with 1 decimal for fractions (in percent), 3 for nats and else 2."""
-    return _fixed(mean * scale(contrast.unit), {"fraction": 1, "nats": 3}.get(contrast.unit, 2))
+    return _fixed(mean * scale(contrast.unit), _MEAN_PLACES.get(contrast.unit, 2))
 
 
 def contrast_effect(contrast: Contrast, value: float | None, places: int, sign: str = "+") -> str:
-    """Return an effect as `effect` gives it, with its sign and " %" where it is relative; a dash for none."""
+    """Return an effect as `effect` gives it, with its sign and " %" if it is relative; a dash for none."""
     return ABSENT if value is None else _fixed(effect(contrast, value), places, sign) + _percent(contrast)
 
 
 def contrast_interval(contrast: Contrast, ci95: Sequence[float] | None, places: int) -> str:
     """Return "[-0.1, +2.3]"; a dash for none."""
-    bounds = ", ".join(_fixed(effect(contrast, end), places, "+") for end in ci95 or ())
-    return f"[{bounds}]" if bounds else ABSENT
+    if not ci95:
+        return ABSENT
+    return f"[{', '.join(_fixed(effect(contrast, end), places, '+') for end in ci95)}]"
 
 
 def effect_decimals(contrast: Contrast) -> int:
@@ -193,12 +206,13 @@ def effect_decimals(contrast: Contrast) -> int:
 def deviation(value: float, unit: str, mean: float) -> str:
     """Return a standard deviation with 2 digits, in points of fractions or percent of perplexities.
 
-    That of a perplexity is given of its logarithm. What is not above float rounding of the mean is 0.
+    That of a perplexity is given of its logarithm. A deviation within float rounding of the mean is 0.
     """
-    log = unit == "perplexity"
-    if value <= ROUNDING * (1 if log else abs(mean)):
+    shown = value * scale(unit)
+    if unit == "perplexity":
+        mean, shown = 1.0, 100 * math.expm1(min(value, 50.0))
+    if value <= ROUNDING * abs(mean):
         return "0"
-    shown = 100 * math.expm1(min(value, 50.0)) if log else value * scale(unit)
     return f"{shown:.2g}" if shown < 100 else f"{shown:.0f}"
 
 
@@ -213,5 +227,5 @@ def large(value: float) -> str:
 
 def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
     """Return names, at most so many of them and the number of the rest: "a, b and 3 more"."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return separator.join(names[:most]) + rest
+    shown = separator.join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -64,8 +64,8 @@ def slots(names: Iterable[str]) -> dict[str, int]:
 def on_paper(labels: Sequence[str]) -> list[str]:
     """Return the colour of each row's objective, whatever its parameters: "tailr(gamma=0.2)" has that of "tailr"."""
     names = [re.split(r"[(\[ ]", label, maxsplit=1)[0] or label for label in labels]
-    found = slots(names)
-    return [OBJECTIVES[found[name]].light for name in names]
+    places = slots(names)
+    return [OBJECTIVES[places[name]].light for name in names]
 
 
 def in_terminal(names: Iterable[str]) -> dict[str, str]:

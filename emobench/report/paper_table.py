@@ -1,6 +1,6 @@
 """A paper's table with our own numbers beside it: for each of its rows the paper's values, ours, and differences.
 
-For each row of the paper up to five rows: paper; here; its 95 % interval, where there is one; here minus paper (not
+For each row of the paper up to five rows: paper; here; its 95 % interval, if there is one; here minus paper (not
 tested: a paper prints no noise); here minus the baseline row here, with its p. A figure without printed numbers has
 ours alone. The other table has the wins, ties and losses of models by judges of their responses.
 """
@@ -16,9 +16,8 @@ from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.report import notes as captions
-from emobench.report import numbers as figures
 from emobench.report.board_table import difference_cell
-from emobench.report.numbers import ABSENT
+from emobench.report.numbers import ABSENT, decimals, interval_of, number, p_value, scale, unit_label
 from emobench.report.tables import Cell, Table
 
 INTERVAL = "here, 95 %"
@@ -32,7 +31,7 @@ class PaperComparison:
     columns: tuple[str, ...]
     """Metrics, as "<task>/<metric>"."""
     published: Mapping[str, Entry]
-    """Empty where nothing is published."""
+    """Empty if nothing is published."""
     measured: Mapping[str, Entry]
     baseline: str
     comparison: Comparison
@@ -44,10 +43,10 @@ class PaperComparison:
         return tuple(self.published or self.measured)
 
     def paper(self, row: str, metric: str) -> MetricSummary | None:
-        return self.published[row].metrics.get(metric) if row in self.published else None
+        return _metric(self.published, row, metric)
 
     def ours(self, row: str, metric: str) -> MetricSummary | None:
-        return self.measured[row].metrics.get(metric) if row in self.measured else None
+        return _metric(self.measured, row, metric)
 
     def contrast(self, row: str, metric: str) -> Contrast | None:
         """Return our row against our baseline on a metric."""
@@ -56,14 +55,18 @@ class PaperComparison:
         return next((c for c in self.comparison.of(self.measured[row]) if c.metric == metric), None)
 
     def resolution(self) -> dict[str, float]:
-        """Return what one test example is of each metric that is a share of them, in points."""
+        """Return the worth of one test example in points, for each metric that is a share of them."""
         shares = {}
         for metric in self.columns:
-            ours = [e.metrics[metric] for e in self.measured.values() if metric in e.metrics]
-            sizes = {summary.n for summary in ours}
-            if ours and all(map(_is_share, ours)) and len(sizes) == 1 and (size := sizes.pop()):
+            ours = [entry.metrics[metric] for entry in self.measured.values() if metric in entry.metrics]
+            sizes = {summary.n or 0 for summary in ours}
+            if len(sizes) == 1 and all(map(_is_share, ours)) and (size := sizes.pop()):
                 shares[metric] = 100 / size
         return shares
+
+
+def _metric(entries: Mapping[str, Entry], row: str, metric: str) -> MetricSummary | None:
+    return entries[row].metrics.get(metric) if row in entries else None
 
 
 def _is_share(summary: MetricSummary) -> bool:
@@ -73,34 +76,30 @@ def _is_share(summary: MetricSummary) -> bool:
 
 
 def cells(table: PaperComparison) -> list[dict[str, Any]]:
-    """Return each cell as plain values: fractions as stored, differences in the metric's unit, None for what is not."""
-    return [_plain(table, row, metric) for row in table.rows for metric in table.columns]
-
-
-def _plain(table: PaperComparison, row: str, metric: str) -> dict[str, Any]:
-    paper, ours, contrast = table.paper(row, metric), table.ours(row, metric), table.contrast(row, metric)
-    return {
-        "row": row,
-        "metric": metric,
-        "published": paper and paper.mean,
-        "measured": ours and ours.mean,
-        "interval": ours and ours.ci95 and list(ours.ci95),
-        "n": ours and ours.n,
-        "difference": ours.mean - paper.mean if paper and ours else None,
-        f"against_{table.baseline}": contrast and to_plain(contrast),
-    }
+    """Return each cell as plain values: fractions as stored, differences in the metric's unit, None if it is absent."""
+    plain = []
+    for row in table.rows:
+        for metric in table.columns:
+            paper, ours, contrast = table.paper(row, metric), table.ours(row, metric), table.contrast(row, metric)
+            cell: dict[str, Any] = {"row": row, "metric": metric, "published": paper and paper.mean}
+            cell |= {"measured": ours and ours.mean, "interval": ours and ours.ci95 and list(ours.ci95)}
+            cell |= {"n": ours and ours.n, "difference": None}
+            if paper and ours:
+                cell["difference"] = ours.mean - paper.mean
+            plain.append({**cell, f"against_{table.baseline}": contrast and to_plain(contrast)})
+    return plain
 
 
 def paper_table(table: PaperComparison) -> Table:
     """Return the table, with its notes."""
     rows = []
     for row in table.rows:
-        for label, cells in _lines(table, row):
-            rows.append((Cell(clean(f"{row} · {label}")), *cells))
+        for label, of_row in _lines(table, row):
+            rows.append((Cell(clean(f"{row} · {label}")), *of_row))
     entries = [*table.published.values(), *table.measured.values()]
     columns = ["objective"]
     for metric in table.columns:
-        unit = figures.unit_label([entry.metrics[metric] for entry in entries if metric in entry.metrics])
+        unit = unit_label([entry.metrics[metric] for entry in entries if metric in entry.metrics])
         columns.append("\n".join(filter(None, [clean(metric).replace("/", "/\n", 1), unit])))
     return Table(
         title=clean(table.title),
@@ -116,44 +115,45 @@ def _lines(table: PaperComparison, row: str) -> Iterator[tuple[str, list[Cell]]]
     paper = [table.paper(row, metric) for metric in table.columns]
     ours = [table.ours(row, metric) for metric in table.columns]
     if table.published:
-        yield "paper", [_value(summary) for summary in paper]
+        yield "paper", list(map(_value, paper))
     if row not in table.measured:
         return
-    yield "here", [_value(summary) for summary in ours]
+    yield "here", list(map(_value, ours))
     if any(summary and summary.ci95 for summary in ours):
-        yield INTERVAL, [_interval(summary) for summary in ours]
+        yield INTERVAL, list(map(_interval, ours))
     if table.published:
-        yield "here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]
+        yield "here - paper", list(map(_difference, ours, paper))
     if row != table.baseline:
         contrasts = [table.contrast(row, metric) for metric in table.columns]
-        yield f"here - {table.baseline} here", [_against(c, b) for c, b in zip(contrasts, ours, strict=True)]
+        yield f"here - {table.baseline} here", list(map(_against, contrasts, ours))
 
 
 def _value(summary: MetricSummary | None) -> Cell:
-    return Cell(figures.number(summary, figures.decimals([summary])) if summary else ABSENT)
+    return Cell(number(summary, decimals([summary])) if summary else ABSENT)
 
 
 def _interval(summary: MetricSummary | None) -> Cell:
-    return Cell(figures.interval_of(summary, figures.decimals([summary])) if summary else ABSENT)
+    return Cell(interval_of(summary, decimals([summary])) if summary else ABSENT)
 
 
 def _difference(ours: MetricSummary | None, paper: MetricSummary | None) -> Cell:
     if ours is None or paper is None:
         return Cell(ABSENT)
-    return Cell(f"{(ours.mean - paper.mean) * figures.scale(ours.unit):+.{figures.decimals([ours, paper])}f}")
+    return Cell(f"{(ours.mean - paper.mean) * scale(ours.unit):+.{decimals([ours, paper])}f}")
 
 
 def _against(contrast: Contrast | None, ours: MetricSummary | None) -> Cell:
-    """Return a difference from the baseline with its p: over seeds, or within the one seed that there is."""
+    """Return a difference from the baseline with its p: over seeds, or within the only seed."""
     if contrast is None or ours is None:
         return Cell(ABSENT)
     cell = difference_cell(contrast, [ours])
+    text = cell.text.removesuffix("*")
     p = contrast.p_holm
     if p is None and len(contrast.within) == 1:
         p = contrast.within[0][1].p
-    shown = "" if p is None else f" p={figures.p_value(p)}"
-    star = "*" if cell.bold else ""
-    return Cell(cell.text.removesuffix("*") + shown + star, "bold" if cell.bold else "")
+    if p is not None:
+        text += f" p={p_value(p)}"
+    return Cell(f"{text}*", "bold") if cell.style else Cell(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +188,8 @@ def duel_table(title: str, duels: Sequence[Duel]) -> Table:
     rows = []
     for one in duels:
         low, high = (100 * end for end in one.ci95)
-        texts = [clean(f"{one.row} against {one.baseline} · {one.label}"), *map(str, (one.wins, one.ties, one.losses))]
-        texts += [f"{100 * one.win_rate:.1f}", f"[{low:.1f}, {high:.1f}]"]
+        texts = [clean(f"{one.row} against {one.baseline} · {one.label}"), str(one.wins), str(one.ties)]
+        texts += [str(one.losses), f"{100 * one.win_rate:.1f}", f"[{low:.1f}, {high:.1f}]"]
         rows.append(tuple(map(Cell, texts)))
     columns = ("judge", "wins", "ties", "losses", "win rate (%)", "95 %")
     return Table(title=clean(title), columns=columns, rows=tuple(rows), below=captions.DUELS)

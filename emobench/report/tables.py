@@ -39,10 +39,6 @@ class Cell:
     text: str
     style: str = ""
 
-    @property
-    def bold(self) -> bool:
-        return "bold" in self.style
-
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -68,18 +64,9 @@ class Table:
         texts = [[cell.text for cell in row] for row in self.rows]
         return pd.DataFrame(texts, columns=[one_line(name) for name in self.columns])
 
-    def aligned_left(self) -> list[bool]:
-        return [place == 0 or name in self.left for place, name in enumerate(self.columns)]
-
-    def widths(self) -> list[int]:
-        """Return the width of each column with its gap."""
-        widths = []
-        for place, name in enumerate(self.columns):
-            lines = name.split("\n")
-            for row in self.rows:
-                lines += row[place].text.split("\n")
-            widths.append(max(map(cell_len, lines)) + GAP)
-        return widths
+    def alignments(self) -> list[str]:
+        """Return "l" or "r" for each column."""
+        return ["l", *("l" if name in self.left else "r" for name in self.columns[1:])]
 
     def part(self, places: Sequence[int]) -> Table:
         """Return the table of some columns."""
@@ -87,22 +74,25 @@ class Table:
         return replace(self, columns=tuple(self.columns[place] for place in places), rows=rows)
 
     def turned(self) -> Table:
-        labels = [Cell(one_line(name)) for name in self.columns[1:]]
-        values = zip(*(row[1:] for row in self.rows), strict=True)
-        rows = tuple((label, *row) for label, row in zip(labels, values, strict=True))
-        return replace(self, columns=(self.across, *(row[0].text for row in self.rows)), rows=rows)
-
-    def padded(self) -> Table:
-        """Return the table with a space where other cells of a column have a star, so that numbers stay in line."""
-        starred = {place for row in self.rows for place, cell in enumerate(row) if place and "*" in cell.text}
         rows = []
-        for row in self.rows:
-            cells = list(row)
-            for place in starred:
-                if "*" not in cells[place].text:
-                    cells[place] = replace(cells[place], text=f"{cells[place].text} ")
-            rows.append(tuple(cells))
-        return replace(self, rows=tuple(rows))
+        for place, name in enumerate(self.columns[1:], 1):
+            rows.append((Cell(one_line(name)), *(row[place] for row in self.rows)))
+        return replace(self, columns=(self.across, *(row[0].text for row in self.rows)), rows=tuple(rows))
+
+    def padded(self) -> tuple[Table, list[int]]:
+        """Return the table and the width of each column with its gap.
+
+        It has a space where other cells of a column have a star, so that numbers stay in line.
+        """
+        columns, widths = [], []
+        for place, name in enumerate(self.columns):
+            cells = [row[place] for row in self.rows]
+            if place and any("*" in cell.text for cell in cells):
+                cells = [Cell(cell.text + " " * ("*" not in cell.text), cell.style) for cell in cells]
+            lines = "\n".join([name, *(cell.text for cell in cells)]).split("\n")
+            columns.append(cells)
+            widths.append(max(map(cell_len, lines)) + GAP)
+        return replace(self, rows=tuple(zip(*columns, strict=True))), widths
 
     def fit(self, width: int | None) -> list[Table]:
         """Return the tables that show this one in `width` columns, None for any width.
@@ -112,18 +102,21 @@ class Table:
         count = len(self.columns) - 1
         if count == 0:
             return []
-        upright = self.padded()
+        upright, (labels, *widths) = self.padded()
         # A table needs no gap after its last column; one that may be turned keeps it as a margin.
-        room = math.inf if width is None else width + (0 if self.across else GAP)
-        if sum(upright.widths()) <= room:
+        room = math.inf
+        if width is not None:
+            room = width if self.across else width + GAP
+        if labels + sum(widths) <= room:
             return [upright]
-        if self.across and sum((turned := self.turned().padded()).widths()) <= room:
-            return [turned]
-        labels, *widths = upright.widths()
+        if self.across:
+            turned, of_turned = self.turned().padded()
+            if sum(of_turned) <= room:
+                return [turned]
         parts: list[range] = []
         for several in range(1, count + 1):
             parts = [range(count * i // several, count * (i + 1) // several) for i in range(several)]
-            if all(labels + sum(widths[place] for place in part) <= room for part in parts):
+            if all(labels + sum(widths[part.start : part.stop]) <= room for part in parts):
                 break
         return [upright.part([0, *(place + 1 for place in part)]) for part in parts]
 
@@ -173,13 +166,11 @@ class Report:
         """Return tabulars for booktabs, which are not divided; all other text is in comments."""
         blocks = []
         for table in self.tables:
-            lines = [*_comments([table.title, *table.above])]
-            for part in table.fit(None):
-                lines += _tabular(part)
-            blocks.append([*lines, *_comments(table.below)])
+            parts = [*_comments([table.title, *table.above]), *map(_tabular, table.fit(None)), *_comments(table.below)]
+            blocks.append("\n".join(parts))
         if self.notes:
-            blocks.append(_comments(self.notes))
-        return "% \\usepackage{booktabs}\n" + "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
+            blocks.append("\n".join(_comments(self.notes)))
+        return "% \\usepackage{booktabs}\n" + "\n\n".join(blocks) + "\n"
 
 
 class Notes:
@@ -213,8 +204,11 @@ def _drawn(table: Table) -> RichTable:
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), show_edge=False)
     # Where a terminal is too narrow labels and words are broken, and numbers are not.
     drawn.add_column(Text(table.columns[0]), overflow="fold", min_width=LEAST)
-    for name, left in list(zip(table.columns, table.aligned_left(), strict=True))[1:]:
-        drawn.add_column(Text(name), justify="left" if left else "right", overflow="fold", no_wrap=not left)
+    for name in table.columns[1:]:
+        if name in table.left:
+            drawn.add_column(Text(name), overflow="fold")
+        else:
+            drawn.add_column(Text(name), justify="right", overflow="fold", no_wrap=True)
     for row in table.rows:
         drawn.add_row(*(Text(cell.text, style=cell.style) for cell in row))
     return drawn
@@ -226,50 +220,50 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    rules = "".join("---|" if left else "---:|" for left in table.aligned_left())
-    lines = [_joined("| {} |", " | ", map(markdown_text, map(one_line, table.columns))), f"|{rules}"]
-    lines += [_joined("| {} |", " | ", _cells(row, markdown_text, "**{}**")) for row in table.rows]
-    return "\n".join(lines)
+    rules = "".join({"l": "---|", "r": "---:|"}[side] for side in table.alignments())
+    header, *rows = [f"| {' | '.join(cells)} |" for cells in _escaped(table, markdown_text, "**{}**")]
+    return "\n".join([header, f"|{rules}", *rows])
 
 
-def _tabular(table: Table) -> list[str]:
-    alignment = "".join("l" if left else "r" for left in table.aligned_left())
-    lines = [f"\\begin{{tabular}}{{{alignment}}}", "\\toprule"]
-    lines += [_joined("{} \\\\", " & ", map(latex_text, map(one_line, table.columns))), "\\midrule"]
-    lines += [_joined("{} \\\\", " & ", _cells(row, latex_text, "\\textbf{{{}}}")) for row in table.rows]
-    return [*lines, "\\bottomrule", "\\end{tabular}"]
+def _tabular(table: Table) -> str:
+    alignment = "".join(table.alignments())
+    header, *rows = [f"{' & '.join(cells)} \\\\" for cells in _escaped(table, latex_text, "\\textbf{{{}}}")]
+    begin = f"\\begin{{tabular}}{{{alignment}}}"
+    return "\n".join([begin, "\\toprule", header, "\\midrule", *rows, "\\bottomrule", "\\end{tabular}"])
 
 
-def _joined(line: str, separator: str, texts: Iterable[str]) -> str:
-    return line.format(separator.join(texts))
+def _escaped(table: Table, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
+    """Yield the header and the rows, each cell in one line; the style of a label is for terminals alone."""
+    yield [escape(one_line(name)) for name in table.columns]
+    for row in table.rows:
+        texts = [escape(one_line(cell.text)) for cell in row]
+        for place, cell in enumerate(row):
+            if place and "bold" in cell.style:
+                texts[place] = bold.format(texts[place])
+        yield texts
 
 
-def _cells(row: Sequence[Cell], escape: Callable[[str], str], bold: str) -> Iterator[str]:
-    """Yield the text of a row's cells; the style of a label is for terminals alone."""
-    for place, cell in enumerate(row):
-        text = escape(one_line(cell.text))
-        yield bold.format(text) if cell.bold and place else text
-
-
-_LATEX = {
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "↑": "$\\uparrow$",
-    "↓": "$\\downarrow$",
-    "–": "--",
-    "-": "$-$",
-    "[": "{[}",
-    "·": "$\\cdot$",
-} | {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX = str.maketrans(
+    {
+        "\\": "\\textbackslash{}",
+        "~": "\\textasciitilde{}",
+        "^": "\\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+        "↑": "$\\uparrow$",
+        "↓": "$\\downarrow$",
+        "–": "--",
+        "-": "$-$",
+        "[": "{[}",
+        "·": "$\\cdot$",
+    }
+    | {character: f"\\{character}" for character in "&%$#_{}"}
+)
 
 
 def latex_text(text: str) -> str:
-    """Return text as LaTeX sets it."""
-    parts = re.split(r"((?<=[^\W\d])-(?=\w))", text)  # a name's hyphen is not a minus
-    return "".join(part if part == "-" else "".join(_LATEX.get(c, c) for c in part) for part in parts)
+    """Return text as LaTeX sets it; a name's hyphen is not a minus."""
+    return re.sub(r"(?<=[^\W\d])\$-\$(?=\w)", "-", text.translate(_LATEX))
 
 
 def _comments(lines: Iterable[str]) -> list[str]:
@@ -293,8 +287,10 @@ def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 def _csv_cell(value: Any) -> Any:
     """Return a value as a cell: numbers as they are, and text in one line that no spreadsheet takes for a formula."""
     if isinstance(value, (list, tuple)):
-        joined = " ".join(map(str, value))
-        return _csv_cell(joined) if any(isinstance(item, str) for item in value) else joined
+        numbers = not any(isinstance(item, str) for item in value)
+        value = " ".join(map(str, value))
+        if numbers:
+            return value
     if not isinstance(value, str):
         return value
     shown = clean(value)

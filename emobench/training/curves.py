@@ -5,6 +5,7 @@ The training may still run or be interrupted. Logs of older versions contain few
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,18 @@ def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
         if len(values) == len(curves):
             means[step] = sum(values) / len(values)
     return means
+
+
+def averaged(curve: Curve, most: int) -> dict[int, float]:
+    """Return a curve in at most so many blocks of steps: last step -> mean of the finite values, NaN without one."""
+    steps, values = list(curve), list(curve.values())
+    count = min(most, len(steps))
+    blocks: dict[int, float] = {}
+    for number in range(count):
+        start, stop = (round(end * len(steps) / count) for end in (number, number + 1))
+        finite = [value for value in values[start:stop] if math.isfinite(value)]
+        blocks[steps[stop - 1]] = sum(finite) / len(finite) if finite else math.nan
+    return blocks
 
 
 def _values(line: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""`emobench leaderboard`: the recorded entries, one file per command."""
+"""`emobench leaderboard`: the recorded entries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from emobench.cli.lazy import lazy_group
 COMMANDS = {
     "show": ("show:show", "Show the entries in tables; a table holds what may be compared."),
     "site": ("site:site", "Write each board as one web page."),
-    "export": ("export:export", "Write entries for other tools, or as a plain table."),
-    "verify": ("verify:verify", "Check every entry, and the files of its runs."),
-    "pack": ("pack:pack", "Copy the files of the runs into the board, compressed."),
+    "export": ("exchange:export", "Write entries for other tools, or as a plain table."),
+    "verify": ("show:verify", "Check every entry, and the files of its runs."),
+    "pack": ("share:pack", "Copy the files of the runs into the board, compressed."),
     "push": ("share:push", "Add the entries to a shared board."),
     "pull": ("share:pull", "Add the entries of a shared board to this one."),
-    "import": ("import_:import_", "Record results of lm-evaluation-harness."),
+    "import": ("exchange:import_", "Record results of lm-evaluation-harness."),
 }
 """Each command's name, its `module:attribute` in this package, and the first sentence of its help."""
 

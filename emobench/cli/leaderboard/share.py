@@ -1,4 +1,4 @@
-"""`emobench leaderboard push` and `pull`: a board that several people share."""
+"""`emobench leaderboard pack`, `push` and `pull`: a board with the files of its runs, which several people share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.exchange.sharing import share
 from emobench.exchange.sharing.places import find_place
+from emobench.leaderboard.pack import PROMPTS
+from emobench.leaderboard.pack import pack as pack_files
 from emobench.leaderboard.store import Leaderboard
 
 Repo = Annotated[
@@ -22,6 +24,26 @@ Repo = Annotated[
         help="A folder, such as the clone of a git repository, or hf://datasets/OWNER/NAME.",
     ),
 ]
+
+
+def pack(
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    quiet: options.Quiet = False,
+) -> None:
+    """Copy the files of the runs into the board, compressed.
+
+    A clone of the board then compares entries example by example and shows their curves and samples, without the folder
+    of runs. Of samples, only the generated texts are copied. Commit the board's folder afterwards.
+    """
+    with reporter(quiet).work(f"pack {leaderboard}", "files") as progress:
+        done = pack_files(Leaderboard(leaderboard), runs, progress)
+    for path, why in done.left_out.items():
+        remark(f"left out: {path}: {why}.")
+    print_text(
+        f"{leaderboard}: {done.files:,} files of runs ({done.new:,} new), {done.bytes / 1e6:.1f} MB. Of samples, the "
+        f"generated texts of the first {PROMPTS} prompts."
+    )
 
 
 def push(
@@ -46,8 +68,8 @@ def push(
         print_json({"repo": place.name, "sent": done.entries, "skipped": done.there, "files": done.files})
         return
     print_text(
-        f"{place.name}: {_counted(done.entries)} sent with {done.files:,} files of runs; {done.there:,} skipped, which "
-        f"it has. Others get them with: emobench leaderboard pull {shlex.quote(place.name)}"
+        f"{place.name}: entries sent: {done.entries:,}, with {done.files:,} files of runs; skipped, which it has: "
+        f"{done.there:,}. Others get them with: emobench leaderboard pull {shlex.quote(place.name)}"
     )
 
 
@@ -73,14 +95,9 @@ def pull(
         received = {"received": done.entries, "skipped": done.there, "files": done.files, "hidden": done.hidden}
         print_json({"repo": place.name, **received})
         return
-    board = "" if leaderboard == options.DEFAULT_BOARD else f" --leaderboard {shlex.quote(str(leaderboard))}"
     print_text(
-        f"{leaderboard}: {_counted(done.entries)} received with {done.files:,} files of runs; {done.there:,} skipped, "
-        f"which it has. See them: emobench leaderboard show{board}"
+        f"{leaderboard}: entries received: {done.entries:,}, with {done.files:,} files of runs; skipped, which it has: "
+        f"{done.there:,}. See them: emobench leaderboard show --leaderboard {shlex.quote(str(leaderboard))}"
     )
     if done.hidden:
         remark(f"New entries of the same runs now stand for {', '.join(done.hidden)}; an id still shows its entry.")
-
-
-def _counted(entries: int) -> str:
-    return "1 entry" if entries == 1 else f"{entries:,} entries"

@@ -1,4 +1,4 @@
-"""`emobench leaderboard show`: tables of what may be compared."""
+"""`emobench leaderboard show` and `verify`: tables of what may be compared, and whether a board is whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.terminal.console import print_json
+from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.reports import print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError
@@ -18,6 +18,7 @@ from emobench.leaderboard.query.rows import Filters, read_page
 from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.leaderboard.verify import verify as check
 from emobench.report import board_table
 
 ROWS = 40
@@ -68,15 +69,10 @@ def show(
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
         objectives = (*objectives, baseline)
-    print_board(
-        published_root() if published else leaderboard,
-        runs,
-        filters=Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since),
-        view=View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals),
-        rows=rows,
-        markdown=markdown,
-        json=json,
-    )
+    filters = Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since)
+    view = View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals)
+    root = published_root() if published else leaderboard
+    print_board(root, runs, filters=filters, view=view, rows=rows, markdown=markdown, json=json)
 
 
 def print_board(
@@ -90,7 +86,7 @@ def print_board(
     markdown: bool = False,
     json: bool = False,
 ) -> None:
-    """Print a board, or of it the tables around some entries' ids, which stand out; name on stderr what is skipped."""
+    """Print a board, or of it the tables around some entries' ids, which stand out; name skipped files on stderr."""
     view = view or View(own=frozenset(around))
     board, examples = Leaderboard(root), ExamplesReader(runs, [root])
     page = read_page(board, (filters or Filters()).of(board.rows()), rows, around)
@@ -105,3 +101,44 @@ def print_board(
     for problem in (*board.problems, *page.problems):
         remark(f"skipped: {clean(problem)}")
     remark_unpaired(examples.problems)
+
+
+def verify(
+    leaderboard: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--leaderboard", help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}.", show_default=False
+        ),
+    ] = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    entries_only: Annotated[
+        bool,
+        typer.Option(
+            "--entries-only", help="Do not check the files that entries name. Use it if the runs are elsewhere."
+        ),
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Check every entry, and the files of its runs.
+
+    Each problem is one line, and the exit code is then 1. Entries are checked against their hash and the schema, and
+    the per-example results, step logs and samples that they name against their digests. Entries that supersede a
+    missing one, and files that a stopped write left, are problems, too.
+    """
+    boards = [Leaderboard(folder) for folder in leaderboard or [options.DEFAULT_BOARD]]
+    for board in boards:
+        board.require_folder()
+    results = []
+    for board in boards:
+        with reporter(quiet).work(f"verify {board.root}", "files") as progress:
+            count, findings = check(board, None if entries_only else runs, progress)
+        results.append({"board": str(board.root), "entries": count, "findings": findings})
+        if not json:
+            for finding in findings:
+                print_text(finding.text)
+            print_text(f"{board.root}: entries: {count:,}, problems: {len(findings):,}.")
+    if json:
+        print_json({"boards": results})
+    if any(result["findings"] for result in results):
+        raise typer.Exit(1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.leaderboard.recorded_objectives import recorded_objective
 from emobench.cli.terminal.reports import remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
+from emobench.core.errors import UserError
 from emobench.core.extras import require
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry, Run
@@ -19,7 +19,9 @@ from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import RunFiles
-from emobench.training.curves import mean_curve, read_curves
+
+LONGEST = 20_000
+"""Characters of code that a page holds."""
 
 
 def site(
@@ -43,32 +45,52 @@ def site(
     boards = []
     roots = leaderboard or [options.DEFAULT_BOARD, published_root()]
     for root in roots:
-        found = Leaderboard(root)
+        board = Leaderboard(root)
         if leaderboard:
-            found.require_folder()
-        entries = found.entries()
+            board.require_folder()
+        entries = board.entries()
         # A page is published: it names files, and not where this machine has them.
-        problems = tuple(problem.replace(f"{root}/", "") for problem in found.problems)
+        problems = tuple(problem.replace(f"{root}/", "") for problem in board.problems)
         boards.append(Board(name=root.resolve().name, entries=entries, problems=problems))
-        for problem in found.problems:
+        for problem in board.problems:
             remark(f"skipped: {problem}")
         if not entries:
-            remark(found.without_entries())
+            remark(board.without_entries())
     examples = ExamplesReader(runs, roots)
-    files = RunFiles(runs, _read_curves, mean_curve, roots, lambda entry, run: _texts(entry, run, runs))
-    page, *pages = write_site(boards, out, examples, files, baseline, recorded_objective)
+
+    def texts_of(entry: Entry, run: Run) -> Mapping[str, Sequence[WrittenText]]:
+        from emobench.runs.inspect import recorded_runs, samples  # with the kinds of task comes torch
+
+        if not samples.has_texts(entry, runs, (), None, roots):
+            return {}
+        return recorded_runs.texts_of(entry, run, runs, roots)
+
+    page, *pages = write_site(boards, out, examples, RunFiles(runs, roots, texts_of), baseline, _terms_of)
     remark_unpaired(examples.problems)
-    remark(*(f"the board {board.name}: {of_board}" for board, of_board in zip(boards, pages, strict=True)))
+    for shown, path in zip(boards, pages, strict=True):
+        remark(f"the board {shown.name}: {path}")
     print_text(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())
 
 
-def _texts(entry: Entry, run: Run, runs: Path) -> Mapping[str, Sequence[WrittenText]]:
-    from emobench.runs.inspect.recorded_runs import texts_of  # with the kinds of task comes torch
+def _terms_of(entry: Entry) -> Sequence[dict[str, Any]]:
+    """Return the facts of each term of an entry's objective, () if it is not installed here. No entry's file is run.
 
-    return texts_of(entry, run, runs)
+    The code is there only if its digest is the one that the entry recorded.
+    """
+    from emobench.cli.families import facts_of_terms  # with the objectives comes torch
+    from emobench.registry import OBJECTIVES, load_objective, require_installed
 
-
-def _read_curves(path: Path) -> Mapping[str, Mapping[int, float]]:
-    return read_curves(path.parent).curves
+    try:
+        require_installed(entry.objective.name)
+        terms = facts_of_terms(OBJECTIVES, entry.objective.name)
+        same = load_objective(entry.objective.name).source_sha256 == entry.objective.source_sha256
+    except UserError:
+        return ()
+    shown = []
+    for term in terms:
+        facts = {name: term[name] for name in ("name", "version", "equation", "about", "source")}
+        code = Path(term["file"]).read_text(encoding="utf-8") if same else ""
+        shown.append({**facts, "code": code if 0 < len(code) <= LONGEST else None})
+    return shown

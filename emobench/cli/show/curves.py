@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -18,11 +18,12 @@ from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import alike
 from emobench.runs.inspect.trainings import FoundTraining, find_trainings
-from emobench.training.curves import Curve, TrainingCurves, mean_curve, read_curves
+from emobench.training.curves import Curve, TrainingCurves, averaged, mean_curve, read_curves
 
 WIDTH = 30
 """Most characters of a line; more steps are averaged."""
 _BARS = "▁▂▃▄▅▆▇█"
+Logged: TypeAlias = tuple[FoundTraining, TrainingCurves]
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,40 @@ class SeedGroup:
     """Trainings that differ in their seeds only."""
 
     label: str
-    members: tuple[tuple[FoundTraining, TrainingCurves], ...]
+    members: Sequence[Logged]
 
-    def curves(self) -> dict[str, dict[int, float]]:
+    def means(self) -> dict[str, dict[int, float]]:
         """Return the means over the seeds of all that any of them logged."""
-        names = dict.fromkeys(name for _, log in self.members for name in log.curves)
-        found = {n: mean_curve([log.curves[n] for _, log in self.members if n in log.curves]) for n in names}
-        return {name: curve for name, curve in found.items() if curve}
+        by_name: dict[str, list[Curve]] = defaultdict(list)
+        for _, log in self.members:
+            for name, curve in log.curves.items():
+                by_name[name].append(curve)
+        means = {name: mean_curve(curves) for name, curves in by_name.items()}
+        return {name: mean for name, mean in means.items() if mean}
 
     def title(self) -> str:
         seeds = [str(training.seed) for training, _ in self.members if training.seed is not None]
-        of_seeds = f"mean of seeds {', '.join(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else ""
         done, steps = min(log.done for _, log in self.members), max(log.steps for _, log in self.members)
-        logged = f"{done} of {steps} steps" if done < steps else f"{steps} steps"
-        unfinished = "" if all(training.finished for training, _ in self.members) else "not finished"
-        return clean(" · ".join(filter(None, [self.label, of_seeds, logged, unfinished])))
+        parts = [self.label]
+        if seeds:
+            parts.append(f"mean of seeds {', '.join(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}")
+        parts.append(f"{done} of {steps} steps" if done < steps else f"{steps} steps")
+        if not all(training.finished for training, _ in self.members):
+            parts.append("not finished")
+        return clean(" · ".join(parts))
+
+    def plain(self) -> dict[str, Any]:
+        objective = self.members[0][0].objective
+        trainings = []
+        for training, log in self.members:
+            facts = {"key": training.key, "seed": training.seed, "finished": training.finished, "steps": log.steps}
+            trainings.append({**facts, "curves": _points(log.curves)})
+        return {
+            "label": self.label,
+            "objective": objective and objective.label,
+            "mean": _points(self.means()),
+            "trainings": trainings,
+        }
 
 
 def curves(
@@ -66,11 +86,11 @@ def curves(
     """
     groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
     if json:
-        print_json({"curves": [_plain(group) for group in groups]})
+        print_json({"curves": [group.plain() for group in groups]})
         return
     for group in groups:
         rows = []
-        for name, curve in group.curves().items():
+        for name, curve in group.means().items():
             values = list(curve.values())
             ends = (values[0], values[(len(values) - 1) // 2], values[-1])
             rows.append((name, sparkline(values), *alike(ends)))
@@ -86,24 +106,24 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     >>> sparkline([1, 2, 3, float("nan"), 8])
     '▁▂▃ █'
     """
-    count = min(width, len(values))
-    bounds = [round(i * len(values) / count) for i in range(count + 1)]
-    means = []
-    for start, stop in itertools.pairwise(bounds):
-        finite = [value for value in values[start:stop] if math.isfinite(value)]
-        means.append(sum(finite) / len(finite) if finite else None)
-    known = [mean for mean in means if mean is not None]
-    low, span = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    means = list(averaged(dict(enumerate(values)), width).values())
+    finite = [mean for mean in means if math.isfinite(mean)]
+    low, span = min(finite, default=0.0), max(finite, default=0.0) - min(finite, default=0.0)
     # Less than rounding of float32 parts: a line that is flat shows as flat.
-    flat = span <= 1e-7 * max(map(abs, known), default=0.0)
-    return "".join(
-        " " if mean is None else _BARS[3] if flat else _BARS[round((mean - low) / span * (len(_BARS) - 1))]
-        for mean in means
-    )
+    flat = span <= 1e-7 * max(map(abs, finite), default=0.0)
+    line = ""
+    for mean in means:
+        if math.isnan(mean):
+            line += " "
+        elif flat:
+            line += _BARS[3]
+        else:
+            line += _BARS[round((mean - low) / span * (len(_BARS) - 1))]
+    return line
 
 
 def _grouped(trainings: Sequence[FoundTraining]) -> list[SeedGroup]:
-    by_setting: dict[str, list[tuple[FoundTraining, TrainingCurves]]] = {}
+    by_setting: dict[str, list[Logged]] = defaultdict(list)
     problems: list[DataError] = []
     for training in trainings:
         try:
@@ -112,49 +132,29 @@ def _grouped(trainings: Sequence[FoundTraining]) -> list[SeedGroup]:
         except DataError as error:
             problems.append(error)
         else:
-            by_setting.setdefault(training.setting, []).append((training, log))
+            by_setting[training.setting].append((training, log))
     if not by_setting:
         raise problems[0]
     for problem in problems:
         remark(f"skipped: {problem}")
-    labels = _labels([members[0][0] for members in by_setting.values()])
-    by_seed = [sorted(members, key=lambda member: member[0].seed or 0) for members in by_setting.values()]
-    return [SeedGroup(label, tuple(members)) for label, members in zip(labels, by_seed, strict=True)]
+    groups = []
+    for members in by_setting.values():
+        first = members[0][0]
+        label = first.pretraining or f"training {first.key}"
+        if first.objective and not first.pretraining:
+            label = first.objective.label
+        groups.append(SeedGroup(label, sorted(members, key=lambda member: member[0].seed or 0)))
+    labels = [group.label for group in groups]
+    for place, group in enumerate(groups):
+        if labels.count(group.label) > 1:
+            groups[place] = replace(group, label=f"{group.label} [{group.members[0][0].key[:6]}]")
+    return groups
 
 
-def _labels(firsts: Sequence[FoundTraining]) -> list[str]:
-    """Return objectives' names, with the parameters in which those of one name differ, or else a training's key."""
-    named = [None if training.pretraining else training.objective for training in firsts]
-    labels = []
-    for training, objective in zip(firsts, named, strict=True):
-        if objective is None:
-            labels.append(training.pretraining or f"training {training.key}")
-            continue
-        alike = [other for other in named if other is not None and other.name == objective.name]
-        own = {k: v for k, v in objective.params.items() if any(other.params.get(k) != v for other in alike)}
-        labels.append(replace(objective, params=own).label)
-    return [f"{t} [{f.key[:6]}]" if labels.count(t) > 1 else t for t, f in zip(labels, firsts, strict=True)]
-
-
-def _plain(group: SeedGroup) -> dict[str, Any]:
-    objective = group.members[0][0].objective
-    return {
-        "label": group.label,
-        "objective": objective.label if objective else None,
-        "mean": {name: _points(curve) for name, curve in group.curves().items()},
-        "trainings": [
-            {
-                "key": training.key,
-                "seed": training.seed,
-                "finished": training.finished,
-                "steps": log.steps,
-                "curves": {name: _points(curve) for name, curve in log.curves.items()},
-            }
-            for training, log in group.members
-        ],
-    }
-
-
-def _points(curve: Curve) -> dict[str, list[float | None]]:
-    """Return the steps and values of a curve; JSON has no NaN."""
-    return {"steps": list(curve), "values": [value if math.isfinite(value) else None for value in curve.values()]}
+def _points(curves: Mapping[str, Curve]) -> dict[str, dict[str, list[float | None]]]:
+    """Return the steps and values of curves; JSON has no NaN."""
+    plain = {}
+    for name, curve in curves.items():
+        values = [value if math.isfinite(value) else None for value in curve.values()]
+        plain[name] = {"steps": list(curve), "values": values}
+    return plain

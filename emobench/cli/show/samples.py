@@ -1,7 +1,8 @@
-"""`emobench samples`: what models wrote after the same prefixes, next to the human texts."""
+"""`emobench samples` and `emobench figures`: what models wrote, next to the human texts, and as pictures."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,9 +12,10 @@ from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
+from emobench.cli.terminal.streams import remark
 from emobench.leaderboard.pack import PROMPTS
 from emobench.runs.inspect.recorded_runs import newest_of, notes_of
-from emobench.runs.inspect.samples import SideBySide, Writer, has_texts, side_by_side
+from emobench.runs.inspect.samples import SideBySide, has_texts, side_by_side
 
 END = "∎"
 """Stands where a model ended its text before the full length."""
@@ -38,22 +40,15 @@ def samples(
     line break of the text; ∎ is an end that the model generated. Where the runs are not here, a packed board has the
     texts of the first prompts, without prefixes and human texts.
     """
-    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed, [leaderboard]))
-    found = side_by_side(
-        [one.entry for one in named],
-        runs,
-        task or (),
-        boards=[leaderboard],
-        seed=seed,
-        sample=sample,
-        prompt=prompt,
-        count=count,
-    )
+    boards, tasks = [leaderboard], task or ()
+    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, tasks, seed, boards))
+    entries = [one.entry for one in named]
+    tables = side_by_side(entries, runs, tasks, boards=boards, seed=seed, sample=sample, prompt=prompt, count=count)
     if json:
-        print_json({"samples": found})
+        print_json({"samples": tables})
         return
     print_lines(*notes_of(named))
-    for table in found:
+    for table in tables:
         _print(table)
 
 
@@ -65,12 +60,27 @@ def _print(table: SideBySide) -> None:
     print_lines("", visible(" · ".join(title)))
     shown = Table(box=box.HORIZONTALS, show_lines=True, expand=True, pad_edge=False)
     shown.add_column("prefix", ratio=2, overflow="fold")
-    for name in ("human", *(_heading(writer, table.writers) for writer in table.writers)):
-        shown.add_column(Text(name), ratio=3, overflow="fold")
+    shown.add_column("human", ratio=3, overflow="fold")
+    models = {writer.model for writer in table.writers}
+    for writer in table.writers:
+        heading = f"{writer.objective} [{writer.entry[:6]}]"
+        if len(models) > 1:
+            heading = f"{writer.model} {heading}"
+        if writer.seed is not None:
+            heading += f", seed {writer.seed}"
+        shown.add_column(Text(visible(heading)), ratio=3, overflow="fold")
     for row in table.rows:
-        prefix = Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))
-        generated = (_text(one["text"], one["ended"]).append(_verdict(one["preferred"])) for one in row["generated"])
-        shown.add_row(prefix, _text(row["human"]), *generated)
+        cells = [Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))]
+        cells.append(_text(row["human"]))
+        for one in row["generated"]:
+            cell, preferred = _text(one["text"]), one["preferred"]
+            if one["ended"]:
+                cell.append(END, style="dim")
+            if preferred is not None:
+                winner = "this one" if preferred > 0.5 else "the human text"
+                cell.append(f"\njudge: {'a tie' if preferred == 0.5 else winner}", style="dim")
+            cells.append(cell)
+        shown.add_row(*cells)
     print_out(shown)
     if any(writer.shortened for writer in table.writers):
         print_lines(
@@ -79,20 +89,7 @@ def _print(table: SideBySide) -> None:
         )
 
 
-def _heading(writer: Writer, writers: tuple[Writer, ...]) -> str:
-    model = f"{writer.model} " if len({one.model for one in writers}) > 1 else ""
-    seed = "" if writer.seed is None else f", seed {writer.seed}"
-    return visible(f"{model}{writer.objective} [{writer.entry[:6]}]{seed}")
-
-
-def _verdict(preferred: float | None) -> Text:
-    if preferred is None:
-        return Text()
-    name = "a tie" if preferred == 0.5 else "this one" if preferred > 0.5 else "the human text"
-    return Text(f"\njudge: {name}", style="dim")
-
-
-def _text(text: str | None, ended: bool | None = False) -> Text:
+def _text(text: str | None) -> Text:
     """Return a text with its line breaks, which are marked; nothing else in it moves a terminal's cursor."""
     if text is None:
         return Text("not available", style="dim")
@@ -101,4 +98,34 @@ def _text(text: str | None, ended: bool | None = False) -> Text:
         if number:
             shown.append("↵\n", style="dim")
         shown.append(visible(line))
-    return shown.append(END, style="dim") if ended else shown
+    return shown
+
+
+def figures(
+    entry: options.Entries,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The folder to write the pictures to. Default: .figures, next to the entry."),
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    json: options.Json = False,
+) -> None:
+    """Draw the figures of entries.
+
+    Each figure has a panel for each task: divergence curves of MAUVE, lengths of human and generated continuations,
+    entropies, and forward against reverse cross-entropy (Figure 2 of the EMO paper). Each is written as PNG and as SVG.
+    If an objective has several entries, the newest one is drawn. A packed board has no divergence curves, and lengths
+    of the first prompts alone.
+    """
+    from emobench.runs.inspect.figures import can_draw, draw, pictures_folder
+
+    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, [leaderboard]))
+    entries = [one.entry for one in named]
+    drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard), [leaderboard])
+    if json:
+        print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
+        return
+    print_lines(*notes_of(named), *map(str, drawn.files))
+    for note in drawn.notes:
+        remark(f"not drawn: {note}")

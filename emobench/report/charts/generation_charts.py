@@ -7,14 +7,14 @@ Each function takes plain rows, and returns a specification with a panel for eac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from emobench.leaderboard.labels import clean
-from emobench.report.charts.vega_lite import HUMAN, Row, axis, grouped, panel, picture, series_of, shape
+from emobench.report.charts.vega_lite import HUMAN, LEGEND, Row, axis, grouped, known, panel, picture, series_of, shape
 from emobench.report.numbers import plain
 
 FEWEST, MOST = 6, 24
@@ -24,11 +24,13 @@ FEWEST, MOST = 6, 24
 def scatter(points: Sequence[Row]) -> dict[str, Any]:
     """Draw forward against reverse cross-entropy, in nats per token.
 
-    A point has `objective`, `corpus`, `forward`, `reverse`, and their intervals where they are known:
-    `forward_low`, `forward_high`, `reverse_low`, `reverse_high` (or None).
+    A point has `objective`, `corpus`, `forward`, `reverse`, and their intervals if they are known: `forward_low`,
+    `forward_high`, `reverse_low`, `reverse_high` (or None).
     """
     rows = [{**point, "series": clean(point["objective"])} for point in points]
     series = series_of(rows)
+    bar = {"type": "rule", "strokeWidth": 1.25, "opacity": 0.8}
+    mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
     panels = []
     for corpus, own in grouped(rows, "corpus"):
         x = axis("forward", "forward: −Σ P log Q (nats per token)", _around(own, "forward"))
@@ -36,11 +38,10 @@ def scatter(points: Sequence[Row]) -> dict[str, Any]:
         across = {"x": {**x, "field": "forward_low"}, "x2": {"field": "forward_high"}, "y": y}
         upright = {"x": x, "y": {**y, "field": "reverse_low"}, "y2": {"field": "reverse_high"}}
         layers = [
-            {"transform": [{"filter": f"isValid(datum.{name}_low)"}], "mark": _BAR, "encoding": encoding}
-            for name, encoding in (("forward", across), ("reverse", upright))
+            {"transform": known("forward_low"), "mark": bar, "encoding": across},
+            {"transform": known("reverse_low"), "mark": bar, "encoding": upright},
+            {"mark": mark, "encoding": {"x": x, "y": y, "shape": shape(series)}},
         ]
-        mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
-        layers.append({"mark": mark, "encoding": {"x": x, "y": y, "shape": shape(series)}})
         panels.append(panel(corpus, own, layers, series))
     note = "P: the language that is known, or a surrogate model of the data; crosses: 95% intervals"
     return picture("Cross-entropy between the model (Q) and P", panels, note)
@@ -54,24 +55,31 @@ def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
     al., NeurIPS 2021), as mauve-text returns them.
     """
     rows = [{**curve, "series": clean(curve["series"])} for curve in curves]
-    x = axis("x", "generated texts are human-like: exp(−c KL(Q | R))", (0, 1))
-    y = axis("y", "human texts are covered: exp(−c KL(P | R))", (0, 1))
     series = series_of(rows)
-
-    def lines(kind: str, width: float, opacity: float) -> dict[str, Any]:
-        return {
-            "transform": [{"filter": f"datum.kind == '{kind}'"}],
-            "mark": {"type": "line", "strokeWidth": width, "opacity": opacity},
-            "encoding": {"x": x, "y": y, "order": {"field": "place"}, "detail": {"field": "curve"}},
-        }
-
-    layers = [lines("one", 0.5, 0.25), lines("mean", 2, 1)]
+    encoding = {
+        "x": axis("x", "generated texts are human-like: exp(−c KL(Q | R))", (0, 1)),
+        "y": axis("y", "human texts are covered: exp(−c KL(P | R))", (0, 1)),
+        "order": {"field": "place"},
+        "detail": {"field": "curve"},
+    }
+    thin = {"type": "line", "strokeWidth": 0.5, "opacity": 0.25}
+    thick = {"type": "line", "strokeWidth": 2, "opacity": 1}
+    layers = [
+        {"transform": [{"filter": "datum.kind == 'one'"}], "mark": thin, "encoding": encoding},
+        {"transform": [{"filter": "datum.kind == 'mean'"}], "mark": thick, "encoding": encoding},
+    ]
     panels = []
     for task, own in grouped(rows, "task"):
-        means = [
-            f"{name} {plain(fmean([c['mauve'] for c in some]), 'score', 3)}" for name, some in grouped(own, "series")
-        ]
-        panels.append(panel(task, list(_points(own)), layers, series, subtitle=f"MAUVE: {', '.join(means)}"))
+        points, means = [], []
+        for name, alike in grouped(own, "series"):
+            means.append(f"{name} {plain(fmean(curve['mauve'] for curve in alike), 'score', 3)}")
+            curves_SPX = np.array([curve["points"] for curve in alike])  # series' curves, points, x and y
+            for number, curve_PX in enumerate([*curves_SPX, curves_SPX.mean(axis=0)]):
+                kind = "one" if number < len(alike) else "mean"
+                for place, (x, y) in enumerate(curve_PX.tolist()):
+                    row = {"series": name, "kind": kind, "curve": number, "place": place}
+                    points.append({**row, "x": x, "y": y})
+        panels.append(panel(task, points, layers, series, subtitle=f"MAUVE: {', '.join(means)}"))
     note = "thin: one for each sampling run and k-means seed; thick: their mean"
     return picture("Divergence curves of generated against human texts", panels, note)
 
@@ -79,69 +87,56 @@ def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
 def histograms(samples: Sequence[Row], *, title: str, unit: str, counted: str, whole: bool = False) -> dict[str, Any]:
     """Draw how values are distributed, in percent of each series; `human` is a grey ground.
 
-    A sample has `series`, `task` and `values`. `unit` is what they are in, `counted` what has them; `whole` values are
-    counts.
+    A sample has `series`, `task` and `values`, in a `unit`, of the things `counted`; `whole` values are counts.
     """
     rows = [{**sample, "series": clean(sample["series"])} for sample in samples]
-    series = [name for name in series_of(rows) if name != HUMAN]
-    ordered = [*series, HUMAN] if any(row["series"] == HUMAN for row in rows) else series
+    series = sorted(series_of(rows), key=lambda name: name == HUMAN)
+    ground = {"type": "area", "interpolate": "step-after", "opacity": 0.35}
+    outline = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.75}
     panels = []
     for task, own in grouped(rows, "task"):
-        bars = list(_bars(own, whole))
-        x = axis("value", unit)
-        y = axis("share", f"share of the {counted} (%)", (0, 1.05 * max(bar["share"] for bar in bars)))
-        ground = {"type": "area", "interpolate": "step-after", "opacity": 0.35}
-        outline = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.75}
+        bars = _bars(own, whole)
+        highest = max(bar["share"] for bar in bars)
+        encoding = {
+            "x": axis("value", unit),
+            "y": axis("share", f"share of the {counted} (%)", (0, 1.05 * highest)),
+        }
         layers = [
-            {"transform": [{"filter": f"datum.series {sign} '{HUMAN}'"}], "mark": mark, "encoding": {"x": x, "y": y}}
-            for sign, mark in (("==", ground), ("!=", outline))
+            {"transform": [{"filter": f"datum.series == '{HUMAN}'"}], "mark": ground, "encoding": encoding},
+            {"transform": [{"filter": f"datum.series != '{HUMAN}'"}], "mark": outline, "encoding": encoding},
         ]
-        panels.append(panel(task, bars, layers, ordered, symbol="square"))
+        panels.append(panel(task, bars, layers, series, legend={**LEGEND, "symbolType": "square"}))
     return picture(title, panels)
-
-
-_BAR = {"type": "rule", "strokeWidth": 1.25, "opacity": 0.8}
 
 
 def _around(points: Sequence[Row], name: str) -> tuple[float, float]:
     """Return bounds of an axis around values and intervals; equal values stand in the middle."""
-    known = [point.get(f"{name}{end}") for point in points for end in ("", "_low", "_high")]
-    low, high = (end(value for value in known if value is not None) for end in (min, max))
-    room = max(0.08 * (high - low), 0.02)
-    return low - room, high + room
+    ends = [point.get(f"{name}{end}") for point in points for end in ("", "_low", "_high")]
+    values = [value for value in ends if value is not None]
+    room = max(0.08 * (max(values) - min(values)), 0.02)
+    return min(values) - room, max(values) + room
 
 
-def _points(curves: Sequence[Row]) -> Iterable[dict[str, Any]]:
-    """Yield the points of curves, and of the mean curve of each series."""
-    for series, own in grouped(curves, "series"):
-        for number, curve in enumerate(own):
-            for place, (x, y) in enumerate(curve["points"]):
-                yield {"series": series, "kind": "one", "curve": number, "place": place, "x": x, "y": y}
-        for place, alike in enumerate(zip(*(curve["points"] for curve in own), strict=True)):
-            x, y = (fmean(numbers) for numbers in zip(*alike, strict=True))
-            yield {"series": series, "kind": "mean", "curve": -1, "place": place, "x": x, "y": y}
-
-
-def _bars(samples: Sequence[Row], whole: bool) -> Iterable[dict[str, Any]]:
-    """Yield the steps of each series, over bars that all have in common, down to zero at both ends."""
-    low = min(min(sample["values"]) for sample in samples)
-    high = max(max(sample["values"]) for sample in samples)
-    by_series = dict(grouped(samples, "series"))
-    values_of = {series: np.concatenate([row["values"] for row in own]) for series, own in by_series.items()}
-    bars = min(max(2 * min(map(len, values_of.values())) ** (1 / 3), FEWEST), MOST)
-    width = _width((high - low) / bars, whole)
+def _bars(samples: Sequence[Row], whole: bool) -> list[dict[str, Any]]:
+    """Return the steps of each series, over bars that all have in common, down to zero at both ends."""
+    by_series = {}
+    for name, own in grouped(samples, "series"):
+        by_series[name] = np.concatenate([row["values"] for row in own])
+    low = min(values.min() for values in by_series.values())
+    high = max(values.max() for values in by_series.values())
+    bars = min(max(2 * min(map(len, by_series.values())) ** (1 / 3), FEWEST), MOST)
+    # The next greater width that is 1, 2 or 5 times a power of ten, at least 1 for whole numbers.
+    least = max((high - low) / bars, 1.0 if whole else 1e-6)
+    power = 10.0 ** math.floor(math.log10(least))
+    width = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
     edges = width * np.arange(low // width - 1, high // width + 3)
     shift = 0.5 if whole and width == 1 else 0.0  # a bar of one whole number stands around it
-    for series, values in values_of.items():
-        for edge, count in zip(edges[:-1], np.histogram(values, edges)[0], strict=True):
+    steps = []
+    for name, values in by_series.items():
+        counts, _ = np.histogram(values, edges)
+        for edge, count in zip(edges[:-1], counts, strict=True):
             value = float(edge) - shift
-            # Where no value is below 0, the axis begins at 0, too.
-            shown = max(value, 0.0) if low >= 0 else value
-            yield {"series": series, "value": shown, "share": 100 * int(count) / len(values)}
-
-
-def _width(least: float, whole: bool) -> float:
-    """Return the next greater width of a bar that is 1, 2 or 5 times a power of ten, at least 1 for whole numbers."""
-    least = max(least, 1.0 if whole else 1e-6)
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+            if low >= 0:  # the axis begins at 0, too
+                value = max(value, 0.0)
+            steps.append({"series": name, "value": value, "share": 100 * int(count) / len(values)})
+    return steps

@@ -24,27 +24,26 @@ LEGEND = {"title": None, "orient": "bottom", "labelLimit": 320, "symbolOpacity":
 Row = Mapping[str, Any]
 
 
-def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+def write_pictures(picture: dict[str, Any], folder: Path, name: str) -> list[Path]:
     """Write a picture as NAME.png and NAME.svg, with fonts that come with vl-convert; raises StorageError."""
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     for path in paths:
-        write_picture(picture, path, "Name another folder with --out DIR.")
+        write_picture(picture, path)
     return paths
 
 
-def write_picture(picture: Mapping[str, Any], path: Path, hint: str) -> None:
-    """Write a picture as PNG or SVG, by the name's end. Raises StorageError, which ends in `hint`."""
+def write_picture(picture: dict[str, Any], path: Path) -> None:
+    """Write a picture as PNG or SVG, by the name's end. Raises StorageError."""
     import vl_convert
 
-    spec = dict(picture)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".png":
-            path.write_bytes(vl_convert.vegalite_to_png(spec, scale=SCALE))
+            path.write_bytes(vl_convert.vegalite_to_png(picture, scale=SCALE))
         else:
-            path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+            path.write_text(vl_convert.vegalite_to_svg(picture), encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror}. {hint}") from error
+        raise StorageError(f"{path} could not be written: {error.strerror}. Name another place.") from error
 
 
 def axis(field: str, title: str, domain: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -52,15 +51,13 @@ def axis(field: str, title: str, domain: tuple[float, float] | None = None) -> d
     return {"field": field, "type": "quantitative", "axis": {"title": title, "tickCount": 5}, "scale": scale}
 
 
+def known(field: str) -> list[dict[str, str]]:
+    """Return the transform that keeps rows with a value."""
+    return [{"filter": f"isValid(datum.{field})"}]
+
+
 def series_of(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(row["series"] for row in rows))
-
-
-def _colour(series: Sequence[str], symbol: str | None) -> dict[str, Any]:
-    colours = dict(zip(series, on_paper(series), strict=True)) | {HUMAN: GREY.light}
-    own = [colours[name] for name in series]
-    legend = {**LEGEND, **({"symbolType": symbol} if symbol else {})}
-    return {"field": "series", "type": "nominal", "scale": {"domain": list(series), "range": own}, "legend": legend}
 
 
 def shape(series: Sequence[str]) -> dict[str, Any]:
@@ -75,31 +72,31 @@ def panel(
     series: Sequence[str],
     *,
     subtitle: str = "",
-    symbol: str | None = None,
+    legend: Mapping[str, Any] = LEGEND,
 ) -> dict[str, Any]:
-    heading: dict[str, Any] = {"text": clean(title), "fontSize": 12, "fontWeight": "bold", "anchor": "middle"}
-    if subtitle:
-        heading |= {"subtitle": textwrap.wrap(subtitle, LONGEST), "subtitleFontSize": 10, "subtitleColor": "#4b5563"}
-    colour = _colour(series, symbol)
-    return {
-        "title": heading,
-        "width": SIDE,
-        "height": SIDE,
-        "data": {"values": list(rows)},
-        "layer": [{**layer, "encoding": {**layer["encoding"], "color": colour}} for layer in layers],
-    }
+    """Return a panel; each series has the colour of its objective."""
+    colours = dict(zip(series, on_paper(series), strict=True)) | {HUMAN: GREY.light}
+    scale = {"domain": list(series), "range": [colours[name] for name in series]}
+    colour = {"field": "series", "type": "nominal", "scale": scale, "legend": legend}
+    drawn = [{**layer, "encoding": {**layer["encoding"], "color": colour}} for layer in layers]
+    heading = {"text": clean(title), "fontSize": 12, "fontWeight": "bold", "anchor": "middle", **_below(subtitle, 10)}
+    return {"title": heading, "width": SIDE, "height": SIDE, "data": {"values": list(rows)}, "layer": drawn}
+
+
+def _below(text: str, size: int) -> dict[str, Any]:
+    """Return the fields of a title for a text below it."""
+    if not text:
+        return {}
+    return {"subtitle": textwrap.wrap(text, LONGEST), "subtitleFontSize": size, "subtitleColor": "#4b5563"}
 
 
 def picture(title: str, panels: Sequence[Mapping[str, Any]], note: str = "") -> dict[str, Any]:
     """Return a specification of panels under a title; `note`, below it, says what the marks are."""
-    below = (
-        {"subtitle": textwrap.wrap(note, LONGEST), "subtitleFontSize": 11, "subtitleColor": "#4b5563"} if note else {}
-    )
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "padding": 12,
-        "title": {"text": title, "fontSize": 13, "anchor": "middle", "offset": 12, **below},
+        "title": {"text": title, "fontSize": 13, "anchor": "middle", "offset": 12, **_below(note, 11)},
         "concat": list(panels),
         "columns": COLUMNS,
         "spacing": 28,
@@ -114,7 +111,7 @@ def picture(title: str, panels: Sequence[Mapping[str, Any]], note: str = "") -> 
 
 
 def grouped(rows: Iterable[Row], key: str) -> list[tuple[str, list[Row]]]:
-    found: dict[str, list[Row]] = {}
+    by_value: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[key], []).append(row)
-    return list(found.items())
+        by_value.setdefault(row[key], []).append(row)
+    return list(by_value.items())

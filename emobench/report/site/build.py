@@ -1,30 +1,51 @@
-"""Boards become files: one page each, and an index. A file is written whole or not at all; a foreign one is kept."""
+"""Boards become files: one HTML page each, and an index. A file is written whole or not at all; a foreign one is kept.
+
+The libraries come from installed packages: DataTables from itables, Vega-Lite from vl-convert-python. Their licence
+notices stay in them. The data are JSON, gzip-compressed in base64, so that no text of an entry is ever markup.
+"""
 
 from __future__ import annotations
 
+import base64
+import functools
+import gzip
+import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from emobench.core.errors import ConfigError, UnknownNameError
+from emobench.core.extras import require
 from emobench.core.files import write_whole
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesOf
+from emobench.report.palette import style_sheet
 from emobench.report.site.data import BoardData, details
-from emobench.report.site.front import told_suites
-from emobench.report.site.objectives import FactsOf, PageObjectives
-from emobench.report.site.page import MARK, render_index, render_page
 from emobench.report.site.runs import RunFiles
 
 CHUNK = 64
-"""Entries of which a page decompresses the details together."""
+"""Entries whose details a page decompresses together."""
+SCRIPTS = (
+    "elements.js", "data.js", "address.js", "downloads.js", "charts.js", "columns.js", "board.js", "board_charts.js",
+    "samples.js", "entry.js", "compare.js", "route.js",
+)  # fmt: skip
+"""The page's own script, in one scope: a thin layer over DataTables and Vega-Lite."""
+MARK = '<meta name="generator" content="emobench leaderboard site">'
+"""Stands in every file that we write, and tells it from a foreign one."""
+_HERE = Path(__file__).parent
+TermsOf: TypeAlias = Callable[[Entry], Sequence[dict[str, Any]]]
+"""The terms of an entry's objective as installed here, () if it is not: {"name", "version", "equation", "about",
+"source", "code"}. `code` is None unless it is the code that the entry was trained with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """What a page shows. `problems` are sentences about files that were skipped."""
+    """A board for a page. `problems` are sentences about files that were skipped."""
 
     name: str
     entries: Sequence[Entry]
@@ -37,37 +58,45 @@ def write_site(
     examples_of: ExamplesOf,
     runs: RunFiles,
     baseline: str | None = None,
-    objective_facts: FactsOf = lambda _: (),
+    terms_of: TermsOf = lambda _: (),
 ) -> list[Path]:
-    """Write a page for each board and `index.html`, which comes first in the paths that are returned.
+    """Write a page for each board and `index.html`, which comes first in the returned paths.
 
-    `baseline` is the objective that differences are shown against at first, `objective_facts` what is known of an
-    entry's objective. Raises UnknownNameError where no
-    entry has it, ConfigError where a file of another origin is in the way, StorageError where one cannot be written.
+    `baseline` is the objective that differences are shown against at first. Raises UnknownNameError if no entry has it,
+    ConfigError if a file of another origin is in the way, StorageError if one cannot be written.
     """
     names = {entry.objective.name for board in boards for entry in board.entries}
     if baseline is not None and baseline not in names:
         raise UnknownNameError("objective to be the baseline", baseline, names)
+    index = out / "index.html"
     paths = _paths(boards, out)
-    links = [summary(board, path) for board, path in zip(boards, paths, strict=True)]
-    for path in (out / "index.html", *paths):
+    for path in (index, *paths):
         _check_ours(path)
-    objectives = PageObjectives(objective_facts)
-    found = [BoardData(board.entries, examples_of, baseline) for board in boards]
-    for place, (board, path, data) in enumerate(zip(boards, paths, found, strict=True)):
+    style = style_sheet() + _asset("page.css")
+    heads = [_head(board, path) for board, path in zip(boards, paths, strict=True)]
+    terms: dict[str, Sequence[dict[str, Any]]] = {}
+    for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
+        data = BoardData(board.entries, examples_of, baseline)
         by_id = {entry.id: entry for entry in board.entries}
-        shown = [by_id[entry["id"]] for entry in data.plain["entries"]]
-        of_entries = [
-            details(entry, data.columns[entry.id]) | runs.of(entry) | {"objective": objectives.number(entry)}
-            for entry in shown
-        ]
-        chunks = [of_entries[start : start + CHUNK] for start in range(0, len(shown), CHUNK)]
-        facts = links[place] | {"links": links, "place": place, "problems": board.problems}
-        _write(path, render_page(facts, data.plain | {"chunk": CHUNK}, chunks, objectives.plain))
-    for link, data in zip(links, found, strict=True):  # the pages name them by their counts alone
-        link |= {"suites": told_suites(data.plain), "suite_count": len(data.plain["suites"])}
-    _write(out / "index.html", render_index(links))
-    return [out / "index.html", *paths]
+        of_entries: list[dict[str, Any]] = []
+        for shown in data.plain["entries"]:
+            entry = by_id[shown["id"]]
+            objective = f"{entry.objective.name} {entry.objective.source_sha256}"
+            if objective not in terms:
+                terms[objective] = () if entry.untrained else terms_of(entry)
+            of_entries.append({"objective": objective, **details(entry, data.columns[entry.id]), **runs.of(entry)})
+        # A suite's groups are most of an index: a page reads those of a suite when it shows it.
+        groups: list[list[Any]] = [[] for _ in data.plain["suites"]]
+        for group in data.plain.pop("groups"):
+            groups[group["suite"]].append(group)
+        chunks = [of_entries[start : start + CHUNK] for start in range(0, len(of_entries), CHUNK)]
+        page = {"index": _packed(data.plain | {"chunk": CHUNK}), "objectives": _packed(terms)}
+        page |= {"groups": list(map(_packed, groups)), "chunks": list(map(_packed, chunks))}
+        head = heads[place] | {"links": heads, "place": place, "problems": board.problems}
+        scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
+        _write(path, "page.html.j2", scripts, _of_itables("dt_bundle.css") + style, **head, **page)
+    _write(index, "index.html.j2", [], style, boards=heads)
+    return [index, *paths]
 
 
 def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
@@ -81,23 +110,16 @@ def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
     return [out / f"{stem}.html" for stem in stems]
 
 
-def summary(board: Board, path: Path) -> dict[str, Any]:
-    """Return what the head of a board's page says of it."""
-    entries = board.entries
-    counts = {
-        ("entry", "entries"): len(entries),
-        ("suite", "suites"): len({str(entry.suite) for entry in entries}),
-        ("model", "models"): len({entry.model.name for entry in entries}),
-        ("objective", "objectives"): len({entry.objective.name for entry in entries}),
-    }
-    return {
-        "name": board.name,
-        "title": f"{board.name[:1].upper()}{board.name[1:]} results",
-        "href": path.name,
-        "empty": not entries,
-        "counts": [f"{count:,} {words[count != 1]}" for words, count in counts.items()],
-        "newest": max((entry.provenance.created[:10] for entry in entries), default=""),
-    }
+def _head(board: Board, path: Path) -> dict[str, Any]:
+    """Return the head of a board's page: its title, counts and suites."""
+    suites = dict.fromkeys(str(entry.suite) for entry in board.entries)
+    models = {entry.model.name for entry in board.entries}
+    objectives = {entry.objective.name for entry in board.entries}
+    counted = {"entries": board.entries, "suites": suites, "models": models, "objectives": objectives}
+    counts = [f"{name}: {len(things):,}" for name, things in counted.items()]
+    newest = max((entry.provenance.created[:10] for entry in board.entries), default="")
+    head = {"name": board.name, "href": path.name, "suites": list(suites), "counts": counts, "newest": newest}
+    return {**head, "title": f"{board.name[:1].upper()}{board.name[1:]} results"}
 
 
 def _check_ours(path: Path) -> None:
@@ -109,5 +131,51 @@ def _check_ours(path: Path) -> None:
         raise ConfigError(f"{path} was not written by `emobench leaderboard site`. Move it, or choose another folder.")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, template: str, scripts: Sequence[str], style: str, **shown: Any) -> None:
+    loader = FileSystemLoader(_HERE / "templates")
+    pages = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    # These scripts alone run, and nothing is loaded from anywhere.
+    hashes = " ".join(map(_hash, scripts)) or "'none'"
+    policy = f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; img-src data:; connect-src 'none'"
+    policy += "; base-uri 'none'; form-action 'none'"
+    text = pages.get_template(template).render(mark=MARK, style=style, scripts=scripts, policy=policy, **shown)
     write_whole(path, text, f"The page {path.name}", "Free space or choose another folder.")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(value: Any) -> str:
+    """Return JSON, compressed, in base64. The same value gives the same text: no time is in it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A name may hold half of a surrogate pair, which UTF-8 cannot say.
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode()
+
+
+def _asset(name: str) -> str:
+    return (_HERE / "assets" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _libraries() -> tuple[str, str]:
+    """Return DataTables and Vega-Lite as scripts that set `DataTable` and `vegaEmbed` of the window."""
+    table = _of_itables("dt_bundle.js")
+    exported = re.search(r"export\{[^}]*?([\w$]+) as default[^}]*\}", table)
+    if exported is None:
+        raise ConfigError("The installed itables exports no DataTable. Install another: pip install --upgrade itables")
+    require("vl_convert")
+    import vl_convert
+
+    vega = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r", "\n")
+    scripts = (f"{table}\nwindow.DataTable = {exported[1]};\n", f"{vega}\n")
+    if any("</script" in text.lower() for text in scripts):
+        raise ConfigError("An installed itables or vl-convert-python has </script in its code; install another.")
+    return scripts
+
+
+def _of_itables(name: str) -> str:
+    """Return a file of itables, without importing it: that takes a second."""
+    folder = Path(str(require("itables").origin)).parent
+    # An HTML parser makes a newline of a carriage return, and the policy's hash is of what it made.
+    return (folder / "html" / name).read_text(encoding="utf-8").replace("\r", "\n")

@@ -1,37 +1,59 @@
 """A board as a page wants it: an index for its table and charts, and the details of each entry.
 
-The index holds, by number: `suites` with their metrics, `groups` of comparable entries, and `entries`; and the charts'
-templates. Numbers that are shown are text here; those for charts and sorting are rounded to more digits.
+The index holds, by number: `suites` with their metrics, `groups` of comparable entries, and `entries`. Numbers that are
+shown are text here; those for charts and sorting are rounded to more digits. All comparisons that a page shows are
+computed when it is built.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from emobench.core.settings import content_hash, to_plain
 from emobench.leaderboard.comparable import conditions
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN, labels
 from emobench.leaderboard.private_paths import published
-from emobench.leaderboard.query.standings import Ranking
 from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, SeriesReader, compare
 from emobench.registry.measures import describe
 from emobench.report import notes as captions
-from emobench.report import numbers as figures
-from emobench.report.charts.board_charts import page_charts
+from emobench.report.charts.compare_chart import page_forest, unit_of
 from emobench.report.compare_table import noise_row
-from emobench.report.numbers import ABSENT
+from emobench.report.numbers import (
+    ABSENT,
+    contrast_effect,
+    contrast_interval,
+    decimals,
+    effect,
+    effect_decimals,
+    interval_of,
+    large,
+    number,
+    p_value,
+    plain,
+    scale,
+    unit_label,
+)
 from emobench.report.palette import slots
-from emobench.report.site.contrasts import FIELDS, PageContrasts
-from emobench.report.site.groups import BoardGroup, board_groups
-from emobench.report.site.links import links
-from emobench.report.site.titles import group_titles
+from emobench.report.site.groups import BoardGroup, board_groups, group_titles
+from emobench.report.site.runs import links
 from emobench.report.tables import Notes
-from emobench.tasks.scores import Measure
 
 FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
+ALL_PAIRS = 12
+"""Entries of a group of which every pair is compared; of more, each with the baseline."""
+BUDGET = 1500
+"""Pairs of one page. It names the command that compares any others."""
+FIELDS: tuple[str, ...] = (
+    "baseline", "candidate", "metric", "effect", "low", "high", "unit", "text", "interval", "p", "family", "detectable",
+    "word", "why", "test", "within",
+)  # fmt: skip
+"""A contrast on a page: `baseline` and `candidate` are places in the group, `metric` is one of the suite."""
 
 
 class MetricColumn(NamedTuple):
@@ -46,202 +68,188 @@ class BoardData:
     """The index of a board (`plain`), and the columns in which each entry is shown (`columns`, by id)."""
 
     def __init__(self, entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> None:
-        self.columns: dict[str, list[MetricColumn]] = {}
-        self.plain: dict[str, Any] = {"suites": [], "groups": [], "entries": []}
-        colours = slots(entry.objective.name for entry in entries)
-        self.plain |= {"fields": FIELDS, "charts": page_charts(), "colours": colours}
-        self._numbers: dict[str, int] = {}
-        self._contrasts = PageContrasts(examples_of)
         by_suite: dict[str, list[BoardGroup]] = {}
         for group in board_groups(entries, examples_of):
             by_suite.setdefault(str(group.first.suite), []).append(group)
-        for label in dict.fromkeys(str(entry.suite) for entry in entries):
-            self._add(label, _SuiteOfPage(by_suite[label], baseline))
-
-    def _add(self, label: str, suite: _SuiteOfPage) -> None:
-        number = len(self.plain["suites"])
-        for group in suite.groups:
-            columns = suite.columns(group)
-            for entry in group.rows:
-                if entry.id not in self._numbers:
-                    self._numbers[entry.id] = len(self._numbers)
-                    self.plain["entries"].append({"suite": number, **_entry(entry)})
+        contrasts = PageContrasts(examples_of)
+        numbers: dict[str, int] = {}
+        self.columns: dict[str, list[MetricColumn]] = {}
+        self.plain: dict[str, Any] = {"suites": [], "groups": [], "entries": [], "fields": FIELDS}
+        self.plain |= {"forest": page_forest(), "colours": slots(entry.objective.name for entry in entries)}
+        for place, label in enumerate(dict.fromkeys(str(entry.suite) for entry in entries)):
+            suite = _Suite(by_suite[label], baseline)
+            for group, title in zip(suite.groups, group_titles([g.first for g in suite.groups]), strict=True):
+                columns = suite.columns(group)
+                for entry in group.rows:
+                    numbers[entry.id] = len(self.plain["entries"])
+                    self.plain["entries"].append({"suite": place, **_entry(entry)})
                     self.columns[entry.id] = columns
-            numbers = [self._numbers[entry.id] for entry in group.rows]
-            self.plain["groups"].append({"suite": number, **suite.group(group, numbers, self._contrasts)})
-        facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
-        self.plain["suites"].append(facts)
+                self.plain["groups"].append({"suite": place, "title": title, **suite.group(group, numbers, contrasts)})
+            facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
+            self.plain["suites"].append(facts)
 
 
-class _SuiteOfPage:
+class _Suite:
     """One suite version: its comparable groups and the metrics of all of them as columns.
 
-    Where each group is of one task, and groups of several, a column is a metric of any task, such as "mauve": corpora
+    If each group is of one task, and groups are of several, a column is a metric of any task, such as "mauve": corpora
     stand below one another. Else it is a metric of one task, "sst2/accuracy".
     """
 
     def __init__(self, groups: Sequence[BoardGroup], baseline: str | None) -> None:
         self.groups = groups
-        named = any(entry.objective.name == baseline for group in groups for entry in group.rows)
-        self.baseline = baseline if named else _default_baseline(groups)
-        tasks = [{key.split("/", 1)[0] for key in group.metrics} for group in groups]
-        one_task = len(set().union(*tasks)) == 1
-        self._any_task = not one_task and all(len(of_group) == 1 for of_group in tasks)
-        self.keys = list(dict.fromkeys(self._column(key) for group in groups for key in group.metrics))
         entries = [entry for group in groups for entry in group.rows]
+        known = any(entry.objective.name == baseline for entry in entries)
+        self.baseline = baseline if known else default_baseline([group.rows for group in groups])
+        tasks = [{key.split("/", 1)[0] for key in group.metrics} for group in groups]
+        self._one_task = len(set().union(*tasks)) == 1
+        self._any_task = not self._one_task and all(len(of_group) == 1 for of_group in tasks)
         primary = {self._column(entry.primary) for entry in entries if entry.primary}
-        secondary = {self._column(m) for e in entries for m, value in e.metrics.items() if value.secondary}
-        self.keys.sort(key=lambda key: (not key.startswith(f"{MEAN}/"), key not in primary, key in secondary))
-        self.metrics = [self._metric(key, one_task or self._any_task) for key in self.keys]
+        secondary = set()
+        for entry in entries:
+            secondary |= {self._column(key) for key, summary in entry.metrics.items() if summary.secondary}
+        keys = dict.fromkeys(self._column(key) for group in groups for key in group.metrics)
+        self.keys = sorted(keys, key=lambda key: (not key.startswith(f"{MEAN}/"), key not in primary, key in secondary))
+        self.metrics = [self._metric(place) for place in range(len(self.keys))]
         self._notes = Notes()
-        self._shown: dict[str, list[Entry]] = {}
-        self._titles = group_titles([group.first for group in groups])
+        self._above: dict[str, list[Entry]] = {}
 
     def _column(self, key: str) -> str:
         """Return the column in which a metric stands."""
         return key.split("/", 1)[1] if self._any_task else key
 
-    def _keys_of(self, group: BoardGroup) -> list[str]:
+    def _keys(self, group: BoardGroup) -> list[str]:
         """Return the columns' metrics in a group."""
-        return [f"{group.metrics[0].split('/', 1)[0]}/{key}" if self._any_task else key for key in self.keys]
+        task = group.metrics[0].split("/", 1)[0]
+        return [f"{task}/{key}" if self._any_task else key for key in self.keys]
 
-    def _metric(self, column: str, one_task: bool) -> dict[str, Any]:
-        """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" where it is of any."""
-        keys = [(group, self._keys_of(group)[self.keys.index(column)]) for group in self.groups]
-        first = next(value for group, key in keys for e in group.rows if (value := group.value(e, key)))
-        task, metric = ("", column) if self._any_task else column.split("/", 1)
-        known = describe(metric)
-        unit = figures.unit_label([first])
-        name, head = (known.title, unit) if one_task else (task, f"{known.title} {unit}".strip())
+    def _metric(self, place: int) -> dict[str, Any]:
+        """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
+        first = next(s for group in self.groups for s in _summaries(group, self._keys(group)[place]))
+        key = self.keys[place]
+        task, metric = ("", key) if self._any_task else key.split("/", 1)
+        known, unit = describe(metric), unit_label([first])
+        name, head = task, f"{known.title} {unit}".strip()
+        if self._one_task or self._any_task:
+            name, head = known.title, unit
+        if task == MEAN:
+            lines = ["The mean over the tasks of the suite.", known.definition, BETTER[first.higher_is_better]]
+        else:
+            source = f" ({known.source})" if known.source else ""
+            lines = [known.definition + source, BETTER[first.higher_is_better], key]
         return {
-            "key": column,
+            "key": key,
             "task": task,
             "name": name,
             "head": head,
             "title": f"{name} {head}".strip(),
-            "about": _definition(column, known, first.higher_is_better),
+            "about": "\n".join(filter(None, lines)),
             "fraction": first.unit == "fraction",
             "log": first.unit == "perplexity",
             "better": first.higher_is_better,
             "secondary": first.secondary,
         }
 
-    def _places(self, group: BoardGroup) -> list[int]:
-        keys = self._keys_of(group)
-        return [figures.decimals([v for e in group.rows if (v := group.value(e, key))]) for key in keys]
-
     def columns(self, group: BoardGroup) -> list[MetricColumn]:
-        titles = [metric["title"] for metric in self.metrics]
-        columns = zip(self._keys_of(group), titles, self._places(group), strict=True)
-        return [MetricColumn(*column) for column in columns]
+        columns = []
+        for key, metric in zip(self._keys(group), self.metrics, strict=True):
+            places = decimals(list(_summaries(group, key)))
+            columns.append(MetricColumn(key, metric["title"], places))
+        return columns
 
-    def group(self, group: BoardGroup, numbers: Sequence[int], contrasts: PageContrasts) -> dict[str, Any]:
-        """Return a group: its rows are [entry's number, label, rank or why there is none, n, cells]."""
-        rows, first, places, keys = group.rows, group.first, self._places(group), self._keys_of(group)
-        named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
-        above = self._shown.setdefault(first.model.name, [])
-        tasks = [key.split("/", 1)[0] for key in group.standings.metrics]
-        shared = captions.conditions(rows, list(dict.fromkeys(tasks)), above)
+    def group(self, group: BoardGroup, numbers: Mapping[str, int], contrasts: PageContrasts) -> dict[str, Any]:
+        """Return a group: its rows are [entry's number, label, rank or why there is none, counts, cells]."""
+        first, ranking, columns = group.first, group.standings.ranking, self.columns(group)
+        metrics = group.standings.metrics
+        above = self._above.setdefault(first.model.name, [])
+        lines = captions.conditions(group.rows, list(dict.fromkeys(key.split("/", 1)[0] for key in metrics)), above)
         above.append(first)
-        cells = [
-            [self._cell(group, entry, key, place) for key, place in zip(keys, places, strict=True)] for entry in rows
-        ]
-        ranking = group.standings.ranking
-        ranks = ranking.places if ranking else {}
-        size = [f"{figures.large(first.model.parameters)} parameters"] if first.model.parameters else []
-        ranks_of = [ranks.get(entry.id) or _unranked(ranking, entry) for entry in rows]
-        counts = [_counts(entry, group.standings.metrics) for entry in rows]
-        names = labels(rows, group.standings.older)
+        if first.model.parameters:
+            lines.insert(0, f"{large(first.model.parameters)} parameters")
+        rows: list[list[Any]] = []
+        for entry, label in zip(group.rows, labels(group.rows, group.standings.older), strict=True):
+            rank: int | str | None = None
+            if ranking:
+                rank = ranking.places.get(entry.id) or ranking.unranked.get(entry.id)
+                rank = rank or (ranking.remark and f"not ranked: {ranking.remark}")
+            counts = {entry.metrics[key].n or 0 for key in metrics if key in entry.metrics} - {0}
+            fewest_and_most = sorted({min(counts), max(counts)}) if counts else []
+            cells = [self._cell(group, entry, column) for column in columns]
+            rows.append([numbers[entry.id], label, rank, fewest_and_most, cells])
+        names = [entry.objective.name for entry in group.rows]
+        baseline = names.index(self.baseline) if self.baseline in names else None
         return {
-            "title": self._titles[self.groups.index(group)],
-            "lines": [*size, *shared],
+            "lines": lines,
             "protocols": dict(first.protocols),
             "recipe": content_hash(to_plain(first.recipe))[:12],
-            "rows": list(zip(numbers, names, ranks_of, counts, cells, strict=True)),
-            "baseline": named[0] if named else None,
-            "places": places,
-            "tests": contrasts.of(rows, named[0] if named else 0, keys),
+            "rows": rows,
+            "baseline": baseline,
+            "places": [column.places for column in columns],
+            "tests": contrasts.of(group.rows, baseline or 0, [column.key for column in columns]),
         }
 
-    def _cell(self, group: BoardGroup, entry: Entry, key: str, places: int) -> dict[str, Any] | str | None:
-        """Return a cell: facts of what was measured, the reason of what is missing, or None."""
-        metric = group.value(entry, key)
+    def _cell(self, group: BoardGroup, entry: Entry, column: MetricColumn) -> dict[str, Any] | str | None:
+        """Return a cell: the facts of a value, the reason why it is missing, or None."""
+        metric = group.value(entry, column.key)
         if metric is None:
-            return entry.missing.get(key)
-        text, _, spread = figures.number(metric, places).partition(" ± ")
-        low, high = metric.ci95 or (None, None)
-        ends = {"mean": metric.mean, "low": low, "high": high}
+            return entry.missing.get(column.key)
+        text, _, spread = number(metric, column.places).partition(" ± ")
         flags = [flag_text(flag) for flag in metric.flags]
-        facts = {
-            **{n: float(f"{end * figures.scale(metric.unit):.6g}") for n, end in ends.items() if end is not None},
-            "text": text,
-            "spread": spread,
-            "interval": metric.ci95 and figures.interval_of(metric, places),
-            "about": "; ".join(flags),
-            "marks": " ".join(map(str, self._notes.number(flags))),
-            "best": group.standings.best.get(key) == entry.id,
-        }
-        return {name: value for name, value in facts.items() if value not in (None, "", False)}
+        facts: dict[str, Any] = {"text": text, "spread": spread, "about": "; ".join(flags)}
+        facts["interval"] = metric.ci95 and interval_of(metric, column.places)
+        facts["marks"] = " ".join(map(str, self._notes.number(flags)))
+        facts["best"] = group.standings.best.get(column.key) == entry.id
+        shown = {name: value for name, value in facts.items() if value}
+        for name, value in zip(("mean", "low", "high"), (metric.mean, *(metric.ci95 or ())), strict=False):
+            shown[name] = float(f"{value * scale(metric.unit):.6g}")
+        return shown
 
     def legend(self) -> str:
-        """Return what the table's marks mean; asked for after all groups."""
+        """Return what the table's marks mean; called after all groups."""
         ranked = [group.standings for group in self.groups if group.ranked]
-        sentences = ["Mean ± standard deviation over seeds. – not measured: the entry says why."]
+        sentences = ["Mean ± sd over seeds."]
         untested = [why for group in ranked for why in group.untested.values()]
         if any(top for group in ranked for top in group.best.values()):
-            sentences.append("★ better than every other objective of its group beyond noise (two-sided 5 %).")
+            sentences.append("★ better than every other row of its group (two-sided 5 %).")
         elif untested:
-            sentences.append(f"Nothing is marked as best: {untested[0]}.")
-        if any(group.ranking and group.ranking.places for group in ranked):
-            sentences.append(
-                "Rank: 1 + the rows that are better beyond noise (Holm over all pairs); tied rows share a rank."
-            )
+            sentences.append(f"No ★: {untested[0]}.")
         sentences += [f"{note}." for note in self._notes.lines()]
         if len(self.groups) > 1:
-            sentences.append("Rows are sorted within their group: only these may be ranked together.")
+            sentences.append("Only rows of one group are comparable.")
         if len(ranked) < len(self.groups):
-            count = f"{len(self.groups) - len(ranked)} of {len(self.groups)} groups"
-            sentences.append(f"{count} are too large for stars and ranks here: emobench leaderboard show has them.")
+            sentences.append("Groups without ★ and ranks are too large for a page: emobench leaderboard show.")
         return " ".join(sentences)
 
 
-def _definition(key: str, known: Measure, better: bool | None) -> str:
-    """Return what a heading's tip says, in lines."""
-    task = key.split("/", 1)[0]
-    way = {True: "Higher is better.", False: "Lower is better.", None: "Neither way is better."}[better]
-    if task == MEAN:
-        return "\n".join(["The mean over the tasks of the suite.", *filter(None, [known.definition]), way])
-    source = f" ({known.source})" if known.source else ""
-    return "\n".join(filter(None, [known.definition + source, way, key]))
+BETTER = {True: "Higher is better.", False: "Lower is better.", None: "Neither way is better."}
 
 
-def _unranked(ranking: Ranking | None, entry: Entry) -> str | None:
-    """Return why a row has no rank, where that is known."""
-    return ranking and (ranking.unranked.get(entry.id) or (f"not ranked: {ranking.remark}" if ranking.remark else None))
+def _summaries(group: BoardGroup, key: str) -> Iterator[MetricSummary]:
+    for entry in group.rows:
+        if summary := group.value(entry, key):
+            yield summary
 
 
-def _counts(entry: Entry, keys: Sequence[str]) -> list[int]:
-    """Return the fewest and the most examples behind a value of a row, once where they are equal."""
-    counts = {entry.metrics[key].n or 0 for key in keys if key in entry.metrics} - {0}
-    return sorted({min(counts), max(counts)}) if counts else []
-
-
-def _default_baseline(groups: Sequence[BoardGroup]) -> str | None:
+def default_baseline(groups: Sequence[Sequence[Entry]]) -> str | None:
     """Return the objective that most groups have beside another one; of several, the one that was recorded first.
 
-    Where no group has two, each one counts.
+    If no group has two, each one counts.
     """
-    trained = [(place, entry) for place, group in enumerate(groups) for entry in group.rows if not entry.untrained]
+    trained = [(place, entry) for place, rows in enumerate(groups) for entry in rows if not entry.untrained]
     recorded = sorted(trained, key=lambda pair: (pair[1].provenance.created, pair[1].id))
-    named = list(dict.fromkeys((entry.objective.name, place) for place, entry in recorded))
+    named = dict.fromkeys((entry.objective.name, place) for place, entry in recorded)
     in_group = Counter(place for _, place in named)
     counts = Counter(name for name, place in named if in_group[place] > 1) or Counter(name for name, _ in named)
     return max(counts, key=counts.__getitem__, default=None)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    tokens = entry.cost.tokens and entry.cost.tokens / max(len(entry.seeds), 1)
-    sizes = {"parameters": entry.model.parameters, "tokens": tokens}
+    sizes = {}
+    if entry.model.parameters:
+        sizes["parameters"] = [entry.model.parameters, large(entry.model.parameters)]
+    if entry.cost.tokens:
+        tokens = entry.cost.tokens / max(len(entry.seeds), 1)
+        sizes["tokens"] = [tokens, large(tokens)]
     return {
         "id": entry.id,
         "kind": entry.kind,
@@ -251,20 +259,41 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "model": entry.model.name,
         "seeds": len(entry.seeds),
         "created": entry.provenance.created[:10],
-        "sizes": {name: [size, figures.large(size)] for name, size in sizes.items() if size},
+        "sizes": sizes,
     }
 
 
 def details(entry: Entry, columns: Sequence[MetricColumn]) -> dict[str, Any]:
-    """Return all that an entry holds, and the conditions that a comparable one shares, under names for people."""
-    plain_entry = to_plain(entry)
-    repeated = [c for c in columns if c.key in entry.metrics and entry.metrics[c.key].components]
+    """Return all that an entry holds, and the conditions that comparable ones share.
+
+    A row of `metrics` is title, mean, deviation, interval, what that covers, n, values; or title and why it is missing.
+    """
+    rows: list[list[str]] = []
+    noise = []
+    for key, title, places in columns:
+        metric = entry.metrics.get(key)
+        if metric is None:
+            if key in entry.missing:
+                rows.append([title, f"not measured: {entry.missing[key]}"])
+            continue
+        if metric.components:
+            noise.append([title, *noise_row([metric])])
+        covers = (metric.ci95_of if metric.ci95 else metric.ci95_missing) or "none"
+        values = [plain(value, metric.unit, places) for value in metric.values]
+        row = [title, plain(metric.mean, metric.unit, places), ABSENT, interval_of(metric, places)]
+        if metric.std is not None:
+            row[2] = plain(metric.std, metric.unit, places)
+        row += ["; ".join([covers, *map(flag_text, metric.flags)]), ABSENT, "  ".join(values)]
+        if metric.n is not None:
+            row[5] = f"{metric.n:,}"
+        rows.append(row)
+    facts = to_plain(entry)
     return {
-        "entry": {**plain_entry, "source": published(plain_entry["source"])},
+        "entry": {**facts, "source": published(facts["source"])},
         "conditions": conditions(entry),
         "links": links(entry),
-        "metrics": [_metric(entry, c) for c in columns if c.key in entry.metrics or c.key in entry.missing],
-        "noise": [[column.title, *noise_row([entry.metrics[column.key]])] for column in repeated],
+        "metrics": rows,
+        "noise": noise,
     }
 
 
@@ -272,18 +301,80 @@ def flag_text(flag: str) -> str:
     return FLAGS.get(flag, flag.replace("_", " "))
 
 
-def _metric(entry: Entry, column: MetricColumn) -> list[str]:
-    """Return a row: title, mean, std, interval, what that covers, n, values; of what is missing title and reason."""
-    metric = entry.metrics.get(column.key)
-    if metric is None:
-        return [column.title, f"not measured: {entry.missing[column.key]}"]
-    covers = (metric.ci95_of if metric.ci95 else metric.ci95_missing) or "none"
-    return [
-        column.title,
-        figures.plain(metric.mean, metric.unit, column.places),
-        ABSENT if metric.std is None else figures.plain(metric.std, metric.unit, column.places),
-        figures.interval_of(metric, column.places),
-        "; ".join([covers, *map(flag_text, metric.flags)]),
-        ABSENT if metric.n is None else f"{metric.n:,}",
-        "  ".join(figures.plain(value, metric.unit, column.places) for value in metric.values),
-    ]
+class PageContrasts:
+    """Compares entries of comparable groups until the page's budget of pairs is spent."""
+
+    def __init__(self, examples_of: ExamplesOf | None) -> None:
+        self._left = BUDGET
+        self._examples_of = examples_of
+
+    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[Any]:
+        """Return the contrasts of a group in both directions, as lists of `FIELDS`: each pair, or those of a baseline.
+
+        Those with the baseline come first.
+        """
+        numbers = {key: place for place, key in enumerate(keys)}
+        order = [baseline, *(place for place in range(len(group)) if place != baseline)]
+        shown: list[Any] = []
+        series = SeriesReader(self._examples_of)
+        for index, base in enumerate(order[:-1]):
+            candidates = order[index + 1 :]
+            if len(candidates) > self._left or (index and len(group) > ALL_PAIRS):
+                break
+            self._left -= len(candidates)
+            compared = compare(group[base], [group[place] for place in candidates], series=series)
+            for place in candidates:
+                for contrast in compared.of(group[place]):
+                    if contrast.metric in numbers:
+                        metric = numbers[contrast.metric]
+                        shown.append([base, place, metric, *_shown(contrast)])
+                        shown.append([place, base, metric, *_shown(_turned(contrast))])
+        return shown
+
+
+def _turned(contrast: Contrast) -> Contrast:
+    """Return the same contrast with the candidate as baseline."""
+    within = [(seed, replace(one, effect=-one.effect, ci95=_negative(one.ci95))) for seed, one in contrast.within]
+    verdict = contrast.verdict
+    if contrast.beyond_noise:
+        verdict = "worse" if verdict == "better" else "better"
+    return replace(
+        contrast,
+        baseline_mean=contrast.candidate_mean,
+        candidate_mean=contrast.baseline_mean,
+        effect=-contrast.effect,
+        ci95=_negative(contrast.ci95),
+        verdict=verdict,
+        within=tuple(within),
+    )
+
+
+def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
+    return ci95 and (-ci95[1], -ci95[0])
+
+
+def _shown(contrast: Contrast) -> list[Any]:
+    """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
+    places = effect_decimals(contrast)
+    family = ABSENT
+    if contrast.p_holm is not None:
+        adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
+        family = f"{contrast.family}, {adjusted}"
+    why = " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ")
+    within = []
+    for seed, one in contrast.within:
+        size, interval = contrast_effect(contrast, one.effect, places), contrast_interval(contrast, one.ci95, places)
+        within.append([ABSENT if seed is None else str(seed), size, interval, p_value(one.p), one.test])
+    low, high = contrast.ci95 or (None, None)
+    numbers = [_rounded(contrast, value) for value in (contrast.effect, low, high)]
+    text, p = contrast_effect(contrast, contrast.effect, places), p_value(contrast.p_holm)
+    interval = contrast_interval(contrast, contrast.ci95, places)
+    detectable = contrast_effect(contrast, contrast.detectable, places, "")
+    words = [contrast.word or ABSENT, why or ABSENT, contrast.test or ABSENT]
+    return [*numbers, unit_of(contrast), text, interval, p, family, detectable, *words, within]
+
+
+def _rounded(contrast: Contrast, value: float | None) -> float | None:
+    """Return an effect with more digits than are shown; JSON has no infinity, which a difference may be."""
+    shown = math.inf if value is None else effect(contrast, value)
+    return float(f"{shown:.6g}") if math.isfinite(shown) else None

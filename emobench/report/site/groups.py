@@ -1,13 +1,15 @@
-"""The comparable groups of a page, with stars and ranks where the page can afford their tests."""
+"""The comparable groups of a page: their order, their titles, and stars and ranks if the page can afford the tests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from emobench.leaderboard.comparable import groups, older_code
+from emobench.leaderboard.comparable import conditions, groups, older_code
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import MEAN
+from emobench.leaderboard.labels import MEAN, clean
 from emobench.leaderboard.query.standings import Standings, View, group_metrics, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import MIN_SEEDS
@@ -16,11 +18,16 @@ from emobench.report.notes import representative
 
 RANK_BUDGET = 15_000
 """Pairs of rows that are tested for the ranks of a page."""
+LONGEST = 40
+"""Letters of a value in a title."""
+NONE = "default"
+TIERS = ("tasks", "rule ", "recipe.name", "recipe.", "protocols", "protocol of ", "model", "")
+"""The beginnings of facts. What a person chose comes first, the digests that follow from it last."""
 
 
 @dataclass(frozen=True)
 class BoardGroup:
-    """Rows that may be ranked together, and whether they were: every pair is tested for it."""
+    """Rows that may be ranked together. In a `ranked` group every pair of rows was tested."""
 
     standings: Standings
     ranked: bool
@@ -31,70 +38,130 @@ class BoardGroup:
 
     @property
     def first(self) -> Entry:
-        """The row that tells what the group shares."""
         return representative(self.rows)
 
     @property
-    def tested(self) -> bool:
+    def judged(self) -> bool:
         """Whether rows have enough seeds for a verdict."""
         return len(self.rows) > 1 and any(len(entry.seeds) >= MIN_SEEDS for entry in self.rows)
 
-    @property
-    def mean(self) -> str | None:
-        """The row of the mean over tasks, "mean/<metric>", where the group has one."""
-        ranking = self.standings.ranking
-        return f"{MEAN}/{ranking.name}" if ranking and ranking.means else None
-
-    @property
+    @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """All metrics that a row has, the secondary ones last: a page hides these until they are asked for."""
-        first = (*([self.mean] if self.mean else []), *self.standings.metrics)
-        rest = (m for m in group_metrics(self.rows) if m not in first and any(m in e.metrics for e in self.rows))
-        return (*first, *rest)
+        """All metrics that a row has: the mean over tasks first, the secondary ones last."""
+        measured = {metric for entry in self.rows for metric in entry.metrics}
+        rest = [metric for metric in group_metrics(self.rows) if metric in measured]
+        ranking = self.standings.ranking
+        means = [f"{MEAN}/{ranking.name}"] if ranking and ranking.means else []
+        return tuple(dict.fromkeys([*means, *self.standings.metrics, *rest]))
 
     def value(self, entry: Entry, key: str) -> MetricSummary | None:
         """Return a metric of a row, or its mean over tasks, without an interval, if it has them all."""
         ranking = self.standings.ranking
-        if ranking is None or key != self.mean:
-            return entry.metrics.get(key)
-        values = ranking.means.get(entry.id)
-        return mean_summary(entry.metrics[ranking.columns[0]], values) if values else None
+        if ranking and key == f"{MEAN}/{ranking.name}":
+            values = ranking.means.get(entry.id)
+            return mean_summary(entry.metrics[ranking.columns[0]], values) if values else None
+        return entry.metrics.get(key)
 
 
 def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> list[BoardGroup]:
-    """Return the comparable groups of a page, those with verdicts first; of groups beyond the budget none is ranked."""
-    left, found = RANK_BUDGET, []
+    """Return the comparable groups of a page: models with verdicts first, then small ones, groups of a model together.
+
+    Groups beyond `RANK_BUDGET` have no stars and no ranks.
+    """
+    left, made = RANK_BUDGET, []
     for members in groups(entries):
         pairs = len(members) * (len(members) - 1) // 2
         ranked = pairs <= left
-        left -= pairs if ranked else 0
-        shown = standings(members, examples_of, _view(members))[0] if ranked else _unranked(members)
-        found.append(BoardGroup(shown, ranked))
-    return _in_order(found)
+        if ranked:
+            left -= pairs
+            primary = next((entry.primary for entry in members if entry.primary), None)
+            view = View(sort=primary) if primary in group_metrics(members) else View()
+            shown = standings(members, examples_of, view)[0]
+        else:
+            shown = _unranked(members)
+        made.append(BoardGroup(shown, ranked))
+    judged = {group.first.model.name for group in made if group.judged}
 
+    def place(group: BoardGroup) -> tuple[bool, int, str, bool, str, str]:
+        entry, model = group.first, group.first.model
+        created = entry.provenance.created
+        return model.name not in judged, model.parameters or 0, model.name, not group.judged, created, entry.id
 
-def _view(members: Sequence[Entry]) -> View:
-    """Return the order of a group's rows: that of its primary endpoint, which of several tasks is their mean."""
-    primary = next((entry.primary for entry in members if entry.primary), None)
-    return View(sort=primary) if primary in group_metrics(members) else View()
+    return sorted(made, key=place)
 
 
 def _unranked(members: Sequence[Entry]) -> Standings:
     older = older_code(members)
     rows = sorted(members, key=lambda e: (e.id in older, not e.untrained, e.provenance.created, e.id))
-    asked = View().shown(group_metrics(rows), rows)
-    shown = tuple(metric for metric in asked if any(metric in entry.metrics for entry in rows))
-    return Standings(rows=tuple(rows), older=older, metrics=shown)
+    measured = {metric for entry in rows for metric in entry.metrics}
+    metrics = tuple(metric for metric in View().shown(group_metrics(rows), rows) if metric in measured)
+    return Standings(rows=tuple(rows), older=older, metrics=metrics)
 
 
-def _in_order(found: Sequence[BoardGroup]) -> list[BoardGroup]:
-    """Return groups with those first that can have a verdict; small models first, the groups of a model together."""
-    tested = {group.first.model.name for group in found if group.tested}
+def group_titles(firsts: Sequence[Entry]) -> list[str]:
+    """Return a title for each group of one suite, given a row of each; no two are alike.
 
-    def place(group: BoardGroup) -> tuple[bool, int, str, bool, str, str]:
-        entry = group.first
-        model = entry.model
-        created = entry.provenance.created
-        return model.name not in tested, model.parameters or 0, model.name, not group.tested, created, entry.id
+    Of several groups of one model few facts are named that distinguish them: tasks, changed rules and settings of the
+    recipe before protocols, and these before digests of data and weights. A value that most groups share is left out.
+    A number is the last resort.
+    """
+    by_model: dict[str, list[int]] = defaultdict(list)
+    for place, entry in enumerate(firsts):
+        by_model[entry.model.name].append(place)
+    several = len({tuple(sorted(entry.protocols)) for entry in firsts}) > 1
+    titles = [""] * len(firsts)
+    for model, places in by_model.items():
+        facts = [_facts(firsts[place]) for place in places]
+        names = _distinguishing(facts, ["tasks"] if several else [])
+        counts = {name: Counter(own.get(name, NONE) for own in facts) for name in names}
+        seen: Counter[str] = Counter()
+        for place, own in zip(places, facts, strict=True):
+            words = []
+            for name in names:
+                value = own.get(name, NONE)
+                if name == "tasks" or 2 * counts[name][value] <= len(facts):
+                    words.append(_word(name, value))
+            title = " · ".join(filter(None, [clean(model), ", ".join(words)]))
+            seen[title] += 1
+            titles[place] = title if seen[title] == 1 else f"{title} · {seen[title]}"
+    return titles
 
-    return sorted(found, key=place)
+
+def _facts(entry: Entry) -> dict[str, str]:
+    """Return what may distinguish a group, by short names."""
+    facts = {"tasks": ", ".join(sorted(entry.protocols))}
+    for task in entry.protocols:
+        for name, value in entry.changes.get(task, {}).items():
+            facts.setdefault(f"rule {name}", str(value))
+    facts["protocols"] = ", ".join(dict.fromkeys(name.partition("@")[0] for name in entry.protocols.values()))
+    for name, value in conditions(entry).items():
+        if name != "suite" and not (entry.untrained and name.startswith("recipe.")):
+            facts[name] = str(value)
+    if entry.untrained:
+        facts["recipe.name"] = "not trained"
+    for name, value in facts.items():
+        text = clean(value[7:13] if value.startswith("sha256:") else value)
+        facts[name] = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return facts
+
+
+def _distinguishing(facts: Sequence[Mapping[str, str]], chosen: list[str]) -> list[str]:
+    """Return the names of facts that distinguish the groups, by tier: those chosen, and each that adds to them."""
+
+    def kinds(names: Sequence[str]) -> int:
+        return len({tuple(own.get(name, NONE) for name in names) for own in facts})
+
+    names = sorted({name for own in facts for name in own})
+    for start in TIERS:
+        for name in names:
+            if name.startswith(start) and kinds([*chosen, name]) > kinds(chosen):
+                chosen = [*chosen, name]
+    return chosen
+
+
+def _word(name: str, value: str) -> str:
+    if name in ("tasks", "protocols", "recipe.name") or name.startswith("protocol of "):
+        return value
+    if name.startswith(("recipe.", "rule ")):
+        return f"{name.removeprefix('recipe.').removeprefix('rule ')}={value}"
+    return f"{name} {value}"

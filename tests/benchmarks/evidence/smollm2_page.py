@@ -425,7 +425,7 @@ def main(argv: list[str]) -> None:
     given.out.write_text(text, encoding="utf-8")
     drawings = [(name, drawn) for name, drawn in figures(study) if f"evidence/{name}.svg" in text]
     for name, drawn in drawings:
-        write_picture(drawn, given.out.with_name("evidence") / f"{name}.svg", "Name another page with --out.")
+        write_picture(drawn, given.out.with_name("evidence") / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -32,15 +32,12 @@ from emobench.leaderboard.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.run_files import read_examples, shortened_from, unpack
 from emobench.leaderboard.store import Leaderboard, parse
 from emobench.leaderboard.verify import verify
-from emobench.report.site.runs import _read_samples
 from emobench.runs.inspect.recorded_runs import read_json
 from emobench.runs.planning.rebuild import find_stage
 from emobench.tasks.yaml import read_yaml
 from emobench.training.curves import read_curves
 
 SECONDS = 10
-PAGE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-"""What `site.runs.RunFiles` turns into a sentence on the page."""
 TOKENS = (
     *("[" * 5000, "{" * 5000, '{"a":' * 5000, "]" * 100, "9" * 6000, "1e999", "-1e308", "NaN", "Infinity", "-0.0"),
     *("null", "true", "[]", "{}", '""', '"\\ud800"', "\0", "\\u0000", "\x1b[31m", "x" * 5000, "../" * 9, "/etc/passwd"),
@@ -124,14 +121,6 @@ def _stage(path: Path) -> None:
     find_stage(path.parents[1], path.stem)
 
 
-def _of_a_page(path: Path) -> None:
-    try:
-        _read_samples(path)
-    except PAGE as error:
-        if isinstance(error, RecursionError):
-            raise
-
-
 PLANNED: dict[str, Any] = {"kind": "train", "facts": {"seed": 1}, "request": {"suite": "nlu"}, "folder": "/"}
 GENERATED = {"prompt_id": "1", "sample": 0, "prefix_ids": [1], "continuation_ids": [2], "prefix_text": "a"}
 GENERATED |= {"continuation_text": "b", "reference_text": "c", "ended": False}
@@ -140,7 +129,6 @@ ROWS = [{"metric": "sst2/accuracy", "example": str(i), "value": 0.5, "weight": 1
 READERS: dict[str, tuple[str, bytes, Callable[[Path], Any]]] = {
     "entry": ("entry.json", json.dumps(to_plain(entry())).encode(), _use_entry),
     "examples": ("examples.jsonl", _lines(*ROWS), read_examples),
-    "samples on a page": ("samples.jsonl", _lines(SAMPLE, SAMPLE), _of_a_page),
     "generated texts": ("samples.jsonl", _lines(GENERATED), read_generated),
     "losses": ("samples.jsonl", _lines(LOSSES), read_losses),
     "log": (

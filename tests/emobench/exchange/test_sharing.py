@@ -451,11 +451,11 @@ def test_the_commands_say_what_they_did(
     ann.record("emo")
     mine = ("--leaderboard", tmp_path / "mine")
     done = command("leaderboard", "push", shared, "--leaderboard", ann.board.root, "--runs", ann.runs).ok()
-    assert "1 entry sent with 4 files of runs; 0 skipped" in done.out
+    assert "entries sent: 1, with 4 files of runs; skipped, which it has: 0" in done.out
     assert f"emobench leaderboard pull '{shared}'" in done.out
     assert command("leaderboard", "pull", shared, *mine, "--json").ok().json["received"] == 1
     done = command("leaderboard", "pull", shared, *mine).ok()
-    assert "0 entries received with 0 files of runs; 1 skipped" in done.out
+    assert "entries received: 0, with 0 files of runs; skipped, which it has: 1" in done.out
     assert f"emobench leaderboard show --leaderboard {tmp_path / 'mine'}" in done.out
 
 
@@ -502,11 +502,11 @@ def test_a_data_set_of_the_hub_is_shared_by_the_real_client(
     pushed = [run("push", who, "--runs", who.runs) for who in (ann, bob)]
     for one in pushed:
         out, err = one.communicate()
-        assert "1 entry sent" in out, err
+        assert "entries sent: 1" in out, err
     assert hub.commits == 3
     reader = person("eve", ann.repo)
     out, err = run("pull", reader).communicate()
-    assert "2 entries received with 7 files of runs; 0 skipped" in out, err
+    assert "entries received: 2, with 7 files of runs; skipped, which it has: 0" in out, err
     assert reader.has() == entries
     assert verify(reader.board, reader.runs) == (2, [])
     wrong = run("pull", reader, repo="hf://datasets/some-org/other")

@@ -28,7 +28,6 @@ from emobench.leaderboard.run_files import (
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify
 from emobench.report.site.runs import RunFiles
-from emobench.training.curves import mean_curve, read_curves
 
 EXAMPLES = '{"metric": "t/accuracy", "example": "0", "value": 1.0, "weight": 1.0}\n'
 CURVE = '{"step": 1, "steps": 1, "loss": 2.5}\n'
@@ -71,13 +70,9 @@ def test_a_clone_has_what_its_entries_name(board: Leaderboard, runs: Path, entry
     assert board.problems == []
     assert ExamplesReader(runs)(entry) is None
     assert ExamplesReader(runs, [board.root])(entry) == there
-    shown = RunFiles(runs, lambda path: read_curves(path.parent).curves, mean_curve, [board.root]).of(entry)
+    shown = RunFiles(runs, [board.root], lambda entry, run: {}).of(entry)
     assert shown["problems"] == []
     assert shown["curves"][0]["parts"]["loss"]["mean"]["values"] == [2.5]
-    assert shown["samples"][0]["texts"][0] == {
-        "prompt": "not on this board: text 0 of the data",
-        "continuation": "generated",
-    }
 
 
 def test_texts_of_a_data_set_are_not_copied(board: Leaderboard, runs: Path) -> None:

@@ -203,12 +203,12 @@ def verified(command: Callable[..., Any], board: Leaderboard, runs: Path) -> Cal
 def test_the_command_names_each_finding_and_fails(
     verified: Callable[..., Any], board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:
-    assert verified().out == f"{board.root}: 3 entries, nothing wrong.\n"
+    assert verified().out == f"{board.root}: entries: 3, problems: 0.\n"
     shutil.copytree(board.root, tmp_path / "other")
     (runs / NAMES[0]).unlink()
     _, (finding,) = verify(board, runs)
     done = verified()
-    assert (done.code, done.out) == (1, f"{finding.text}\n{board.root}: 3 entries, 1 thing wrong.\n")
+    assert (done.code, done.out) == (1, f"{finding.text}\n{board.root}: entries: 3, problems: 1.\n")
     found = verified("--leaderboard", tmp_path / "other", "--json")
     assert found.code == 1
     assert [b["board"] for b in found.json["boards"]] == [str(board.root), str(tmp_path / "other")]

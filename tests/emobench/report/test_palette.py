@@ -6,16 +6,13 @@ import itertools
 
 import numpy as np
 
-from emobench.report.charts.board_charts import PAGE_VERDICTS
 from emobench.report.palette import (
     BETTER,
     OBJECTIVES,
-    VERDICTS,
     WORSE,
     in_terminal,
     on_paper,
     slots,
-    style_sheet,
 )
 
 # Viénot, Brettel and Mollon (1999): what a dichromat's eye makes of linear RGB.
@@ -62,9 +59,3 @@ def test_names_in_a_terminal_can_be_read_on_black_and_on_white() -> None:
         assert 1.05 / (light + 0.05) >= 3
         assert (light + 0.05) / 0.05 >= 3
     assert in_terminal(["emo"]) == {"emo": OBJECTIVES[slots(["emo"])["emo"]].either}
-
-
-def test_the_page_has_the_same_colours() -> None:
-    assert f"--better-text: light-dark({BETTER.light}, {BETTER.dark});" in style_sheet()
-    assert f"--series-2: light-dark({OBJECTIVES[1].light}, {OBJECTIVES[1].dark});" in style_sheet()
-    assert PAGE_VERDICTS.keys() == VERDICTS.keys()

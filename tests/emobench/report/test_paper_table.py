@@ -86,7 +86,7 @@ def test_seeds_are_tested_and_what_is_beyond_noise_is_marked(entry_of: EntryOf) 
 def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
     found = made(entry_of, {"mle": (20,)}, remarks=("Another model.",))
     assert found.resolution() == {"sst2/accuracy": 2.5}
-    assert "One test example is, in points: sst2 2.5." in paper_table(found).below
+    assert "One test example in points: sst2 2.5." in paper_table(found).below
     assert paper_table(found).below[-1] == "Another model."
     # A MAUVE of 0.51, say, is no number of examples.
     assert made(entry_of, {"mle": (20.4,)}).resolution() == {}  # type: ignore[dict-item]

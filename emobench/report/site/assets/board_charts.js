@@ -19,8 +19,8 @@ function differences(rows) {
     const left = byGroup.filter(({ base }) => !base).length;
     const notes = [
       of.length > shown.length && `${shown.length} of ${of.length} rows are shown; choose fewer above.`,
-      left > 0 && `${left} ${left === 1 ? "group does" : "groups do"} not have ${name}.`,
-      shown.some(({ tests }) => tests.some((test, i) => test?.word === "not tested" && isShown(suite.metrics[i]))) && "What is not tested here, emobench compare A B tests.",
+      left > 0 && `Groups without ${name}: ${left}.`,
+      shown.some(({ tests }) => tests.some((test, i) => test?.word === "not tested" && isShown(suite.metrics[i]))) && "Not tested here: use emobench compare A B.",
     ];
     const more = lines.length - decided.length;
     const toggle = () => set("undecided")(!view.undecided);
@@ -28,11 +28,11 @@ function differences(rows) {
     const save = () => savePicture(tablePicture(node.querySelector("table"), `Differences from ${name}`), fileName(title));
     return section(
       title,
-      "A difference is better or worse if it is beyond the noise of seeds and examples; otherwise it is tied or undetermined. For perplexities, it is relative. Open a name for intervals and p‑values.",
+      "Better and worse are beyond the noise of seeds and examples; perplexities in percent. Open a name for intervals and p‑values.",
       [select("Baseline", same(names), name, chosen), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
       node || h("p", { class: "empty" }, "No row here has the baseline in its group."),
       notes.some(Boolean) && h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
-      decided.length > 0 && more > 0 && h("p", { class: "note" }, `${more} more ${more === 1 ? "row has" : "rows have"} no decided difference: too few seeds or examples. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
+      decided.length > 0 && more > 0 && h("p", { class: "note" }, `Rows without a decided difference: ${more}. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
     );
   });
 }
@@ -105,7 +105,7 @@ function groupPanels(rows, groups) {
     curvesOf(trained.map((row) => [row.label, row.entry])).then((curves) => fill(host, curvesBody(curves)));
     return [
       section("Metrics by task", `${group.title}: every metric with its 95 % interval. Bars begin at 0.${left}`, [control()], bars(own, (row) => row.label)),
-      section("Training curves", `What ${group.title}'s trainings logged, over the optimizer's steps.`, [control()], host),
+      section("Training curves", `${group.title}: logged over the optimizer's steps.`, [control()], host),
     ];
   });
 }
@@ -118,8 +118,8 @@ function bars(rows, naming) {
     const known = rows.filter((row) => measured(row, i)).map((row) => ({ name: naming(row), ...row.cells[i], end: Math.max(...ends(row.cells[i])) }));
     const all = known.flatMap(ends);
     const domain = [Math.min(0, ...all), (Math.max(0, ...all) || 1) * 1.3];
-    const values = { rows: known, title: metric.title, height: 26 * known.length, fraction: metric.fraction, domain, ...series(rows.map(naming), rows.map((row) => row.entry.name)) };
-    return known.length > 0 && isShown(metric) && chart(`Metric ${metric.title}`, "metric", values);
+    const colour = series(rows.map(naming), rows.map((row) => row.entry.name));
+    return known.length > 0 && isShown(metric) && chart(`Metric ${metric.title}`, metricSpec({ rows: known, title: metric.title, fraction: metric.fraction, domain, colour }));
   });
   return h("div", { class: "bars" }, panels);
 }
@@ -132,7 +132,7 @@ async function curvesOf(named) {
 function curvesBody(all) {
   const lines = all.flatMap(({ name, objective, curves }) => curves.map(({ training, parts }) => ({ name: training > 1 ? `${name}, training ${training}` : name, objective, parts })));
   const parts = unique(lines.flatMap((line) => Object.keys(line.parts)));
-  if (!parts.length) return h("p", { class: "empty" }, "No training curves are available. They come from the runs folder: emobench leaderboard site OUT --runs DIR.");
+  if (!parts.length) return h("p", { class: "empty" }, "No training curves: emobench leaderboard site OUT --runs DIR reads them.");
   return controlled((set) => {
     if (!parts.includes(view.part)) view.part = ["mle", "validation mle"].find((part) => parts.includes(part)) ?? parts[0];
     const known = lines.filter((line) => line.parts[view.part]);
@@ -140,11 +140,11 @@ function curvesBody(all) {
       Object.entries({ ...seeds, mean }).flatMap(([seed, curve]) => curve.steps.map((step, i) => ({ name, seed, step, value: curve.values[i] }))),
     );
     const steps = unique(points.map((point) => point.step)).length;
-    const values = { rows: points, title: view.part, point: steps < 20 && { size: 50 }, ...series(known.map((line) => line.name), known.map((line) => line.objective)) };
+    const colour = series(known.map((line) => line.name), known.map((line) => line.objective));
     return [
       h("div", { class: "controls" }, select("Curve", same(parts), view.part, set("part"))),
-      chart("Training curves", "curves", steps > 1 ? values : oneStep(points)),
-      h("p", { class: "note" }, "Thick lines are means over the seeds, thin lines the seeds themselves."),
+      chart("Training curves", steps > 1 ? curvesSpec({ rows: points, title: view.part, point: steps < 20 && { size: 50 }, colour }) : oneStep(points)),
+      h("p", { class: "note" }, "Thick: means over seeds; thin: seeds."),
     ];
   });
 }
@@ -175,19 +175,78 @@ function scaling(rows) {
     const drawn = first.filter((row) => sizes.get(naming(row)).length > 1);
     const own = drawn.slice(0, 500);
     const points = own.map((row) => ({ ...row.cells[place], name: naming(row), x: row.entry.sizes[view.axis][0], shown: row.entry.sizes[view.axis][1], model: row.entry.model }));
-    const few = known.length ? `No objective here has rows with different ${axes[view.axis]}: a curve needs two.` : `No row here says its number of ${axes[view.axis]}.`;
-    const values = { rows: points, x: axes[view.axis], y: title, line_opacity: own.length < 100 ? 1 : 0, ...seriesOf(own, naming) };
+    const few = known.length ? `A curve needs two rows of an objective with different ${axes[view.axis]}.` : `No row has its number of ${axes[view.axis]}.`;
+    const spec = scalingSpec({ rows: points, x: axes[view.axis], y: title, lines: own.length < 100, colour: seriesOf(own, naming) });
     const notes = [
       drawn.length > own.length && `${own.length} of ${drawn.length} rows are drawn; choose fewer above.`,
-      known.length > alike.length && `${known.length - alike.length} rows with other protocols are left out.`,
-      alike.length > first.length && "Of several rows of one objective and size one is drawn, with the same recipe where there is one.",
+      known.length > alike.length && `Left out, with other protocols: ${known.length - alike.length}.`,
+      alike.length > first.length && "One row of each objective and size is drawn.",
     ];
     return section(
       "Scaling",
-      "One metric against the size of the model or of the training, with 95 % intervals.",
+      "One metric against the size of the model or of the training; 95 % intervals.",
       [metrics.length > 1 && select("Metric", metrics.map((metric, i) => [i, metric.title]), place, set("scaled")), select("Against", Object.entries(axes), view.axis, set("axis"))],
-      chart("Scaling", "scaling", unique(points.map((point) => point.x)).length > 1 ? values : few),
+      chart("Scaling", unique(points.map((point) => point.x)).length > 1 ? spec : few),
       h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
     );
   });
+}
+
+// One metric against another, each row a point with both intervals.
+
+function tradeOff(rows, groups) {
+  const { metrics } = suiteNow();
+  const own = (name, other) => metrics.find((metric) => metric.key === state[name]) ?? other;
+  return controlled((set) => {
+    if (metrics.length < 2) return [];
+    const x = own("x", metrics[0]);
+    const y = own("y", metrics.find((metric) => metric !== x && !metric.secondary && metric.better !== null) ?? metrics.find((metric) => metric !== x));
+    const [at, up] = [x, y].map((metric) => metrics.indexOf(metric));
+    const group = groups.find((one) => String(one.number) === view.plane) ?? groups[0];
+    const all = rows.filter((row) => row.group === group && measured(row, at) && measured(row, up));
+    const drawn = all.slice(0, 60);
+    const points = named(drawn.map((row) => ({ name: row.label, ...plane(row.cells[at], "x"), ...plane(row.cells[up], "y") })));
+    const axis = (metric, name) => ({ title: metric.title, scale: scaleOf(metric, points, name) });
+    const spec = tradeOffSpec({ rows: points, x: axis(x, "x"), y: axis(y, "y"), colour: seriesOf(drawn, (row) => row.label) });
+    const choice = (label, name, metric) => select(label, metrics.map((one) => [one.key, one.title]), metric.key, (key) => { keep(name, key); set("plane")(view.plane); });
+    return section(
+      "Trade-off",
+      ["95 % intervals. ", better(x, y)].join(""),
+      [choice("x axis", "x", x), choice("y axis", "y", y), groups.length > 1 && select("Group", groups.map((one) => [one.number, one.title]), group.number, set("plane"))],
+      chart("Trade-off", points.length ? spec : "No row of this group has both metrics."),
+      all.length > drawn.length && h("p", { class: "note" }, `${drawn.length} of ${all.length} rows are drawn; choose fewer above.`),
+    );
+  });
+}
+
+const plane = (cell, axis) => ({ [axis]: cell.mean, [`${axis}_low`]: cell.low, [`${axis}_high`]: cell.high, [`${axis}_text`]: shownValue(cell) });
+
+/** Points with the texts beside them: of points that lie on one another, all names stand at the first. */
+function named(points) {
+  const near = (a, b) => ["x", "y"].every((axis) => {
+    const values = points.map((point) => point[axis]);
+    return Math.abs(a[axis] - b[axis]) <= 0.04 * (Math.max(...values) - Math.min(...values));
+  });
+  const heads = [];
+  for (const point of points) {
+    const head = heads.find((other) => near(other, point));
+    point.shown = "";
+    if (head) head.shown += `, ${point.name}`;
+    else heads.push(Object.assign(point, { shown: point.name }));
+  }
+  return points;
+}
+
+/** Of perplexities that are far apart a logarithmic scale. */
+function scaleOf(metric, points, axis) {
+  const means = points.map((point) => point[axis]);
+  const log = metric.log && Math.max(...means) > 3 * Math.min(...means);
+  return log ? { type: "log" } : { type: "linear", zero: false };
+}
+
+function better(x, y) {
+  const across = { true: "right", false: "left" }[x.better];
+  const up = { true: "top", false: "bottom" }[y.better];
+  const words = [up, across].filter(Boolean);
+  return words.length ? `The better side is the ${words.join(" ")}.` : "";
 }

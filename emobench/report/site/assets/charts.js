@@ -1,34 +1,28 @@
-// Charts: a template of Python's, filled in when it comes near the window, and each of them as a picture.
+// Charts: Vega-Lite, drawn when it comes near the window; and each of them as a picture.
 
 const waiting = new Map();
 const near = new IntersectionObserver((seen) => seen.forEach((item) => item.isIntersecting && draw(item.target)), { rootMargin: "400px" });
 window.addEventListener("beforeprint", () => [...waiting.keys()].filter((host) => host.clientWidth).forEach(draw));
 
-/** A place for a chart; `values` fill in "$name" of its template. A text is shown in its place. */
-function chart(label, name, values, least = 0) {
+/** A place for a chart of a specification, or a text in its place. */
+function chart(label, spec) {
   const host = h("div", { class: "chart", role: "group", "aria-label": label, tabindex: "0" });
-  if (typeof values === "string") return fill(host, h("p", { class: "empty" }, values));
-  waiting.set(host, { label, name, values, least });
+  if (typeof spec === "string") return fill(host, h("p", { class: "empty" }, spec));
+  waiting.set(host, { label, spec });
   near.observe(host);
   return host;
 }
 
 async function draw(host) {
-  const { label, name, values, least } = waiting.get(host) ?? {};
+  const { label, spec } = waiting.get(host) ?? {};
   near.unobserve(host);
   waiting.delete(host);
-  if (!name || !host.isConnected) return;
+  if (!spec || !host.isConnected) return;
   const inner = h("div");
-  inner.style.minWidth = `${least}px`;
   fill(host, inner);
-  const filled = (key, value) => {
-    if (typeof value !== "string") return value;
-    return value.startsWith("$") && value.slice(1) in values ? values[value.slice(1)] : value.replace(/\$(\w+)/g, (all, part) => values[part] ?? all);
-  };
-  const spec = JSON.parse(JSON.stringify(board.charts[name]), filled);
   // Expressions are interpreted (`ast`), so that the page's policy need not allow code that is made from text.
   const plain = { defaultStyle: false, tooltip: { disableDefaultStyle: true }, logLevel: 1 };
-  await window.vegaEmbed(inner, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: board.charts.config, ...plain });
+  await window.vegaEmbed(inner, { ...IN_PLACE, ...spec }, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: CONFIG, ...plain });
   const save = () => savePicture(svgPicture(inner.querySelector("svg")), fileName(label));
   host.append(h("button", { type: "button", class: "quiet small save", "aria-label": `Download ${label} as PNG`, click: save }, "PNG"));
 }
@@ -54,4 +48,111 @@ function controlled(make) {
     host.querySelectorAll("select")[focus]?.focus();
   };
   return fill(host, make(set));
+}
+
+// Specifications. Colours are variables of page.css, so that a chart follows the theme without being drawn again.
+
+const [TEXT, MUTED, LINE] = ["var(--text)", "var(--muted)", "var(--line)"];
+const FONT = "system-ui, sans-serif";
+const IN_PLACE = { width: "container", autosize: { type: "fit-x", contains: "padding" } };
+const LABELS = { labelColor: MUTED, labelFont: FONT, labelFontSize: 12, labelLimit: 220, titleColor: MUTED, titleFont: FONT, titleFontSize: 12, titleFontWeight: "normal" };
+const CONFIG = {
+  background: "transparent",
+  font: FONT,
+  view: { stroke: null },
+  axis: { ...LABELS, gridColor: LINE, domainColor: LINE, tickColor: LINE },
+  legend: { ...LABELS, orient: "top", symbolStrokeWidth: 3, symbolOpacity: 1, columns: { expr: "max(1, floor(width / 200))" } },
+  title: { color: TEXT, font: FONT, fontSize: 13, fontWeight: 600, anchor: "start", offset: 8 },
+  text: { font: FONT },
+};
+// Each series has dashes of its own, so that a line shows through another that lies on it.
+const DASHES = [[1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [14, 4], [4, 4], [14, 3, 2, 3], [1, 4]];
+
+const quantity = (field, more) => ({ field, type: "quantitative", ...more });
+const tooltip = (titles) => Object.entries(titles).map(([field, title]) => ({ field, title, type: "nominal" }));
+const hued = ({ names, colours }, more) => ({ field: "name", type: "nominal", scale: { domain: names, range: colours }, ...more });
+const has = (field) => [{ filter: `isValid(datum.${field})` }];
+
+/** The bars of one metric: rows {name, mean, low, high, end, text, interval}. Bars begin at 0. */
+function metricSpec({ rows, title, fraction, domain, colour }) {
+  const tick = (end) => ({ transform: has("low"), mark: { type: "tick", thickness: 1.6, size: 9, color: TEXT }, encoding: { x: quantity(end) } });
+  const axis = { title: null, tickCount: 4, grid: false, labelExpr: fraction ? "datum.value > 100 ? '' : datum.label" : "datum.label" };
+  const tips = tooltip({ name: "objective", text: title, interval: "95 % interval" });
+  return {
+    title,
+    height: 26 * rows.length,
+    data: { values: rows },
+    encoding: { y: { field: "name", type: "nominal", sort: null, axis: { title: null, domain: false, ticks: false, labelColor: TEXT, labelLimit: 160 } } },
+    layer: [
+      { mark: { type: "bar", height: 15, opacity: 0.85, cornerRadiusEnd: 2 }, encoding: { x: quantity("mean", { scale: { domain, nice: false }, axis }), color: hued(colour, { legend: null }), tooltip: tips } },
+      { transform: has("low"), mark: { type: "rule", strokeWidth: 1.6, color: TEXT }, encoding: { x: quantity("low"), x2: { field: "high" } } },
+      tick("low"),
+      tick("high"),
+      { mark: { type: "text", align: "left", dx: 6, fontSize: 12, color: TEXT }, encoding: { x: quantity("end"), text: { field: "text" } } },
+    ],
+  };
+}
+
+/** Training curves of points {name, seed, step, value}; the seed "mean" is drawn over the seeds' lines. */
+function curvesSpec({ rows, title, point, colour }) {
+  const legend = { title: null, legend: { symbolType: "stroke", symbolSize: 900 } };
+  const dashes = { field: "name", type: "nominal", scale: { domain: colour.names, range: DASHES }, ...legend };
+  const lines = (filter, mark) => ({ transform: [{ filter }], mark: { type: "line", ...mark }, encoding: { detail: { field: "seed" }, strokeDash: dashes } });
+  return {
+    description: `Training curves of ${title}`,
+    height: 280,
+    data: { values: rows },
+    encoding: {
+      x: quantity("step", { title: "optimizer step", axis: { grid: false, tickCount: 8 } }),
+      y: quantity("value", { title, scale: { zero: false } }),
+      color: hued(colour, legend),
+      tooltip: tooltip({ name: "objective", seed: "seed", step: "step", value: title }),
+    },
+    layer: [lines("datum.seed !== 'mean'", { strokeWidth: 1, opacity: 0.3 }), lines("datum.seed === 'mean'", { strokeWidth: 2.2, point })],
+  };
+}
+
+/** One metric against `x` on a logarithmic scale: points {name, x, mean, low, high, text, shown, model, interval}. */
+function scalingSpec({ rows, x, y, lines, colour }) {
+  const up = { scale: { zero: false }, title: y };
+  const shape = { field: "name", type: "nominal", scale: { domain: colour.names }, title: null };
+  const tips = tooltip({ name: "objective", model: "model", shown: x, text: y, interval: "95 % interval" });
+  const axis = { format: "~s", labelExpr: "replace(datum.label, 'G', 'B')", grid: false, tickCount: 6 };
+  return {
+    description: `${y} against ${x}`,
+    height: 280,
+    data: { values: rows },
+    encoding: { x: quantity("x", { scale: { type: "log", nice: false, padding: 24 }, title: x, axis }), color: hued(colour, { title: null }) },
+    layer: [
+      { transform: has("low"), mark: { type: "rule", strokeWidth: 1.4, opacity: 0.7 }, encoding: { y: quantity("low", up), y2: { field: "high" } } },
+      { mark: { type: "line", strokeWidth: 2, opacity: lines ? 1 : 0 }, encoding: { y: quantity("mean", up) } },
+      { mark: { type: "point", filled: true, size: 70, opacity: 1 }, encoding: { y: quantity("mean", up), shape, tooltip: tips } },
+    ],
+  };
+}
+
+/** One metric against another: points {name, shown, x, x_low, x_high, x_text, y, ...}; `x` and `y` are {title, scale}. */
+function tradeOffSpec({ rows, x, y, colour }) {
+  const along = ({ title, scale }, padding) => ({ title, scale: { ...scale, nice: false, padding }, axis: { tickCount: 6, grid: false, domain: true } });
+  const [across, up] = [along(x, 70), along(y, 24)];
+  const at = { x: quantity("x", across), y: quantity("y", up) };
+  const rule = (side, axis) => ({ transform: has(`${side}_low`), mark: { type: "rule", strokeWidth: 1.6, opacity: 0.6 }, encoding: { ...at, [side]: quantity(`${side}_low`, axis), [`${side}2`]: { field: `${side}_high` } } });
+  return {
+    description: `${y.title} against ${x.title}`,
+    height: 340,
+    data: { values: rows },
+    encoding: { color: hued(colour, { legend: null }) },
+    layer: [
+      rule("x", across),
+      rule("y", up),
+      { mark: { type: "point", filled: true, size: 90, opacity: 1 }, encoding: { ...at, tooltip: tooltip({ name: "objective", x_text: x.title, y_text: y.title }) } },
+      { mark: { type: "text", align: "left", dx: 9, dy: -10, fontSize: 12 }, encoding: { ...at, text: { field: "shown" }, color: { value: TEXT } } },
+    ],
+  };
+}
+
+/** The differences of a comparison, rows {metric, effect, low, high, verdict, label}: the picture of `emobench compare`. */
+function forestSpec(rows, unit) {
+  const spec = JSON.parse(JSON.stringify(board.forest), (_, value) => (typeof value === "string" ? value.replace("$unit", unit) : value));
+  return { ...spec, height: 24 * rows.length, data: { values: rows } };
 }

@@ -18,7 +18,7 @@ function columnsOf(suite) {
     text("objective", "Objective", objectiveCell, (row) => row.label),
     all.some(rank) && { ...measure("rank", ["Rank"], (row) => rank(row) ?? absent(row.rank ?? "not ranked"), rank, false), about: RANK },
     ...suite.metrics.map(ofMetric),
-    all.some((row) => row.counts.length) && { ...measure("n", ["n"], countsCell, (row) => row.counts[0] ?? null), about: "Test examples behind a value: the fewest and the most over the row's metrics." },
+    all.some((row) => row.counts.length) && { ...measure("n", ["n"], countsCell, (row) => row.counts[0] ?? null), about: "Test examples of a value, the fewest and the most." },
     all.some((row) => row.entry.seeds) && { ...measure("seeds", ["Seeds"], (row) => row.entry.seeds || ABSENT, (row) => row.entry.seeds, false), about: "Training seeds of the row." },
     text("recorded", "Recorded", (row) => h("span", { class: "date" }, row.entry.created), (row) => row.entry.created),
   ].filter(Boolean);
@@ -83,7 +83,7 @@ function columnMenu(columns, changed) {
   const tints = h("input", { type: "checkbox", checked: state.shade !== "off", change: () => { keep("shade", tints.checked ? "" : "off"); changed([]); } });
   const all = h("button", { type: "button", class: "quiet small", click: () => set(chosen, true) }, "Show all");
   const first = () => { set(chosen.filter((column) => !column.secondary), true); set(chosen.filter((column) => column.secondary), false); };
-  return menu("Columns", h("div", { class: "row" }, all, h("button", { type: "button", class: "quiet small", click: first }, "As at first")), h("div", { class: "choices" }, lines), h("label", { class: "apart" }, tints, h("span", {}, "Shade values by column")));
+  return menu("Columns", h("div", { class: "row" }, all, h("button", { type: "button", class: "quiet small", click: first }, "Reset")), h("div", { class: "choices" }, lines), h("label", { class: "apart" }, tints, h("span", {}, "Shade values by column")));
 }
 
 /** A button that opens a panel; a click elsewhere or Escape closes it. */

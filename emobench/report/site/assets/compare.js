@@ -13,7 +13,7 @@ async function drawCompare(host, ...ids) {
   const begin = (place) => (location.hash = `#/compare/${[ids[place], ...ids.filter((_, i) => i !== place)].join("/")}`);
   const swap = entries.length === 2 ? h("a", { class: "button quiet", href: `#/compare/${ids[1]}/${ids[0]}` }, "Swap") : select("Baseline", names.map((name, i) => [i, name]), 0, begin);
   const apart = () => [
-    h("div", { class: "warning", role: "note" }, h("p", {}, h("strong", {}, "These entries are not comparable"), ", so there is no verdict. They stand side by side; what keeps them apart is below.")),
+    h("div", { class: "warning", role: "note" }, h("p", {}, h("strong", {}, "These entries are not comparable"), ", so there is no verdict.")),
     section("Side by side", "Each as it was recorded.", [], sideBySide(entries, names)),
     unlike("What keeps them apart", "Entries are comparable when these are all equal.", found.map(({ conditions }) => conditions)),
   ];
@@ -26,9 +26,9 @@ async function drawCompare(host, ...ids) {
     h("div", { class: "actions" }, swap),
     rows ? tested() : apart(),
     rows && section("Metrics", "Each metric with its 95 % interval. Bars begin at 0.", [], bars(rows, (row) => names[rows.indexOf(row)])),
-    curves.length > 0 && section("Training curves", "What the trainings logged, over the optimizer's steps.", [], curvesBody(curves)),
+    curves.length > 0 && section("Training curves", "Logged over the optimizer's steps.", [], curvesBody(curves)),
     sharedSamples(found, names),
-    unlike("What differs", "Everything in which the entries are not alike.", found.map(({ entry: { metrics, runs, id, cost, ...rest } }) => rest)),
+    unlike("What differs", "Differences between the entries.", found.map(({ entry: { metrics, runs, id, cost, ...rest } }) => rest)),
   );
 }
 
@@ -39,7 +39,7 @@ const valueOf = (row, i) => {
   const cell = measured(row, i);
   return cell ? [cell.text, cell.spread && h("span", { class: "spread" }, ` ± ${cell.spread}`)] : [ABSENT];
 };
-const DIFFERENCE = "of perplexities the relative change";
+const DIFFERENCE = "perplexities in percent";
 
 function verdicts(base, candidate, names) {
   const { metrics } = base.group.suite;
@@ -62,12 +62,12 @@ function verdicts(base, candidate, names) {
     ];
   });
   const heads = ["Metric", ...names, "Difference", "Verdict", "95 % interval", "p", "Within", "Detectable", "Test"];
-  const about = `${names[1]} minus ${names[0]}; ${DIFFERENCE}. “Detectable” is a true difference that as many runs detect with 80 % power, and large enough in 4 of 5 comparisons. All rows start from one pre-trained model.`;
-  const command = [`These two were not compared when the page was made. This does it: `, h("code", {}, `emobench compare ${base.entry.id} ${candidate.entry.id}`)];
+  const about = `${names[1]} minus ${names[0]}; ${DIFFERENCE}. Detectable: with 80 % power. Variation between pre-trained models is not included.`;
+  const command = [`Not compared here: `, h("code", {}, `emobench compare ${base.entry.id} ${candidate.entry.id}`)];
   const within = tests.flatMap((test, i) => (test?.within ?? []).map((row) => [metrics[i].title, ...row]));
-  const few = "Where nothing is determined about the objectives: what the examples say of the trained models alone, one seed each.";
+  const few = "These tests compare the trained models of one seed, not their objectives.";
   const drawn = tests.flatMap((test, i) => (test?.effect === undefined || test.effect === null ? [] : [{ ...test, metric: metrics[i].title, verdict: test.word, label: test.word }]));
-  const forests = Object.entries(Object.groupBy(drawn, (test) => test.unit)).map(([unit, own]) => chart(`Differences in ${unit}`, "forest", { rows: own, unit, height: 24 * own.length }));
+  const forests = Object.entries(Object.groupBy(drawn, (test) => test.unit)).map(([unit, own]) => chart(`Differences in ${unit}`, forestSpec(own, unit)));
   return [
     section("Verdicts", about, [], h("div", { class: "verdicts" }, table("Verdicts", heads, rows)), forests, !tests.some(Boolean) && h("p", { class: "note" }, command)),
     within.length > 0 && section("Within one seed", few, [], table("Within one seed", ["Metric", "Seed", "Difference", "95 % interval", "p", "Test"], within, [1, 2, 3, 4])),
@@ -85,10 +85,10 @@ function manyVerdicts([base, ...others], names) {
   };
   const rows = known.map((i) => [term(metrics[i].title, metrics[i].about), number(...valueOf(base, i)), ...others.map((row) => cell(row, i))]);
   const link = (row, i) => h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, names[i + 1]);
-  const about = `Under each value its difference from ${names[0]} (${DIFFERENCE}) and the verdict. Open a name for intervals, p-values and tests.`;
+  const about = `Under each value: its difference from ${names[0]} (${DIFFERENCE}) and the verdict. Open a name for intervals, p-values and tests.`;
   const command = `emobench compare ${base.entry.id} ${others.map((row) => row.entry.id).join(" ")}`;
   const untested = known.some((i) => others.some((row) => !testOf(base, row, i)));
-  return section("Verdicts", about, [], table("Verdicts", ["Metric", names[0], ...others.map(link)], rows), untested && h("p", { class: "note" }, "What was not tested when the page was made, this tests: ", h("code", {}, command)));
+  return section("Verdicts", about, [], table("Verdicts", ["Metric", names[0], ...others.map(link)], rows), untested && h("p", { class: "note" }, "Not tested here: ", h("code", {}, command)));
 }
 
 function sideBySide(entries, names) {

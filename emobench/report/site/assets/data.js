@@ -40,7 +40,6 @@ async function details(entry) {
 
 /** What is known of an entry's objective: its terms, none where it was not installed. */
 async function termsOf({ objective }) {
-  if (objective === null) return [];
   if (!chunks.has("objectives")) chunks.set("objectives", inflate("objectives"));
   return (await chunks.get("objectives"))[objective];
 }

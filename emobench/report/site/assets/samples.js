@@ -7,10 +7,10 @@ function samples(files, name) {
   const title = (file) => `${file.task}${file.seed === null ? "" : `, seed ${file.seed}`}`;
   const shown = files.map((file) => h("details", { class: "samples", open: true }, h("summary", {}, title(file)), h("ol", {}, file.texts.map((text) => sample(text, [[name, text]])))));
   const compared = files.some((file) => file.texts.some((text) => text.reference !== undefined));
-  return shown.length ? section("Samples", `The first texts that the model generated, not chosen by anyone. ${compared ? MARKED : ""}`, [], shown) : "";
+  return shown.length ? section("Samples", `The first generated texts (not selected). ${compared ? MARKED : ""}`, [], shown) : "";
 }
 
-const MARKED = "The reference is how the text of the data goes on. Marked are the words that it does not have in this order; without a reference, those that the first text does not have.";
+const MARKED = "Highlighted: words missing from the reference, or else from the first text.";
 
 /** One prompt with a column for the human text and for each [name, what a model wrote], with a judge's verdict on it. */
 function sample({ prompt, reference }, named) {
@@ -53,5 +53,5 @@ function sharedSamples(all, names) {
   const keyed = all.map((found) => new Map(found.samples.flatMap((file) => file.texts.map((text, place) => [text.prompt ?? `${file.task} ${place}`, text]))));
   const shared = [...keyed[0].keys()].filter((key) => keyed.every((texts) => texts.has(key))).slice(0, 5);
   const one = (key) => sample(keyed.map((texts) => texts.get(key)).find((text) => text.reference !== undefined) ?? keyed[0].get(key), names.map((name, i) => [name, keyed[i].get(key)]));
-  return shared.length ? section("Samples", `The first texts of each for the same prompts. ${MARKED}`, [], h("div", { class: "samples" }, h("ol", {}, shared.map(one)))) : "";
+  return shared.length ? section("Samples", `The first texts for the same prompts. ${MARKED}`, [], h("div", { class: "samples" }, h("ol", {}, shared.map(one)))) : "";
 }

@@ -12,7 +12,13 @@ import pytest
 
 from emobench.cli.show.curves import sparkline
 from emobench.core.seals import write_seal
+from emobench.core.settings import canonical_json
+from emobench.leaderboard.entry import read_entry
+from emobench.leaderboard.pack import pack
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import alike
+from emobench.runs.planning.find_model import base_model
+from emobench.runs.planning.request import Request
 
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "8", "--offline", "--quiet", "--json", "--set", "generation.max_length=32"),
@@ -33,6 +39,7 @@ class Trained:
         objectives = [word for text in ("tailr", "tailr(gamma=0.3)", "emo") for word in ("--objective", text)]
         done = command("run", *SMALL, *objectives, "--model", model, "--data-dir", data, *self.places).ok()
         self.entries = done.json["entries"]
+        self.labels = [read_entry(entry, "json").objective.label for entry in self.entries]
         self.model_and_data = ("--model", model, "--data-dir", data)
 
     def curves(self, *arguments: object) -> Any:
@@ -67,7 +74,7 @@ def points(curve: dict[str, list[Any]]) -> dict[int, float]:
 def test_an_entry_gives_the_mean_over_its_seeds(trained: Trained) -> None:
     entry = next(e for e in trained.entries if e["objective"]["name"] == "emo")
     (group,) = trained.curves(entry["id"], "--json").json["curves"]
-    assert (group["label"], group["objective"]) == ("emo", "emo(cost=pretrained)")
+    assert group["label"] == group["objective"] == "emo(cost=pretrained)"
     assert [(t["seed"], t["finished"], t["steps"]) for t in group["trainings"]] == [(0, True, 15), (1, True, 15)]
     logs = [trained.training("emo", seed) for seed in (0, 1)]
     for shown, part in (("loss", "loss"), ("weight", "weight"), ("demd", "demd"), ("validation mle", "eval_mle")):
@@ -81,29 +88,20 @@ def test_an_entry_gives_the_mean_over_its_seeds(trained: Trained) -> None:
 
 
 def test_a_packed_board_gives_the_curves_of_its_runs(trained: Trained, tmp_path: Path) -> None:
-    from emobench.leaderboard.pack import pack
-    from emobench.leaderboard.store import Leaderboard
-
     shutil.copytree(trained.folder / "board", tmp_path / "board")
     pack(Leaderboard(tmp_path / "board"), trained.runs)
     nowhere = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "nowhere", "--json")
     ids = [entry["id"] for entry in trained.entries]
     for given in (ids[:1], ids, ["tailr(gamma=0.3)"], ["emo", ids[0]]):
-        there = trained.curves(*given, "--json").json["curves"]
-        packed = trained.command("curves", *given, *nowhere).json["curves"]
-        assert [group["trainings"] for group in packed] == [group["trainings"] for group in there]
-        assert [group["mean"] for group in packed] == [group["mean"] for group in there]
-        assert [group["label"] for group in packed] == [group["label"] for group in there]
-    both = [trained.curves("tailr", "--json"), trained.command("curves", "tailr", *nowhere)]
-    labels = [sorted(group["label"] for group in done.json["curves"]) for done in both]
-    assert labels == [["tailr(gamma=0.1)", "tailr(gamma=0.3)"]] * 2
+        here = trained.curves(*given, "--json").json["curves"]
+        assert trained.command("curves", *given, *nowhere).json["curves"] == here
 
 
 def test_the_table_has_first_middle_and_last_values(trained: Trained) -> None:
     entry = next(e for e in trained.entries if e["objective"]["name"] == "emo")
     shown = trained.curves(entry["id"][:8]).ok()
     lines = shown.out.splitlines()
-    assert lines[0] == "emo · mean of seeds 0, 1 · 15 steps"
+    assert lines[0] == "emo(cost=pretrained) · mean of seeds 0, 1 · 15 steps"
     rows = {line[:19].strip(): line.split() for line in lines[1:] if line.strip()}
     one, two = (trained.logged(trained.training("emo", seed), "demd") for seed in (0, 1))
     expected = alike([(one[step] + two[step]) / 2 for step in (1, 8, 15)])
@@ -115,62 +113,33 @@ def test_the_table_has_first_middle_and_last_values(trained: Trained) -> None:
     assert len(next(line for line in lines if line.startswith("validation mle")).split()[2]) == 3
 
 
-@pytest.mark.parametrize("how", ["folder", "model", "key", "examples key", "score folder"])
-def test_a_training_is_found_by_what_is_at_hand(trained: Trained, how: str) -> None:
+def test_a_training_is_found_by_what_is_at_hand(trained: Trained) -> None:
     folder = trained.training("tailr", 1, gamma=0.3)
     entry = next(e for e in trained.entries if e["objective"]["params"].get("gamma") == 0.3)
     examples = entry["runs"][1]["key"]
     scores = json.loads((trained.runs / "examples" / examples / "stage.json").read_text())["scores"]
-    given = {
-        "folder": folder,
-        "model": folder / "model",
-        "key": folder.name,
-        "examples key": examples,
-        "score folder": trained.runs / "score" / scores[0],
-    }[how]
-    (group,) = trained.curves(given, "--json").json["curves"]
-    assert [t["key"] for t in group["trainings"]] == [folder.name]
-    assert points(group["mean"]["mle"]) == trained.logged(folder, "mle")
+    for given in (folder, folder / "model", folder.name, examples, trained.runs / "score" / scores[0]):
+        (group,) = trained.curves(given, "--json").json["curves"]
+        assert [t["key"] for t in group["trainings"]] == [folder.name]
+        assert points(group["mean"]["mle"]) == trained.logged(folder, "mle")
 
 
-def test_several_are_labelled_by_what_differs_and_each_is_shown_once(trained: Trained) -> None:
-    ids = [entry["id"] for entry in trained.entries]
-    folder = trained.training("tailr", 0, gamma=0.1)
-    groups = trained.curves(*ids, folder, "--json").json["curves"]
-    assert [group["label"] for group in groups] == ["tailr(gamma=0.1)", "tailr(gamma=0.3)", "emo"]
-    assert [len(group["trainings"]) for group in groups] == [2, 2, 2]
-    everything = trained.curves(trained.runs, "--json").json["curves"]
-    assert sorted(group["label"] for group in everything) == sorted(group["label"] for group in groups)
-
-
-def test_trainings_are_found_by_their_objectives(trained: Trained) -> None:
-    def labels(*given: str) -> list[tuple[str, list[int]]]:
+def test_trainings_are_found_by_their_objectives_and_each_is_shown_once(trained: Trained) -> None:
+    def labels(*given: object) -> list[tuple[str, list[int]]]:
         groups = trained.curves(*given, "--json").json["curves"]
         return sorted((group["label"], [t["seed"] for t in group["trainings"]]) for group in groups)
 
-    both = [("tailr(gamma=0.1)", [0, 1]), ("tailr(gamma=0.3)", [0, 1])]
-    assert labels("tailr") == both
-    assert labels("tailr(gamma=0.3)") == [("tailr", [0, 1])]
-    assert labels("emo", "tailr") == labels() == [("emo", [0, 1]), *both]
-    trained.curves("tailr(gamma=0.7)").refused(
-        "'tailr(gamma=0.7)' is not a folder, a key of a stage in", "an objective that was trained there"
-    )
+    low, high, emo = ((label, [0, 1]) for label in trained.labels)
+    assert labels("tailr") == [low, high]
+    assert labels("tailr(gamma=0.3)") == [high]
+    assert labels("emo", "tailr") == labels() == labels(trained.runs) == [emo, low, high]
+    ids = [entry["id"] for entry in trained.entries]
+    assert labels(*ids, trained.training("tailr", 0, gamma=0.1)) == [emo, low, high]
+    trained.curves("tailr(gamma=0.7)").refused("'tailr(gamma=0.7)' is not a folder, a key of a stage in")
 
 
-def test_an_empty_folder_of_runs_says_what_makes_trainings(trained: Trained, tmp_path: Path) -> None:
-    trained.command("curves", "--runs", tmp_path / "none").refused(
-        f"There is no training in {tmp_path / 'none'} yet; `emobench run` makes some"
-    )
-
-
-@pytest.mark.parametrize("name", ["tiny-oracle", "tiny-oracle(seed=1)"])
-def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
-    name: str, trained: Trained, tmp_path: Path
-) -> None:
-    from emobench.core.settings import canonical_json
-    from emobench.runs.planning.find_model import base_model
-    from emobench.runs.planning.request import Request
-
+def test_pre_training_is_called_so_and_is_no_training_of_the_objective(trained: Trained, tmp_path: Path) -> None:
+    name = "tiny-oracle(seed=1)"
     stage = base_model(name, Request(suite="oracle-language", offline=True)).made_by.stage
     folder = tmp_path / "train" / stage.key
     shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
@@ -181,26 +150,20 @@ def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
     assert trained.command("curves", "mle", "--runs", tmp_path, "--leaderboard", tmp_path / "none").code == 2
 
 
-def interrupted(trained: Trained, runs: Path, *, cut: bool) -> Path:
-    """Copy a training as a kill leaves it: no facts, and a log that ends early, if `cut` in the middle of a line."""
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_interrupted_training_is_shown_as_far_as_it_came(trained: Trained, tmp_path: Path, cut: bool) -> None:
+    """A kill leaves no facts, and a log that ends early, if `cut` in the middle of a line."""
     source = trained.training("emo", 0)
-    folder = runs / "train" / f"{source.name}.part"
+    folder = tmp_path / "train" / f"{source.name}.part"
     folder.mkdir(parents=True)
     lines = (source / "log.jsonl").read_text().splitlines(keepends=True)
     (folder / "log.jsonl").write_text("".join(lines[:7]) + (lines[7][:25] if cut else ""))
-    return folder
-
-
-@pytest.mark.parametrize("cut", [True, False])
-def test_an_interrupted_training_is_shown_as_far_as_it_came(trained: Trained, tmp_path: Path, cut: bool) -> None:
-    folder = interrupted(trained, tmp_path, cut=cut)
-    key = folder.name.removesuffix(".part")
-    done = trained.command("curves", key, "--runs", tmp_path).ok()
+    done = trained.command("curves", source.name, "--runs", tmp_path).ok()
     # Five steps, their validation, and one step more.
-    assert done.out.splitlines()[0] == f"training {key} · 6 of 15 steps · not finished"
+    assert done.out.splitlines()[0] == f"training {source.name} · 6 of 15 steps · not finished"
     (group,) = trained.command("curves", folder, "--json").json["curves"]
     assert group["objective"] is None
-    full = trained.logged(trained.training("emo", 0), "loss")
+    full = trained.logged(source, "loss")
     assert points(group["mean"]["loss"]) == {step: full[step] for step in range(1, 7)}
 
 
@@ -214,7 +177,7 @@ def test_seeds_of_different_length_are_averaged_where_both_are(trained: Trained,
     one, two = (trained.logged(folder, "mle") for folder in entry_folders)
     assert points(group["mean"]["mle"]) == pytest.approx({step: (one[step] + two[step]) / 2 for step in range(1, 5)})
     assert len(group["trainings"][0]["curves"]["mle"]["steps"]) == 15
-    assert trained.curves(*entry_folders).out.startswith("emo · mean of seeds 0, 1 · 4 of 15 steps")
+    assert trained.curves(*entry_folders).out.startswith("emo(cost=pretrained) · mean of seeds 0, 1 · 4 of 15 steps")
 
 
 def test_a_log_of_an_older_version_and_numbers_that_are_not_finite(trained: Trained, tmp_path: Path) -> None:
@@ -238,33 +201,27 @@ def test_a_log_of_an_older_version_and_numbers_that_are_not_finite(trained: Trai
 
 
 def test_what_has_no_curves_is_refused_with_a_sentence(trained: Trained, tmp_path: Path) -> None:
+    logs = {"begun": '{"loss": 4.1', "altered": 'garbage\n{"loss": 4.1, "step": 1, "steps": 2}\n'}
+    for name, text in logs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.jsonl").write_text(text)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun/log.jsonl").write_text('{"loss": 4.1')
-    (tmp_path / "altered").mkdir()
-    (tmp_path / "altered/log.jsonl").write_text('garbage\n{"loss": 4.1, "step": 1, "steps": 2}\n')
-    cases = [
-        (tmp_path / "empty", f"{tmp_path / 'empty'} has no log.jsonl; expected the folder of a training"),
+    scored = trained.command("evaluate", *EVALUATED, *trained.model_and_data, *trained.places).json["entries"][0]
+    for given, said in (
+        (tmp_path / "empty", f"{tmp_path / 'empty'} has no log.jsonl"),
         (tmp_path / "begun", "no step is logged yet"),
         (tmp_path / "altered", f"{tmp_path / 'altered/log.jsonl'}:1: expected a line of JSON"),
-        ("0123456789ab", "'0123456789ab' is not a folder, a key of a stage in"),
         ("../runs-of-nobody", "'../runs-of-nobody' is not a folder, a key of a stage in"),
-    ]
-    for given, said in cases:
+        (scored["id"], "nothing was trained"),
+        (scored["runs"][0]["key"], "nothing was trained"),
+    ):
         trained.curves(given).refused(said)
+    trained.command("curves", "--runs", tmp_path / "none").refused(f"There is no training in {tmp_path / 'none'}")
+    board = ("--leaderboard", trained.folder / "board")
+    trained.command("curves", trained.entries[0]["id"], "--runs", tmp_path, *board).refused("--runs DIR")
     beside = trained.curves(tmp_path / "begun", trained.training("emo", 0)).ok()
     assert "skipped: " in beside.err
-    assert beside.out.startswith("emo · seed 0 · 15 steps")
-
-
-def test_an_entry_without_trainings_is_refused(trained: Trained, tmp_path: Path) -> None:
-    entry = trained.entries[0]["id"]
-    trained.command("curves", entry, "--runs", tmp_path, "--leaderboard", trained.folder / "board").refused(
-        "give the folder of these runs with --runs DIR"
-    )
-    scored = trained.command("evaluate", *EVALUATED, *trained.model_and_data, *trained.places).json["entries"][0]
-    for given in (scored["id"], scored["runs"][0]["key"]):
-        trained.curves(given).refused("nothing was trained.")
+    assert beside.out.startswith("emo(cost=pretrained) · seed 0 · 15 steps")
 
 
 def test_a_sparkline_runs_from_the_lowest_to_the_highest() -> None:

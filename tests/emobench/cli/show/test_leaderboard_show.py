@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from emobench.cli.leaderboard.show import print_board
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.summary import summarise
@@ -23,9 +24,8 @@ def metrics(level: float) -> dict[str, Any]:
 
     def summary(shift: float) -> Any:
         values = [level + shift + noise for noise in (0.0, 0.001, 0.003)]
-        return to_plain(
-            summarise([Score(value=v, n=9, higher_is_better=True, unit="fraction", aggregate="corpus") for v in values])
-        )
+        given = {"n": 9, "higher_is_better": True, "unit": "fraction", "aggregate": "corpus"}
+        return to_plain(summarise([Score(value=value, **given) for value in values]))
 
     return {f"{task}/accuracy": summary(0.001 * place) for place, task in enumerate(TASKS)}
 
@@ -106,30 +106,14 @@ def test_terminal_markdown_and_json_say_the_same(show: Callable[..., Any]) -> No
 def test_more_entries_than_rows_are_counted(show: Callable[..., Any]) -> None:
     done = show("--rows", 3)
     assert done.out.count("nlu v1 · ") == 1
-    assert (
-        "3 more entries: narrow with --model, --objective, --suite or --since, or show more with --rows N." in done.out
-    )
+    assert "3 more entries" in done.out
     assert show("--rows", 3, "--json").json["left_out"] == 3
     assert "3 more entries" in show("--rows", 3, "--markdown").out
     whole = show("--rows", 6, "--json").json
     assert (len(whole["groups"]), whole["left_out"]) == (2, 0)
 
 
-def test_the_papers_board_is_shown_in_the_place_of_the_measured_one(command: Callable[..., Any]) -> None:
-    """EMO paper, Table 3, llama-7b: EMO 65.6 and MLE 53.5 on Tweet Emotion."""
-    given = ("leaderboard", "show", "--published", "--suite", "emo-table3", "--model", "llama-7b", "--json")
-    done = command(*given, "--baseline", "mle")
-    (group,) = done.json["groups"]
-    (emo,) = [e["id"] for e in group["entries"] if e["objective"]["name"] == "emo"]
-    delta = group["differences"][emo]["tweet_emotion/accuracy"]
-    assert delta["effect"] == pytest.approx(0.121)
-    assert delta["verdict"] == "undetermined"
-    assert group["ranks"]["places"] == {}
-
-
 def test_own_rows_stand_first_and_out(show: Callable[..., Any], tmp_path: Path, capsys: Any) -> None:
-    from emobench.cli.leaderboard.show import print_board
-
     mle = next(e for e in Leaderboard(tmp_path).entries() if e.objective.name == "mle" and e.model.name == "gpt2")
     print_board(tmp_path, tmp_path / "runs", around={mle.id})
     out = capsys.readouterr().out

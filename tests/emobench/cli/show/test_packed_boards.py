@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
+from emobench.core.errors import DataError
+from emobench.kinds.icl.answers import table_of
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.leaderboard.entry import File
 from emobench.leaderboard.pack import pack
 from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
+from emobench.runs.inspect.recorded_runs import recorded_task
 
 STUDIES = Path(__file__).parents[4] / "leaderboards/studies"
 EMO, MLE, NLU = "8055b2f60fd9", "1d1287c865af", "e96fbf8d96ae"
@@ -111,29 +115,16 @@ def test_answers_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
             assert given[row["id"]] == one["table"]["classes"][losses.index(min(losses))]
 
 
-@pytest.mark.parametrize(
-    "altered",
-    [
-        {"prompt_nats": [1.0]},
-        {"prompt_tokens": [0] * 6},
-        {"prompt_nats": "x"},
-        {"prompt_nats": [], "prompt_tokens": []},
-    ],
-)
-def test_losses_that_fit_no_labels_are_refused(tmp_path: Path, altered: dict[str, Any]) -> None:
-    from emobench.core.errors import DataError
-    from emobench.kinds.icl.answers import table_of
-    from emobench.kinds.icl.rules import IclProtocol
-    from emobench.runs.inspect.recorded_runs import recorded_task
-
+def test_losses_that_fit_no_labels_are_refused(tmp_path: Path) -> None:
     (entry,) = select(NLU, STUDIES)
     task = recorded_task(entry, "trec")
     assert task is not None
     rows = lines(entry.runs[0].samples[list(entry.protocols).index("trec")])
     path = tmp_path / "samples.jsonl"
-    path.write_text(json.dumps({**rows[0], **altered}) + "\n")
-    with pytest.raises(DataError):
-        table_of(task.protocol_as(IclProtocol), path)
+    for altered in ({"prompt_nats": [1.0]}, {"prompt_tokens": [0] * 6}, {"prompt_nats": "x"}, {"prompt_nats": []}):
+        path.write_text(json.dumps({**rows[0], **altered}) + "\n")
+        with pytest.raises(DataError):
+            table_of(task.protocol_as(IclProtocol), path)
 
 
 def test_one_task_is_shown_where_the_losses_of_another_are_left_out(
@@ -146,8 +137,3 @@ def test_one_task_is_shown_where_the_losses_of_another_are_left_out(
     (found,) = command("answers", NLU, "--task", "trec", *places).json["answers"]
     assert found["task"] == "trec"
     command("answers", NLU, *places).refused("--runs DIR")
-
-
-def test_figures_of_the_shipped_board(shipped: Callable[..., Any], tmp_path: Path) -> None:
-    done = shipped("figures", EMO, MLE, "--out", tmp_path / "out", "--json").ok()
-    assert {Path(path).stem for path in done.json["files"]} == {"lengths", "entropies"}

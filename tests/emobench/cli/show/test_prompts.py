@@ -67,9 +67,8 @@ def test_without_colour_parts_are_named_and_line_ends_seen(show: Any) -> None:
     prompt = show("sst2", "--json").json["prompts"][0]
     done = show("sst2").ok()
     lines = done.out.splitlines()
-    named = [
-        line for line in lines if line.lstrip().partition(" | ")[0] in {"shot 1", "shot 2", "shot 3", "input", "label"}
-    ]
+    parts_named = {"shot 1", "shot 2", "shot 3", "input", "label"}
+    named = [line for line in lines if line.lstrip().partition(" | ")[0] in parts_named]
     parts = prompt["text"].split("\n")
     begin = parts[-1][: -len(f"{prompt['right']}.")]
     assert named == [
@@ -122,18 +121,15 @@ def test_a_prompt_that_was_cut_is_shown_as_the_model_reads_it(show: Any) -> None
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["sst3"], "There is no task 'sst3'; did you mean 'sst2'?"),
-        (["oracle-language"], "Task oracle-language is of kind oracle, and has no prompts with labels"),
-        (["sst2", "--set", "recipe.epochs=1"], "--set recipe: a prompt is decided by icl.* and protocol alone"),
-        (["sst2", "--set", "icl.engine=openicl"], "icl.engine=openicl scores whole data sets; drop it"),
-        (["sst2", "--example", "zzz"], "--example zzz: no test example of sst2 has an id that begins so"),
-        (
-            ["sst2", "--set", "icl.template=It is {label}."],
-            "--set icl: `template` is 'It is {label}.'; expected a text",
-        ),
+        (["sst3"], "did you mean 'sst2'?"),
+        (["oracle-language"], "is of kind oracle"),
+        (["sst2", "--set", "recipe.epochs=1"], "--set recipe"),
+        (["sst2", "--set", "icl.engine=openicl"], "icl.engine=openicl"),
+        (["sst2", "--example", "zzz"], "--example zzz"),
+        (["sst2", "--set", "icl.template=It is {label}."], "`template` is 'It is {label}.'"),
         (["sst2", "--set", "icl.max_length=5"], "Task sst2, "),
-        (["sst2", "--protocol", "papr"], "Task sst2: There is no protocol 'papr'; did you mean 'paper'?"),
-        (["sst2", "--set", "icl.pool=0.05"], "sst2.train.jsonl: the pool has 2 examples, fewer than the 3 shots"),
+        (["sst2", "--protocol", "papr"], "did you mean 'paper'?"),
+        (["sst2", "--set", "icl.pool=0.05"], "sst2.train.jsonl"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(show: Any, arguments: list[str], text: str) -> None:
@@ -141,9 +137,8 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(show: Any, arguments: list[s
 
 
 def test_without_a_model_a_task_of_no_suite_with_one_asks_for_it(command: Any, labelled: Path, place: Path) -> None:
-    command("prompts", "sst2", "--data-dir", labelled, "--runs", place / "runs", "--offline", *RULES).refused(
-        "The tokens and losses of sst2 are those of a model; add --model NAME"
-    )
+    given = ("--data-dir", labelled, "--runs", place / "runs", "--offline", *RULES)
+    command("prompts", "sst2", *given).refused("--model NAME")
 
 
 # Answers.
@@ -171,31 +166,18 @@ def test_answers_are_shown_class_by_class_with_the_worst_mistakes(command: Any, 
     assert f"trec · nlu v1 · {entry['model']['name']} · pretrained [{entry['id'][:6]}] · 24 examples" in shown
     assert "24 examples · accuracy" in shown
     header = next(line for line in shown.splitlines() if line.startswith("class"))
-    assert header.split() == [
-        "class",
-        "n",
-        "precision",
-        "recall",
-        "F1",
-        *(w for c in one["table"]["classes"] for w in ("→", c)),
-    ]
+    assert header.replace("→", "").split() == ["class", "n", "precision", "recall", "F1", *one["table"]["classes"]]
     for row, counts in zip(one["table"]["per_class"], one["table"]["confusion"], strict=True):
         line = next(line for line in shown.splitlines() if line.startswith(f"{row['name']} "))
         assert line.split()[1] == str(row["support"])
         assert line.split()[-6:] == list(map(str, counts))
     wrong = [row for row in one["table"]["examples"] if row["right"] != row["answer"]]
     worst = sorted(wrong, key=lambda row: -row["margin"])
-    assert worst[0]["id"] in shown
-    assert worst[1]["id"] in shown
-    assert worst[2]["id"] not in shown
+    assert [row["id"] in shown for row in worst[:3]] == [True, True, False]
 
 
 def test_an_entry_without_answers_or_files_is_said_in_a_sentence(command: Any, place: Path, entry: Any) -> None:
     board = ("--leaderboard", place / "board")
-    command("answers", "pretrained", *board, "--runs", place / "elsewhere").refused(
-        "Give the folder of its runs with --runs DIR"
-    )
-    command("answers", "pretrained", *board, "--runs", place / "runs", "--task", "trek").refused(
-        "There is no task with answers 'trek'; did you mean 'trec'?"
-    )
-    command("answers", "published:emo-table3/llama-7b/emo", *board).refused("has no task that is answered by labels")
+    command("answers", "pretrained", *board, "--runs", place / "elsewhere").refused("--runs DIR")
+    command("answers", "pretrained", *board, "--runs", place / "runs", "--task", "trek").refused("did you mean 'trec'?")
+    command("answers", "published:emo-table3/llama-7b/emo", *board).refused("answered by labels")

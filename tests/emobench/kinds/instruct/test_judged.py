@@ -91,9 +91,7 @@ def test_verdicts_are_shown_with_the_responses(
     assert [row["generated"][0]["preferred"] for row in shown["rows"]] == [float(one) for one in won]
     assert "judge: " in command("samples", entry["id"], *places).ok().out
     (recorded,) = Leaderboard(board).entries()
-    files = RunFiles(runs, lambda _: {}, lambda _: {}, (board,), lambda entry, run: texts_of(entry, run, runs)).of(
-        recorded
-    )
+    files = RunFiles(runs, (board,), lambda entry, run: texts_of(entry, run, runs)).of(recorded)
     assert not files["problems"]
     (page,) = files["samples"]
     verdicts = ["A judge prefers it." if one else "A judge prefers the reference." for one in won]

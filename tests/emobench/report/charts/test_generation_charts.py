@@ -98,5 +98,5 @@ def test_pictures_are_png_and_svg_with_the_text_of_the_axes(tmp_path: Path) -> N
     for part in (axis, note, "webtext", "mle", "emo�[31m"):
         assert part in text
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"file.* could not be written: .* Name another folder with --out DIR\."):
+    with pytest.raises(StorageError, match=r"file.* could not be written: "):
         write_pictures(scatter(POINTS), tmp_path / "file" / "x", "scatter")

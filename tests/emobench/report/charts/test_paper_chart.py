@@ -56,7 +56,7 @@ def test_a_picture_is_written_by_its_names_end(entry_of: EntryOf, tmp_path: Path
 def test_what_cannot_be_drawn_is_said(entry_of: EntryOf, tmp_path: Path) -> None:
     found, file = made(entry_of, {"sst2/mauve": metric(0.5)}), tmp_path / "file"
     file.write_text("")
-    with pytest.raises(StorageError, match=r"could not be written: .* Name another file with --plot"):
+    with pytest.raises(StorageError, match="could not be written"):
         write([found], file / "a.svg", scatter=False)
     nothing = PaperComparison(**{**vars(found), "columns": ()})
     with pytest.raises(ConfigError, match="was not drawn: no metric of the table was measured"):

@@ -13,11 +13,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from emobench.core.settings import file_sha256
-from emobench.leaderboard.entry import Entry
+from emobench.kinds.views import WrittenText
+from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import RunFiles
-from emobench.training.curves import mean_curve, read_curves
 
 MakeEntry = Callable[..., Entry]
 
@@ -97,8 +97,20 @@ def _provenance(created: str) -> dict[str, Any]:
 
 def write(out: Path, entries: Sequence[Entry], runs: Path, name: str = "measured") -> Path:
     """Write the site of one board and return its page."""
-    curves = RunFiles(runs, lambda path: read_curves(path.parent).curves, mean_curve)
-    return write_site([Board(name=name, entries=entries)], out, ExamplesReader(runs), curves)[1]
+
+    def texts_of(_: Entry, run: Run) -> dict[str, list[WrittenText]]:
+        lines = {file.path: (runs / file.path).read_text().strip("\n").split("\n") for file in run.samples}
+        return {path: list(map(_text, of_file)) for path, of_file in lines.items()}
+
+    return write_site([Board(name=name, entries=entries)], out, ExamplesReader(runs), RunFiles(runs, (), texts_of))[1]
+
+
+def _text(line: str) -> WrittenText:
+    row = {"prompt_id": "0", "reference_text": None, **json.loads(line)}
+    prompt, prefix, human = row["prompt_id"], row["prefix_text"], row["reference_text"]
+    return WrittenText(
+        prompt=prompt, sample=0, prefix=prefix, human=human, generated=row["continuation_text"], ended=True
+    )
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ from playwright.sync_api import Page, expect
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import file_sha256
-from emobench.data.oracle.language import oracle_words
+from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry, File, Run, read_entry
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import POINTS, RunFiles
-from emobench.training.curves import mean_curve, read_curves
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -42,8 +41,8 @@ def test_the_same_board_gives_the_same_bytes(page_of: PageOf, one: Entry, row: R
     assert written[0] == written[1]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["index.html", "measured.html"]
     index = (tmp_path / "a" / "index.html").read_text()
-    assert 'href="measured.html"' in index
-    assert "2 entries · 1 suite · 1 model · 2 objectives" in index
+    assert '<a href="measured.html#/?suite=toy%20v1">toy v1</a>' in index
+    assert "entries: 2 · suites: 1 · models: 1 · objectives: 2" in index
 
 
 def test_our_own_page_is_replaced_and_a_foreign_file_is_not(page_of: PageOf, one: Entry, tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], on
     assert f"the board mine: {out / 'mine.html'}\n" in done.err
     text = (out / "mine.html").read_text()
     assert "Mine results" in text
-    assert "1 file was skipped" in text
+    assert "Skipped files: 1" in text
     assert "<li>toy-v1/0123456789ab.json: " in text
     assert str(tmp_path) not in text
     assert "skipped: " in done.err
@@ -100,8 +99,8 @@ def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], on
     assert "mistyped" in missing.err
 
 
-def reader(root: Path) -> RunFiles:
-    return RunFiles(root, lambda path: read_curves(path.parent).curves, mean_curve)
+def reader(root: Path, texts: Sequence[WrittenText] = ()) -> RunFiles:
+    return RunFiles(root, (), lambda entry, run: {"toy": texts})
 
 
 def with_files(entry: Entry, **files: tuple[File, ...]) -> Entry:
@@ -131,14 +130,12 @@ def test_files_that_cannot_be_used_become_sentences(one: Entry, tmp_path: Path) 
     good = log(runs / "good", {1: 3.0, 2: 2.0})
     altered = log(runs / "altered", {1: 3.0})
     (runs / "altered" / "log.jsonl").write_text("{}")
-    broken = runs / "broken.jsonl"
-    broken.write_text('{"prefix_text": "a"}\n')
     unread = log(runs / "unread", {1: 3.0})
     (runs / "unread" / "log.jsonl").write_text("no JSON\nat all\n")
     unread = replace(unread, sha256=file_sha256(runs / "unread" / "log.jsonl"))
     (tmp_path / "secret.jsonl").write_text('{"prefix_text": "secret", "continuation_text": "secret"}\n')
     (runs / "link.jsonl").symlink_to(tmp_path / "secret.jsonl")
-    digests = {name: file_sha256(runs / name) for name in ("broken.jsonl", "link.jsonl")} | {"gone.jsonl": "0" * 64}
+    digests = {name: file_sha256(runs / name) for name in ("link.jsonl",)} | {"gone.jsonl": "0" * 64}
     files = [File(path=name, sha256=digest) for name, digest in digests.items()]
     found = reader(runs).of(with_files(one, curves=(good, altered, unread), samples=tuple(files)))
     assert [list(training["parts"]) for training in found["curves"]] == [["loss"]]
@@ -146,24 +143,17 @@ def test_files_that_cannot_be_used_become_sentences(one: Entry, tmp_path: Path) 
     problems = "\n".join(found["problems"])
     assert "altered/log.jsonl: altered since the entry was recorded" in problems
     assert "unread/log.jsonl: cannot be read (" in problems
-    assert "broken.jsonl: holds no curves or samples that a page can show" in problems
     assert "link.jsonl: lies outside the runs folder" in problems
     assert "gone.jsonl: not in the runs folder" in problems
     assert str(tmp_path) not in problems
 
 
 def test_samples_are_the_first_of_each_prompt(one: Entry, tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": str(n // 2), "sample": n % 2, "prefix_text": f"p{n // 2}", "continuation_text": f"c{n}"}
-        for n in range(20)
-    ]
-    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "s.json").write_text(json.dumps({"texts": [[[1, 2, 3], True], [[4], False]]}))
-    files = tuple(File(path=name, sha256=file_sha256(tmp_path / name)) for name in ("s.jsonl", "s.json"))
-    texts, ids = reader(tmp_path).of(with_files(one, samples=files))["samples"]
-    assert [text["continuation"] for text in texts["texts"]] == ["c0", "c2", "c4", "c6", "c8"]
-    words = oracle_words()
-    assert [text["continuation"] for text in ids["texts"]] == [" ".join(words[1:4]), words[4]]
+    same = {"human": None, "ended": True, "preferred": 0.5}
+    texts = [WrittenText(prompt=str(n // 2), sample=n % 2, prefix="p", generated=f"c{n}", **same) for n in range(20)]
+    (shown,) = reader(tmp_path, texts).of(one)["samples"]
+    assert [text["continuation"] for text in shown["texts"]] == ["c0", "c2", "c4", "c6", "c8"]
+    assert shown["texts"][1]["verdict"] == "A judge sees a tie with the reference."
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,28 +37,25 @@ def place(page: Page) -> str:
     return page.url.partition("html")[2]
 
 
-@pytest.fixture
-def scored(board: Callable[..., Page], row: Row) -> Callable[..., Page]:
+@pytest.fixture(scope="module")
+def site(page_of: Callable[..., Path], row: Row, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a board whose task has an accuracy, a perplexity, and a secondary metric."""
-
-    def opened(place: str = "", **more: int) -> Page:
-        entries = [
-            row(name, {"toy/accuracy": accuracy, "toy/ppl": ppl, "toy/diversity": [0.9, 0.9, 0.8]})
-            for name, accuracy, ppl in (
-                ("mle", [0.60, 0.61, 0.59], [30.0, 30.3, 29.7]),
-                ("emo", [0.70, 0.71, 0.69], [25.0, 25.3, 24.7]),
-                ("=sum", [0.65, 0.66, 0.64], [27.0, 27.3, 26.7]),
-            )
-        ]
-        return board([_secondary(entry, "toy/diversity") for entry in entries], place, **more)
-
-    return opened
+    entries = []
+    for name, accuracy, ppl in (
+        ("mle", [0.60, 0.61, 0.59], [30.0, 30.3, 29.7]),
+        ("emo", [0.70, 0.71, 0.69], [25.0, 25.3, 24.7]),
+        ("=sum", [0.65, 0.66, 0.64], [27.0, 27.3, 26.7]),
+    ):
+        entry = row(name, {"toy/accuracy": accuracy, "toy/ppl": ppl, "toy/diversity": [0.9, 0.9, 0.8]})
+        secondary = replace(entry.metrics["toy/diversity"], flags=("secondary",))
+        entries.append(replace(entry, metrics={**entry.metrics, "toy/diversity": secondary}))
+    folder = tmp_path_factory.mktemp("columns")
+    return page_of(folder / "out", entries, folder)
 
 
-def _secondary(entry: Entry, key: str) -> Entry:
-    from dataclasses import replace
-
-    return replace(entry, metrics={**entry.metrics, key: replace(entry.metrics[key], flags=("secondary",))})
+@pytest.fixture
+def scored(opened: Opened, site: Path) -> Callable[..., Page]:
+    return lambda place="", **more: opened(site, place, **more)
 
 
 def test_a_metric_says_what_it_is_on_hover_and_on_focus(scored: Callable[..., Page]) -> None:
@@ -94,7 +92,7 @@ def test_columns_can_be_hidden_and_secondary_ones_shown_and_the_link_shows_the_s
     assert heads(again) == ["Compare", "Objective", "Perplexity", "Diversity", "n", "Seeds"]
     assert again.locator("table.grid .name a").all_inner_texts() == names
     again.locator("summary", has_text="Columns").click()
-    again.get_by_role("button", name="As at first").click()
+    again.get_by_role("button", name="Reset").click()
     assert heads(again) == ["Compare", "Objective", "Accuracy", "Perplexity", "n", "Seeds", "Recorded"]
     assert "hide=" not in again.url
 
@@ -167,8 +165,8 @@ def test_one_metric_is_drawn_against_any_other_with_intervals(
     opened: Opened, toy: Path, drawn: Callable[[Page], None]
 ) -> None:
     page = opened(toy)
-    page.get_by_label("Across", exact=True).select_option("wikitext2/ppl")
-    page.get_by_label("Up", exact=True).select_option("sst2/accuracy")
+    page.get_by_label("x axis", exact=True).select_option("wikitext2/ppl")
+    page.get_by_label("y axis", exact=True).select_option("sst2/accuracy")
     drawn(page)
     plane = page.get_by_role("group", name="Trade-off")
     texts = plane.locator("svg text").all_text_contents()
@@ -179,4 +177,4 @@ def test_one_metric_is_drawn_against_any_other_with_intervals(
     assert plane.locator("g.mark-rule.role-mark line").count() == 6  # across and up, of each of three
     expect(page.get_by_role("region", name="Trade-off")).to_contain_text("The better side is the top left.")
     again = opened(toy, place(page))
-    assert again.get_by_label("Across", exact=True).input_value() == "wikitext2/ppl"
+    assert again.get_by_label("x axis", exact=True).input_value() == "wikitext2/ppl"

@@ -1,14 +1,16 @@
-"""What groups are called, what entries link to, and what the front page says."""
+"""What groups are called, what entries link to, and the baseline of a page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+
+import pytest
 
 from emobench.leaderboard.entry import Entry, EntrySource
-from emobench.report.site.links import links
-from emobench.report.site.titles import group_titles
+from emobench.report.site.data import default_baseline
+from emobench.report.site.groups import group_titles
+from emobench.report.site.runs import links
 
 Row = Callable[..., Entry]
 
@@ -24,13 +26,13 @@ def test_groups_of_a_model_are_called_by_what_sets_them_apart(row: Row) -> None:
     assert group_titles([one, large]) == ["small", "large"]
     assert group_titles([fast, slow, large]) == ["small · learning_rate=0.001", "small · learning_rate=1e-05", "large"]
     untrained = row("pretrained", {"toy/accuracy": [0.5]})
-    assert group_titles([fast, untrained]) == ["small", "small · not trained"]
+    assert group_titles([fast, untrained]) == ["small · lm", "small · not trained"]
 
 
 def test_changed_rules_are_named_before_digests_that_follow_from_them(row: Row) -> None:
     one = row("mle", {"toy/accuracy": [0.6, 0.6, 0.7]})
     limited = replace(one, changes={"toy": {"limit": 20}}, protocols={"toy": "paper@77aa11"})
-    assert group_titles([one, limited]) == ["small", "small · limit=20"]
+    assert group_titles([one, limited]) == ["small · limit=default", "small · limit=20"]
 
 
 def test_titles_say_the_corpus_and_leave_out_what_most_groups_share(row: Row) -> None:
@@ -44,7 +46,7 @@ def test_titles_say_the_corpus_and_leave_out_what_most_groups_share(row: Row) ->
         "small · toy, limit=9",
         "small · news",
     ]
-    assert group_titles([usual, fast, default]) == ["small", "small · learning_rate=1", "small · default limit"]
+    assert group_titles([usual, fast, default]) == ["small", "small · learning_rate=1", "small · limit=default"]
 
 
 def test_the_fewest_facts_are_named_and_no_title_is_given_twice(row: Row) -> None:
@@ -79,7 +81,24 @@ def test_an_entry_links_its_paper_data_and_model(row: Row) -> None:
     assert links(hostile) == []
 
 
-def test_the_front_page_says_what_a_board_found(toy: Path) -> None:
-    text = (toy.parent / "index.html").read_text(encoding="utf-8")
-    assert '<a href="measured.html#/?suite=toy%20v1">toy v1</a>' in text
-    assert '<td class="better"><b>+10.07</b><small>better</small></td>' in text
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([("emo", "mle"), ("tailr", "emo", "mle")], "mle"),  # recorded first
+        ([("emo", "mle"), ("emo", "tailr")], "emo"),
+        ([("emo", "mle"), ("emo",), ("emo", "pretrained")], "mle"),  # alone, nothing is compared with emo
+        ([("emo",), ("tailr",), ("emo", "pretrained")], "emo"),
+        ([("pretrained",)], None),
+    ],
+)
+def test_the_baseline_is_the_objective_that_others_are_beside(
+    row: Row, groups: list[tuple[str, ...]], expected: str | None
+) -> None:
+    days = {"mle": "01", "emo": "02"}
+
+    def made(name: str) -> Entry:
+        entry = row(name, {"toy/accuracy": [0.5]})
+        created = f"2026-01-{days.get(name, '03')}T00:00:00"
+        return replace(entry, provenance=replace(entry.provenance, created=created))
+
+    assert default_baseline([[made(name) for name in names] for names in groups]) == expected
