@@ -13,6 +13,7 @@ Legend: B sequences, T positions, N tokens, V vocabulary, D hidden width, C toke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import torch
@@ -77,7 +78,9 @@ def objective(
         head = _measured_head(_bare(model), tokenizer)
         count_targets_of(_bare(model))
     elif head_weight is not None:
-        head = Head(_linear(head_weight))
+        linear = nn.Linear(head_weight.shape[1], head_weight.shape[0], bias=False, device="meta")
+        linear.weight = nn.Parameter(head_weight.detach(), requires_grad=False)
+        head = Head(linear)
     tokens = None if tokenizer is None else token_count(tokenizer)
     context: Any = _NoModel(chosen) if head is None else _context(head, model)
     chosen.setup(context)
@@ -155,7 +158,7 @@ class ObjectiveLoss:
             # Not that of the head as it was measured: peft may train a copy.
             bias = self._model.get_output_embeddings().bias if bias is None else bias
         labels_N = _targets(hidden, labels)
-        found = objective_loss(
+        computed = objective_loss(
             self.objective,
             hidden.reshape(-1, hidden.shape[-1]),
             head_weight,
@@ -165,16 +168,12 @@ class ObjectiveLoss:
             denominator=divisor(num_items_in_batch, int((labels_N != IGNORED).sum())),
             vocabulary=self._vocabulary(len(head_weight)),
         )
-        self._sums, self._count = found.parts, found.count
-        return found.total
+        self._sums, self._count = computed.parts, computed.count
+        return computed.total
 
     def _vocabulary(self, rows: int) -> int:
-        limits = [rows]
-        if self._head is not None:
-            limits.append(self._head.tokens)
-        if self._tokens is not None:
-            limits.append(self._tokens)
-        return min(limits)
+        limits = (rows, self._tokens, None if self._head is None else self._head.tokens)
+        return min(limit for limit in limits if limit is not None)
 
     def _sum_of_rows(self, logits_CV: Tensor, targets_C: Tensor, sums: _Sums) -> Tensor:
         logits_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
@@ -257,15 +256,13 @@ def _chosen(name: str | Objective) -> Objective:
 
 
 def _context(head: Head, model: Any) -> TrainingContext:
-    return TrainingContext(head, 0, True, _head_of, model, _model_of)
+    def load_model(name: str) -> Any:
+        return Model(name).load().model
 
+    def load_head(name: str) -> Tensor:
+        return probe_head(load_model(name)).linear.weight.detach()
 
-def _model_of(name: str) -> Any:
-    return Model(name).load().model
-
-
-def _head_of(name: str) -> Tensor:
-    return probe_head(_model_of(name)).linear.weight.detach()
+    return TrainingContext(head, 0, True, load_head, model, load_model)
 
 
 def _bare(model: Any) -> Any:
@@ -279,27 +276,14 @@ def _bare(model: Any) -> Any:
 def _measured_head(bare: Any, tokenizer: Any) -> Head:
     """Return a model's head. Its tokens are those of the tokenizer, or of the one in the model's folder."""
     refuse_auxiliary_loss(bare)
-    head = probe_head(bare, _own_tokenizer(bare) if tokenizer is None else tokenizer)
+    name = getattr(bare, "name_or_path", "")
+    if tokenizer is None and name:
+        # `tokenizers` raises bare Exceptions for files that it cannot read.
+        with suppress(Exception), silent_libraries():
+            tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True)
+    head = probe_head(bare, tokenizer)
     require_next_token_loss(bare)
     return head
-
-
-def _own_tokenizer(bare: Any) -> Any:
-    """Return the tokenizer of the folder, or of the hub's name, that a model was loaded from. None if there is none."""
-    name = getattr(bare, "name_or_path", "")
-    if not name:
-        return None
-    try:
-        with silent_libraries():
-            return AutoTokenizer.from_pretrained(name, local_files_only=True)
-    except Exception:  # `tokenizers` raises bare Exceptions for files that it cannot read
-        return None
-
-
-def _linear(weight_VD: Tensor) -> nn.Linear:
-    linear = nn.Linear(weight_VD.shape[1], weight_VD.shape[0], bias=False, device="meta")
-    linear.weight = nn.Parameter(weight_VD.detach(), requires_grad=False)
-    return linear
 
 
 def _targets(values: Tensor, labels: Tensor) -> Tensor:

@@ -160,7 +160,7 @@ def evaluate(suite: str, objectives: Sequence[str] = (PRETRAINED,), **options: U
 
 def _recorded(run_plan: Callable[[Any], Any], suite: str, objectives: Sequence[str], options: RunOptions) -> Results:
     from emobench.models.device import resolve_device
-    from emobench.runs.planning.make_plan import make_plan
+    from emobench.runs.planning.plan import make_plan
     from emobench.runs.planning.request import Request
 
     settings: dict[str, Any] = {}

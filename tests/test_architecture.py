@@ -99,7 +99,7 @@ def test_the_core_names_no_objective_and_no_task() -> None:
     names -= {*registry.kind_names(), *CORPORA, *CONVERSATIONS}
     allowed = {
         # how they are made
-        "runs/planning/find_model.py": {"mle"},
+        "runs/planning/ingredients.py": {"mle"},
         "runs/planning/tiny_models.py": {"oracle-pretrain", "oracle-pretrain-episodes", "tiny-lm-pretrain"},
         "cli/options/__init__.py": {"oracle-language"},  # the embedded default
         "registry/task_files.py": {"lm-finetune"},  # the default of --recipe

@@ -17,8 +17,8 @@ FOLDER = Path(__file__).parent / "benchmarks"
 @pytest.mark.parametrize(
     ("script", "counted", "count", "more"),
     [
-        ("corruption", "cases", 4, ["--job", "generation"]),
-        ("interrupted", "count", 3, ["--job", "generation"]),
+        ("corruption", "cases", 2, ["--job", "generation"]),
+        ("interrupted", "count", 1, ["--job", "generation"]),
         ("concurrency", "rounds", 1, []),
     ],
 )

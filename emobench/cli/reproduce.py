@@ -22,7 +22,7 @@ from emobench.report.paper_table import cells, duel_table, paper_table
 from emobench.report.tables import Report
 from emobench.reproduce import run as tables
 from emobench.reproduce import scaling
-from emobench.runs.dry_run.outline import Outline, advised, require_short
+from emobench.runs.dry_run import Outline, advised, require_short
 from emobench.runs.planning.request import Request
 from emobench.tasks.table import Table
 

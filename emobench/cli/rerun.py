@@ -31,10 +31,8 @@ from emobench.reproduce.rerun import (
     require_recorded,
     run_keys,
 )
-from emobench.runs.dry_run.make_outline import make_outline
-from emobench.runs.dry_run.outline import advised
-from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan
+from emobench.runs.dry_run import advised, make_outline
+from emobench.runs.planning.plan import Plan, make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import run_plan
 

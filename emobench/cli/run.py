@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,15 +20,21 @@ from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
 from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import CATALOG
-from emobench.models.device import resolve_device
+from emobench.models.device import Place, resolve_device
 from emobench.registry import DEFAULT_RECIPE
-from emobench.runs.dry_run.make_outline import make_evaluation_outline, make_outline
-from emobench.runs.dry_run.outline import Outline, advised, grouped, require_short
+from emobench.runs.dry_run import (
+    Outline,
+    advised,
+    grouped,
+    make_evaluation_outline,
+    make_outline,
+    require_short,
+    time_parts,
+)
 from emobench.runs.execution.launch import Launch
-from emobench.runs.planning.make_plan import Planner, make_plan
-from emobench.runs.planning.plan import Plan
+from emobench.runs.execution.reporter import Reporter
+from emobench.runs.planning.plan import Plan, Planner, make_plan
 from emobench.runs.planning.request import Request
-from emobench.runs.probe import time_parts
 from emobench.runs.run import evaluate_plan, run_plan, run_stage, train_plan
 
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
@@ -54,23 +59,13 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
-    require_dry_run(probe, dry_run)
-    with together(training) as (launch, leads):
-        if not leads:
+    own = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
+    with ExitStack() as stack:
+        planned = _planned(stack, training, budget, own, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
+        if planned is None:
             return
-        own: dict[str, Any] = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
-        request, places = training.planned(launch, **own, max_memory=budget.memory)
-        if dry_run:
-            outline = advised(
-                request, partial(make_outline, timed=partial(time_parts, reporter=reporter(quiet)) if probe else None)
-            )
-            show_outline(outline, json, launch.size if launch else len(places))
-            return
-        with budget.in_time():
-            began, plan = datetime.now(UTC), short_plan(request, make_outline)
-            budget.check_tokens([request])
-            entries = run_plan(plan, reporter(quiet), places, launch)
-    _show_entries(request, entries, began, json=json, quiet=quiet)
+        entries = run_plan(*planned)
+    _show_entries(leaderboard, training.runs, entries, json=json, quiet=quiet)
 
 
 @takes_groups
@@ -89,23 +84,15 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    require_dry_run(probe, dry_run)
-    with together(training) as (launch, leads):
-        if not leads:
+    own = {"recipe": recipe, "trackers": track or []}
+    with ExitStack() as stack:
+        planned = _planned(stack, training, budget, own, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
+        if planned is None:
             return
-        own: dict[str, Any] = {"recipe": recipe, "trackers": track or [], "max_memory": budget.memory}
-        request, places = training.planned(launch, **own)
-        if dry_run:
-            outline = advised(
-                request, partial(make_outline, timed=partial(time_parts, reporter=reporter(quiet)) if probe else None)
-            )
-            show_outline(outline, json, launch.size if launch else len(places))
-            return
-        with budget.in_time():
-            plan = short_plan(request, make_outline)
-            budget.check_tokens([request])
-            found = train_plan(plan, reporter(quiet), places, launch)
-    rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
+        trained = train_plan(*planned)
+    rows = []
+    for done, folder in trained:
+        rows.append({"objective": str(done.objective.objective), "seed": done.seed, "model": str(folder)})
     if json:
         print_json({"trained": rows})
         return
@@ -145,12 +132,11 @@ def evaluate(
     if places and rescore:
         raise ConfigError("--rescore runs in one process; drop --devices and --processes.")
     if dry_run:
-        show_outline(advised(request, make_evaluation_outline), json, len(places))
+        show_outline(advised(request, make_evaluation_outline), json)
         return
-    began = datetime.now(UTC)
     plan = make_plan(request) if rescore else short_plan(request, make_evaluation_outline)
     entries = evaluate_plan(plan, reporter(quiet), places, rescore=rescore)
-    _show_entries(request, entries, began, json=json, quiet=quiet)
+    _show_entries(leaderboard, training.runs, entries, json=json, quiet=quiet)
 
 
 @stage.callback()
@@ -197,27 +183,43 @@ def stage_run(
     print_out(str(folder))
 
 
-@contextmanager
-def together(training: LaunchOptions) -> Iterator[tuple[Launch | None, bool]]:
-    """Start or join the processes that train together, if there are any; give them, and whether this one leads them.
+def _planned(
+    stack: ExitStack,
+    training: LaunchOptions,
+    budget: BudgetOptions,
+    own: dict[str, Any],
+    *,
+    probe: bool,
+    dry_run: bool,
+    json: bool,
+    quiet: bool,
+) -> tuple[Plan, Reporter, list[Place], Launch | None] | None:
+    """Return what `run` and `train` work with, within the limits of the budget.
 
-    One that does not has done its work: it has trained as the leading one said.
+    None if a dry run was shown, or if this process has trained as the leading one of its launch said.
     """
-    launch = training.launched()
-    with launch or nullcontext():
-        yield launch, launch is None or not launch.follows(training.runs)
-
-
-def require_dry_run(probe: bool, dry_run: bool) -> None:
-    """Raise ConfigError for a probe of what is then done in full."""
     if probe and not dry_run:
         raise ConfigError("--probe estimates what a run takes; add --dry-run, or drop --probe to start it.")
+    launch = training.launched()
+    if launch is not None:
+        stack.enter_context(launch)
+        if launch.follows(training.runs):
+            return None
+    request, places = training.planned(launch, **own, max_memory=budget.memory)
+    if dry_run:
+        timed = partial(time_parts, reporter=reporter(quiet)) if probe else None
+        show_outline(advised(request, partial(make_outline, timed=timed)), json)
+        return None
+    stack.enter_context(budget.in_time())
+    plan = short_plan(request, make_outline)
+    budget.check_tokens([request])
+    return plan, reporter(quiet), places, launch
 
 
 def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
     """Return the plan of a request; one that is too long for a CPU is refused before anything is downloaded.
 
-    How large a model is that the catalog has not, is known when its configuration is here, which the plan downloads.
+    The size of a model outside of the catalog comes from its configuration, which the plan downloads.
     """
     planner = Planner(request)
     outline_of = partial(outline_of, planner=planner)
@@ -228,48 +230,38 @@ def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
     return plan
 
 
-def show_outline(outline: Outline, json: bool, processes: int = 0) -> None:
+def show_outline(outline: Outline, json: bool) -> None:
     """Print a dry run, whose times are those of one process."""
     if json:
-        totals, machine = outline.totals(), outline.machine.name
-        found = {"plan": outline.lines, "totals": totals, "machine": machine, "verdicts": outline.verdicts}
-        print_json({**found, "notes": outline.notes()})
+        plain = {"plan": outline.lines, "totals": outline.totals(), "machine": outline.machine.name}
+        print_json({**plain, "notes": outline.notes()})
         return
-    header = ("stage", "what", "amount", "rough estimate", "state")
-    print_table(outline.title, header, [line.cells() for line in grouped(outline)])
-    several = [f"The times are those of one process; {processes} processes share the work."] if processes > 1 else []
-    print_out("", *outline.notes(), *several)
+    rows = [(line.stage, line.what, line.amount, line.estimate, line.state) for line in grouped(outline)]
+    print_table(outline.title, ("stage", "what", "amount", "rough estimate", "state"), rows)
+    print_out("", *outline.notes())
 
 
-def _show_entries(request: Request, entries: list[Entry], began: datetime, *, json: bool, quiet: bool) -> None:
+def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, quiet: bool) -> None:
     """Show the tables of the entries that a command made, and what to do next."""
     if json:
-        print_json({"entries": entries, "leaderboard": str(request.leaderboard)})
+        print_json({"entries": entries, "leaderboard": str(board)})
         return
-    print_board(request.leaderboard, request.runs, around={entry.id for entry in entries})
-    if not quiet:
-        remark(_where(request.leaderboard, request.runs, entries, began))
-
-
-def _where(board: Path, runs: Path, entries: list[Entry], began: datetime) -> str:
-    """Return where the entries are, which of them were there before, and what shows more of them."""
-    old = {e.id: e for e in entries if datetime.fromisoformat(e.provenance.created) < began.replace(microsecond=0)}
-    count = len({entry.id for entry in entries} - old.keys())
-    lines = [f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"] if count else []
-    for entry in old.values():
-        seeds = f" (seeds: {', '.join(map(str, entry.seeds))})" if entry.seeds else ""
-        lines.append(f"on {board} before, with the same results: {entry.objective.label}{seeds}")
-    trained = [entry for entry in entries if not entry.untrained]
-    names = list(dict.fromkeys(entry.objective.name for entry in trained))
-    rows = [entry.objective.label if len(names) < len(trained) else entry.objective.name for entry in entries]
-    on_board = () if board == options.DEFAULT_BOARD else ("--leaderboard", str(board))
-    with_runs = () if runs == options.DEFAULT_RUNS else ("--runs", str(runs))
-    hints = []
-    if len(set(rows)) > 1:  # the first one is the baseline
-        compare = ["compare", *rows[1:], rows[0], "--suite", entries[0].suite.name]
-        hints.append(("how sure the differences are", [*compare, *on_board, *with_runs]))
-    if names:
-        hints.append(("the trainings", ["curves", *names, *with_runs]))
-    hints.append(("a page of the board", ["leaderboard", "site", "pages", "--open", *on_board, *with_runs]))
-    width = max(len(hint) for hint, _ in hints) + 1
-    return "\n".join(lines + [f"{f'{hint}:':{width}} {shlex.join(['emobench', *words])}" for hint, words in hints])
+    print_board(board, runs, around={entry.id for entry in entries})
+    if quiet:
+        return
+    labels = list(dict.fromkeys(entry.objective.label for entry in entries))
+    commands = [["leaderboard", "site", "pages", "--open"]]
+    if len(labels) > 1:  # the first one is the baseline
+        commands.append(["compare", *labels[1:], labels[0], "--suite", entries[0].suite.name])
+    for words in commands:
+        if board != options.DEFAULT_BOARD:
+            words += ["--leaderboard", str(board)]
+    trained = dict.fromkeys(entry.objective.name for entry in entries if not entry.untrained)
+    if trained:
+        commands.append(["curves", *trained])
+    lines = [f"recorded in {board}; see also:"]
+    for words in commands:
+        if runs != options.DEFAULT_RUNS:
+            words += ["--runs", str(runs)]
+        lines.append(f"  {shlex.join(['emobench', *words])}")
+    remark("\n".join(lines))

@@ -38,16 +38,6 @@ class Packages:
 V = TypeVar("V")
 
 
-@dataclass(frozen=True)
-class TestSize:
-    """How many examples a metric has at most, and how many sampling units; None: not known without the data."""
-
-    __test__: ClassVar = False
-    """For pytest: no test."""
-    examples: int | None = None
-    units: int | None = None
-
-
 class TaskData(Protocol):
     """What a task reads. Its length is the number of test examples."""
 
@@ -157,10 +147,6 @@ class Kind(ABC):
         """The shared groups of rules that tasks of this kind have; a kind of a group's name has the name for itself."""
         return [name for name in rule_groups(self.rules) if name != self.name]
 
-    def group_example(self, group: str) -> str:
-        """Return a setting of a group, for error messages: "featurizer=gpt2-large"."""
-        return rule_groups(self.rules)[group].EXAMPLE
-
     # What a task is, from its file and from the command line.
 
     def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None:  # noqa: B027
@@ -225,10 +211,6 @@ class Kind(ABC):
     def measures(self) -> Mapping[str, Measure]:
         """The metrics that entries of its tasks may have, by name, with titles and definitions; imports no torch."""
         return {}
-
-    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
-        """Return how much a metric is computed from, at most; `data` is None where it is not on this machine."""
-        return TestSize(None if data is None else len(data))
 
     # Features of some kinds alone.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from emobench.core.settings import check_settings, setting
 from emobench.models.model import AuxiliaryModel
@@ -21,8 +21,6 @@ def rouge_packages(*, stemming: bool) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True)
 class MauveRule(RuleGroup):
     """How MAUVE is computed."""
-
-    EXAMPLE: ClassVar = "featurizer=gpt2-large"
 
     featurizer: str = model_rule("pretrained")
     """A causal LM or an encoder: an alias, folder or hub id; "pretrained" is the evaluated model before training."""
@@ -48,8 +46,6 @@ class MauveRule(RuleGroup):
 class OracleRule(RuleGroup):
     """The model whose perplexity of the generated texts is PPL_oracle (EMO paper, 4.1.3)."""
 
-    EXAMPLE: ClassVar = "model=gpt2-large"
-
     model: str | None = model_rule(None)
     """A causal LM; None computes no PPL_oracle."""
     scope: Literal["text", "continuation"] = "text"
@@ -59,8 +55,6 @@ class OracleRule(RuleGroup):
 @dataclass(frozen=True, kw_only=True)
 class CoherenceRule(RuleGroup):
     """The sentence encoder that compares prefix and continuation."""
-
-    EXAMPLE: ClassVar = "encoder=all-mpnet-base-v2"
 
     encoder: str | None = model_rule(None)
     """The sentence encoder: an alias, a folder or a hub id. null: coherence is not computed."""

@@ -57,7 +57,7 @@ class Model:
     options: LoadOptions = field(default_factory=LoadOptions)
     use: Literal["lm", "features"] = "lm"
     made_by: Any = None
-    """The maker of a model that the harness trains (`emobench.runs.planning.find_model.TinyMaker`)."""
+    """The maker of a model that the harness trains (`emobench.runs.planning.ingredients.TinyMaker`)."""
     trained: ModelSource | None = None
     """The output of a training that began with this model."""
     _others: dict[AuxiliaryModel, Model] = field(default_factory=dict, repr=False, compare=False)

@@ -11,8 +11,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.models.model import Model
 from emobench.registry import find_suite, load_kind
-from emobench.runs.planning.find_model import base_model
-from emobench.runs.planning.ingredients import Ingredients, shown_name
+from emobench.runs.planning.ingredients import Ingredients, base_model, shown_name
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import parts_of
 from emobench.tasks.spec import Task

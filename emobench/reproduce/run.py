@@ -35,12 +35,11 @@ from emobench.reproduce.requests import (
     table_request,
 )
 from emobench.reproduce.sample_corpus import oracle_outline, with_oracle, without_oracle
-from emobench.runs.dry_run.make_outline import Read, make_outline
-from emobench.runs.dry_run.outline import Outline, StageLine, requests_words
+from emobench.runs.dry_run import Outline, Read, StageLine, make_outline, requests_words
 from emobench.runs.execution.reporter import Reporter, Silent
 from emobench.runs.inspect.samples import RoundRobin, judged_pairs
 from emobench.runs.planning.ingredients import Ingredients, shown_name
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import parts_of
 from emobench.runs.run import run_plan, score_plan

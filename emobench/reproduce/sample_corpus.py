@@ -33,15 +33,14 @@ from emobench.models.device import AUTO, DTYPES, LoadOptions, check_device
 from emobench.models.model import Model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite
-from emobench.runs.dry_run.make_outline import make_outline
-from emobench.runs.dry_run.outline import Outline, StageLine, too_long
+from emobench.runs.dry_run import Outline, StageLine, make_outline, too_long
 from emobench.runs.execution.reporter import Progress, Reporter
-from emobench.runs.planning.estimate import H100, sampling_seconds, this_machine
-from emobench.runs.planning.find_model import base_model
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.estimate import sampling_seconds, this_machine
+from emobench.runs.planning.ingredients import base_model
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import train_plan
-from emobench.runs.stages.storage import require_writable, storage_errors
+from emobench.runs.stages.stage import require_writable, storage_errors
 from emobench.tasks.spec import short_name
 from emobench.tasks.table import Oracle, Table
 
@@ -149,11 +148,8 @@ def _require_short(request: CorpusRequest, size: ModelFacts, length: int) -> Non
     if request.device != "cpu" or request.asked_device != AUTO:
         return
     texts = sum(count for split, count in request.texts.items() if not request.file(split).is_file())
-    seconds = {}
-    for kind, machine in (("cpu", this_machine("cpu")), ("cuda", H100)):
-        batch = request.batch or BATCH[kind]
-        seconds[kind] = sampling_seconds(machine, size, texts, length, batch, request.dtype)
-    message = too_long(seconds["cpu"], seconds["cuda"], "fewer texts by --train N", asked=False)
+    seconds = sampling_seconds(this_machine("cpu"), size, texts, length, _batch(request), request.dtype)
+    message = too_long(seconds, asked=False, less="Fewer texts (--train N) take less.")
     if message is not None:
         raise ConfigError(message)
 

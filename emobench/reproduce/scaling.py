@@ -19,8 +19,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
 from emobench.reproduce.requests import at_scale, scale_of
 from emobench.reproduce.run import check_rows, joined_outline, measure_rows, row_outlines
-from emobench.runs.dry_run.make_outline import Read
-from emobench.runs.dry_run.outline import Outline
+from emobench.runs.dry_run import Outline, Read
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.ingredients import shown_name
 from emobench.runs.planning.request import Request

@@ -15,18 +15,14 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.models.device import Place
 from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.launch import Launch, join_group
-from emobench.runs.execution.record import record_row
+from emobench.runs.execution.record import record_row, track_metrics
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.execution.tracking import say_where, track_metrics
 from emobench.runs.execution.workers import Workers, jobs_of
-from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan, PlannedRow
-from emobench.runs.planning.prospects import prospects
-from emobench.runs.planning.rebuild import Description, describe, find_planned, find_stage, require_trusted
+from emobench.runs.planning.plan import Plan, PlannedRow, make_plan
+from emobench.runs.planning.rebuild import describe, find_planned, find_stage, require_trusted
 from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.evaluate import Evaluation
-from emobench.runs.stages.stage import Stages
-from emobench.runs.stages.storage import require_writable
+from emobench.runs.stages.stage import Stages, require_writable
 from emobench.runs.stages.train import PlannedTraining
 
 SCORED = ("score", "examples", "features", "perplexity")
@@ -53,7 +49,10 @@ def run_plan(
     execution, rows = prepared(plan, reporter, anew=anew, launch=launch), plan.rows
     entries: dict[int, Entry] = {}
     failed: list[EmobenchError] = []
-    with made_by_workers(plan, execution, places, [row.keys() for row in rows]) as completed:
+    keys = []
+    for row in rows:
+        keys.append([stage.key for run in row.runs for stage in run.stages()])
+    with made_by_workers(plan, execution, places, keys) as completed:
         for place, error in completed:
             if error is None:
                 entries[place] = record(plan, rows[place], execution)
@@ -62,7 +61,6 @@ def run_plan(
                 failed.append(error)
     if failed:
         raise failed[0]
-    say_where(execution)
     return [entries[place] for place in range(len(rows))]
 
 
@@ -99,9 +97,7 @@ def train_plan(
         for _, error in completed:
             if error is not None:
                 raise error
-        trained = [(training, execution.folder(training) / "model") for training in trainings]
-    say_where(execution)
-    return trained
+        return [(training, execution.folder(training) / "model") for training in trainings]
 
 
 def prepared(
@@ -119,19 +115,14 @@ def prepared(
     """
     request = plan.request
     execution = Execution(request, plan.model, reporter, anew=anew, launch=launch, corpora=corpora)
-    stages = execution.stages
-    processes, notes = 1, plan.warnings()
-    if launch is not None:
-        processes = launch.size
-    if request.suite is not None:
-        notes += prospects(plan).lines()
+    stages, notes = execution.stages, plan.warnings()
     for recipe in plan.recipes:
-        recipe.micro_batch(processes)
-    for note in notes:
-        execution.reporter.note(note)
+        recipe.micro_batch(1 if launch is None else launch.size)
     require_writable(stages.root, "--runs")
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")
+    for note in notes:
+        execution.reporter.note(note)
     describe(plan.model.stages, request, stages)
     keyed = plan.model.has_identity
     for training in plan.trainings():
@@ -155,7 +146,7 @@ def made_by_workers(
     if not places:
         yield ((place, None) for place in range(len(wanted)))
         return
-    jobs = list(jobs_of(plan, execution.stages))
+    jobs = jobs_of(plan, execution.stages)
     with Workers(places, jobs, execution.stages.root, execution.reporter) as workers:
         yield workers.completed(wanted)
 
@@ -201,8 +192,7 @@ class DescribedStages:
 
     def __init__(self, runs: Path, reporter: Reporter | None = None, device: str | None = None) -> None:
         self._runs, self._reporter, self._device = runs, reporter, device
-        self._stages = Stages(runs.resolve())
-        self._last: tuple[Plan, Path, Execution] | None = None
+        self._last: tuple[Path, Plan, Execution] | None = None
 
     def make(self, key: str, *, together: bool = False) -> Path:
         """Make a stage with what it needs, and return its folder; see `run_stage`.
@@ -210,18 +200,26 @@ class DescribedStages:
         With `together`, be one of the processes that make a training; another one has planned and locked it.
         """
         stage, description = find_stage(self._runs, key)
-        final = self._stages.folder(stage)
-        if not together and self._stages.is_finished(stage) and self._stages.damage(stage, full=True) is None:
-            return final
+        stages = Stages(self._runs.resolve())
+        if not together and stages.is_finished(stage) and stages.damage(stage, full=True) is None:
+            return stages.folder(stage)
         if description is None:
             raise ConfigError(
-                f"{final} was altered, and nothing says how to make it again; give the command of its run."
+                f"{stages.folder(stage)} was altered, and nothing says how to make it again; give the command of its "
+                "run."
             )
-        folder = description.folder
+        request, folder = description.request, description.folder
+        if self._device is not None:
+            request = replace(request, device=self._device)
         if together:
-            join_group(description.request.device)
+            join_group(request.device)
         with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
-            plan, execution = self._planned(description)
+            if self._last is None or (self._last[0], self._last[1].request) != (folder, request):
+                plan = make_plan(request)
+                execution = Execution(request, plan.model, self._reporter)
+                execution.base(plan.model)  # the other stages have keys then
+                self._last = folder, plan, execution
+            _, plan, execution = self._last
             planned = find_planned(plan.stages(), description)
             if together:
                 execution.take_part(planned)
@@ -229,34 +227,21 @@ class DescribedStages:
                 execution.folder(planned)
         return execution.stages.folder(planned)
 
-    def _planned(self, description: Description) -> tuple[Plan, Execution]:
-        """Return the plan of a description; where the harness makes the base model, it is made."""
-        request = replace(description.request, device=self._device or description.request.device)
-        if self._last is None or (self._last[0].request, self._last[1]) != (request, description.folder):
-            plan = make_plan(request)
-            execution = Execution(request, plan.model, self._reporter)
-            execution.base(plan.model)
-            self._last = plan, description.folder, execution
-        return self._last[0], self._last[2]
-
 
 def require_trained(plan: Plan, stages: Stages) -> None:
     """Raise ConfigError for a training that is not finished, or was altered, with the command that does it."""
+    advice = f"`emobench evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
     if plan.trainings() and not plan.model.has_identity:
-        raise ConfigError(
-            f"{plan.model.name} is not made yet in {stages.root}, so that nothing was trained from it there. Make it, "
-            f"train and evaluate with: {_command(plan, 'run')}"
-        )
-    for run in plan.runs():
+        raise ConfigError(f"{plan.model.name} is not made yet in {stages.root}, and {advice}")
+    for _, run in plan.rows_and_runs():
         for training, tasks in run.parts:
             if training is None:
                 continue
             damage = stages.damage(training, full=not all(stages.is_finished(task.scores) for task in tasks))
             if damage is not None or not stages.is_finished(training):
                 raise ConfigError(
-                    f"{damage or f'{stages.folder(training)} is not there'}: the training of "
-                    f"{training.objective.objective}, seed {training.seed}, on {training.recipe.corpus}, and `emobench "
-                    f"evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
+                    f"{damage or f'{stages.folder(training)} is missing'}: the training of "
+                    f"{training.objective.objective}, seed {training.seed}, on {training.recipe.corpus}, and {advice}"
                 )
 
 
@@ -275,20 +260,17 @@ def require_generated(plan: Plan, stages: Stages) -> None:
     for row, run in plan.rows_and_runs():
         for task in run.tasks():
             folder = stages.folder(task.generation)
-            what = f"{task.task.name} of {row.words(run)}"
-            remove = f"Restore it, or generate anew with: rm -r {shlex.quote(str(folder))} && {again}"
-            if damage := stages.damage(task.generation, full=True):
-                raise DataError(f"{folder} is not the generation of {what} that was finished: {damage}. {remove}")
-            if not stages.is_finished(task.generation):
-                raise ConfigError(
-                    f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and "
-                    f"score it with: {again}"
-                )
-            if any(file.parent == folder and digest(file) != sha256 for file, sha256 in recorded.items()):
-                raise DataError(f"{folder} holds other texts of {what} than those that were recorded. {remove}")
+            what = f"{folder}: the generation of {task.task.name} of {row.label}, seed {run.seed},"
+            if not folder.exists():
+                raise ConfigError(f"{what} is missing, and --rescore generates nothing. Generate it with: {again}")
+            mine = [path for path in recorded if path.parent == folder]
+            altered = stages.damage(task.generation, full=True)
+            if altered or any(digest(path) != recorded[path] for path in mine):
+                remove = f"rm -r {shlex.quote(str(folder))} && {again}"
+                raise DataError(f"{what} was altered: {altered or mine[0]}. Restore it, or give: {remove}")
 
 
 def _command(plan: Plan, verb: str) -> str:
     """Return the request's command as another one, which may train and generate."""
     words = [word for word in shlex.split(plan.request.command) if word != "--rescore"]
-    return shlex.join([*(words[:1] or ["emobench"]), verb, *words[2:]])
+    return shlex.join(["emobench", verb, *words[2:]])

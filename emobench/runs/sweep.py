@@ -24,7 +24,7 @@ request, so that what they share is looked up once, and the seeds of an objectiv
 stages of all requests, and each row is recorded when it is complete:
 
     RUNS/sweeps/<digest>.json     the rows of a sweep's file, with the keys of their stages; `sweep status` reads it
-    RUNS/sweeps/<digest>.failed   the rows that failed in the last run, a line of JSON each
+    RUNS/sweeps/<digest>.failed   the rows that failed in the last run, with their reasons
 """
 
 from __future__ import annotations
@@ -34,33 +34,30 @@ import json
 import math
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError
+from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError, first_line
 from emobench.core.files import write_whole
-from emobench.core.reading import MOST_BITS, read_text
+from emobench.core.reading import read_text
+from emobench.core.settings import build, parse_overrides, to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.models.device import Place
 from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.execution.workers import Job, Worker, Workers, jobs_of
+from emobench.runs.execution.workers import Job, Workers, jobs_of
 from emobench.runs.planning.ingredients import Ingredients
-from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan
-from emobench.runs.planning.request import Request, setting_names
+from emobench.runs.planning.plan import Plan, make_plan
+from emobench.runs.planning.request import Request
 from emobench.runs.run import prepared, record
 from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
 
-CHOSEN: dict[str, type] = {"model": str, "objective": str, "seed": int, "suite": str, "limit": int}
-"""Names that a grid varies besides settings: options of `emobench run`."""
-SHARED: dict[str, type] = {"from_scratch": bool, "dtype": str}
-"""Options that all cells share; `data_dir`, a folder or several, is one, too."""
-PARTS = (*CHOSEN, *SHARED, "data_dir", "set", "grid", "skip", "also")
+FIELDS = {"suite": "suite", "model": "model", "objective": "objectives", "seed": "seeds", "limit": "limit"}
+"""Options of `emobench run` that a grid varies besides settings, with the fields of a request."""
 MOST_CELLS = 20_000
 """Cells of all grids together. Each is planned before the first one starts."""
 FOLDER = "sweeps"
@@ -68,8 +65,48 @@ ROOM = "Free some space, or choose another folder with --runs DIR."
 SHOWN = 5
 """Errors of a file that one message names."""
 
-Cell = Mapping[str, Any]
-"""The values of a cell by the names of the grid."""
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFile:
+    """The content of a file; see the module."""
+
+    suite: str | None = None
+    model: str | None = None
+    objective: str | None = None
+    seed: int | None = None
+    limit: int | None = None
+    dtype: str | None = None
+    from_scratch: bool = False
+    data_dir: tuple[str, ...] | str = ()
+    set: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, Any] | None = None
+    skip: tuple[Mapping[str, Any], ...] = ()
+    also: tuple[Mapping[str, Any], ...] = ()
+
+    def cells(self, where: str) -> Iterator[dict[str, Any]]:
+        """Yield the values of each cell by the names of its grid, without those that a `skip` matches."""
+        fixed = {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+        fixed |= _flat(self.set, where)
+        skipped, count = [_flat(table, where) for table in self.skip], 0
+        grids = list(self.also)
+        if self.grid is not None or not grids:
+            grids.insert(0, self.grid or {})
+        for grid in grids:
+            names = _flat(grid, where)
+            for name, values in names.items():
+                if name in fixed:
+                    raise ConfigError(f"{where}: {name} has a value for all cells, and values in a grid; keep one.")
+                if not isinstance(values, list):
+                    raise ConfigError(f"{where}: `{name}` is {values!r:.60} in a grid; expected a list of values.")
+            for name in {name for table in skipped for name in table} - {*fixed, *names}:
+                raise UnknownNameError("value of a cell", name, {*fixed, *names}, where=f"{where}: skip: ")
+            count += math.prod(map(len, names.values()))
+            if count > MOST_CELLS:
+                raise ConfigError(f"{where}: the grids have {count:,} cells; expected {MOST_CELLS:,} at most.")
+            for combination in product(*names.values()):
+                cell = fixed | dict(zip(names, combination, strict=True))
+                if not any(table.items() <= cell.items() for table in skipped):
+                    yield cell
 
 
 @dataclass(frozen=True)
@@ -87,29 +124,49 @@ def read_sweep(path: Path, suite: str, **given: Any) -> Sweep:
     """
     try:
         content = tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} is not there; expected a file of a sweep, in TOML.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); expected a file of a sweep, in TOML.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from None
-    except RecursionError:
-        raise ConfigError(f"{path} is nested too deeply; expected tables of names and values.") from None
-    for name in content:
-        if name not in PARTS:
-            raise UnknownNameError("part of a sweep", name, PARTS, where=f"{path}: ")
-    cells = {_shown(cell): cell for cell in _cells(content, path)}
-    if not cells:
+        json.dumps(content, allow_nan=False)  # no dates, and no infinity
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path} is no file of a sweep, in TOML: {first_line(error)}") from None
+    file = build(SweepFile, content, str(path))
+    # Cells that differ in objective and seed alone are one request, if all objectives have the same seeds.
+    seeds: dict[tuple[str, str], dict[str, None]] = {}
+    for cell in file.cells(str(path)):
+        own = {name: json.dumps([cell.pop(name)] if name in cell else []) for name in ("objective", "seed")}
+        seeds.setdefault((json.dumps(cell), own["objective"]), {})[own["seed"]] = None
+    if not seeds:
         raise ConfigError(f"{path}: no cell is left; expected `grid` to have one that `skip` does not match.")
-    shared: dict[str, Any] = {name: _typed(content[name], name, SHARED, path) for name in SHARED if name in content}
-    folders = content.get("data_dir", [])
-    if isinstance(folders, str):
-        folders = [folders]
-    if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
-        raise ConfigError(f"{path}: `data_dir` is {_shown(folders)}; expected a folder, or a list of folders.")
-    shared |= {"data_dirs": tuple(map(Path, folders)), **given, "suite": suite}
-    requests = [_request(group, shared, path) for group in _grouped(cells.values())]
-    return Sweep(tuple(requests), len(cells))
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (cell, objective), of_objective in seeds.items():
+        groups.setdefault((cell, tuple(of_objective)), []).append(objective)
+    requests = []
+    for (cell, of_all), objectives in groups.items():
+        fields: dict[str, Any] = {"suite": suite, **json.loads(cell)}
+        fields["objective"] = [name for text in objectives for name in json.loads(text)]
+        fields["seed"] = [seed for text in of_all for seed in json.loads(text)]
+        requests.append(_request(file, fields, given, str(path)))
+    return Sweep(tuple(requests), sum(map(len, seeds.values())))
+
+
+def _request(file: SweepFile, cell: dict[str, Any], given: Mapping[str, Any], where: str) -> Request:
+    """Return the request that `emobench run` makes of the words of some cells, which differ in lists alone."""
+    folders = [file.data_dir] if isinstance(file.data_dir, str) else file.data_dir
+    fields = {"data_dirs": folders, "from_scratch": file.from_scratch, **to_plain(given)}
+    if file.dtype is not None:
+        fields.setdefault("dtype", file.dtype)
+    words, settings = ["emobench", "run"], []
+    for name, values in cell.items():
+        if name in FIELDS:
+            fields[FIELDS[name]] = values
+            for value in values if isinstance(values, list) else [values]:
+                words += [f"--{name}", str(value)]
+        else:
+            settings.append(f"{name}={_word(values)}")
+            words += ["--set", settings[-1]]
+    for folder in fields["data_dirs"]:
+        words += ["--data-dir", folder]
+    if fields["from_scratch"]:
+        words.append("--from-scratch")
+    return build(Request, {**fields, "settings": parse_overrides(settings), "command": shlex.join(words)}, where)
 
 
 def differing_settings(requests: Sequence[Request]) -> list[list[str]]:
@@ -124,70 +181,6 @@ def differing_settings(requests: Sequence[Request]) -> list[list[str]]:
     return differing
 
 
-def _cells(content: Mapping[str, Any], path: Path) -> Iterator[Cell]:
-    """Yield each cell of the grids that no `skip` matches, with the values that all cells share."""
-    fixed = {name: content[name] for name in CHOSEN if name in content}
-    fixed |= _settings(content.get("set", {}), f"{path}: set")
-    skipped = [_settings(table, f"{path}: skip") for table in _tables(content, "skip", path)]
-    grids, count = _tables(content, "also", path), 0
-    if "grid" in content or not grids:
-        grids = [content.get("grid", {}), *grids]
-    for grid in grids:
-        names = _settings(grid, f"{path}: grid")
-        for name, values in names.items():
-            if name in fixed:
-                raise ConfigError(f"{path}: {name} has a value for all cells, and values in a grid; keep one of them.")
-            if not isinstance(values, list) or not values:
-                raise ConfigError(f"{path}: `{name}` is {_shown(values)} in a grid; expected a list of values.")
-            if len({_shown(value) for value in values}) < len(values):
-                raise ConfigError(f"{path}: `{name}` has a value twice in a grid; give each once.")
-        count += math.prod(map(len, names.values()))
-        if count > MOST_CELLS:
-            raise ConfigError(
-                f"{path}: the grids have {count:,} cells; expected {MOST_CELLS:,} at most. Split the file."
-            )
-        for combination in product(*names.values()):
-            cell = {**fixed, **dict(zip(names, combination, strict=True))}
-            if not any(table.items() <= cell.items() for table in skipped):
-                yield cell
-
-
-def _tables(content: Mapping[str, Any], name: str, path: Path) -> list[Mapping[str, Any]]:
-    tables = content.get(name, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ConfigError(f"{path}: `{name}` is {_shown(tables)}; expected tables, each headed [[{name}]].")
-    return tables
-
-
-def _settings(table: Any, where: str) -> dict[str, Any]:
-    """Return a table with its settings by their dotted names, however they were nested."""
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} is {_shown(table)}; expected a table of names and values.")
-    settings: dict[str, Any] = {}
-    for name, value in _dotted(table):
-        for other in settings:
-            if name == other or name.startswith(f"{other}.") or other.startswith(f"{name}."):
-                raise ConfigError(f"{where}: `{name}` and `{other}` are the same, or one holds the other; keep one.")
-        if name not in CHOSEN and name.partition(".")[0] not in (known := setting_names()):
-            raise UnknownNameError("setting", name, {*CHOSEN, *known}, where=f"{where}: ")
-        _require_plain(value, f"{where}: `{name}`")
-        settings[name] = value
-    return settings
-
-
-def _require_plain(value: Any, where: str) -> None:
-    """Raise ConfigError for a value that no setting has, such as a date, which TOML knows, or infinity."""
-    if isinstance(value, list):
-        for item in value:
-            _require_plain(item, where)
-    elif not isinstance(value, (str, bool, int, float)):
-        raise ConfigError(f"{where} is {value!s:.60}; expected text, a number, true or false, or a list of them.")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{where} is {value}; expected a finite number.")
-    elif isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise ConfigError(f"{where} is a whole number of more than {MOST_BITS:,} bits.")
-
-
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         if isinstance(value, Mapping):
@@ -196,73 +189,17 @@ def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
-def _grouped(cells: Iterable[Cell]) -> Iterator[list[Cell]]:
-    """Yield the cells that one request makes: those of one model and choice of settings, with the same seeds."""
-    alike: dict[str, dict[str, list[Cell]]] = {}
-    for cell in cells:
-        others = {name: value for name, value in cell.items() if name not in ("objective", "seed")}
-        alike.setdefault(_shown(others), {}).setdefault(_shown(cell.get("objective")), []).append(cell)
-    for objectives in alike.values():
-        same: dict[str, list[Cell]] = {}
-        for group in objectives.values():
-            same.setdefault(_shown([cell.get("seed") for cell in group]), []).extend(group)
-        yield from same.values()
-
-
-def _request(cells: Sequence[Cell], shared: Mapping[str, Any], path: Path) -> Request:
-    values: dict[str, list[Any]] = {}
-    settings: dict[str, Any] = {}
-    words: list[str] = []
-    for name in CHOSEN:
-        values[name] = list(dict.fromkeys(_typed(cell[name], name, CHOSEN, path) for cell in cells if name in cell))
-    for name, value in cells[0].items():
-        if name not in CHOSEN:
-            _nest(settings, name, value, path)
-            words += ["--set", f"{name}={_word(value)}"]
-    own = {name: values[name][0] for name in ("model", "limit", "suite") if values[name]}
-    options = ["--suite", own.get("suite", shared["suite"])]
-    for name in ("model", "objective", "seed", "limit"):
-        for value in values[name]:
-            options += [f"--{name}", str(value)]
-    options += words
-    for folder in shared["data_dirs"]:
-        options += ["--data-dir", str(folder)]
-    if shared.get("from_scratch"):
-        options.append("--from-scratch")
-    return Request(
-        objectives=tuple(values["objective"]),
-        seeds=tuple(values["seed"]),
-        settings=settings,
-        command=shlex.join(["emobench", "run", *options]),
-        **{**shared, **own},
-    )
-
-
-def _typed(value: Any, name: str, kinds: Mapping[str, type], path: Path) -> Any:
-    """Return a value; ConfigError for one of another type."""
-    if type(value) is not kinds[name]:
-        raise ConfigError(f"{path}: `{name}` is {_shown(value)}; expected {kinds[name].__name__}.")
-    return value
-
-
-def _nest(tree: dict[str, Any], name: str, value: Any, path: Path) -> None:
-    """Add a setting by its dotted name, as `parse_overrides` nests it."""
-    *above, last = name.split(".")
-    for word in above:
-        tree = tree.setdefault(word, {})
-        if not isinstance(tree, dict):
-            raise ConfigError(f"{path}: `{name}` is inside of `{word}`, which has a value of its own; keep one.")
-    if last in tree:
-        raise ConfigError(f"{path}: `{name}` is set twice; keep one.")
-    tree[last] = value
+def _flat(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a table with its settings by their dotted names, however they were nested."""
+    pairs = list(_dotted(table))
+    flat = dict(pairs)
+    if len(flat) < len(pairs):
+        raise ConfigError(f"{where}: a setting has two values in one table; keep one.")
+    return flat
 
 
 def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=str, sort_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,24 +218,17 @@ class SweepRow:
     """"<kind>/<key>" of each."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepResult:
-    """The entries of a sweep, and the rows that failed."""
-
-    entries: tuple[Entry, ...]
-    failed: tuple[tuple[SweepRow, str], ...]
-    """Rows with the reason."""
-
-
 def run_sweep(
     sweep: Sweep,
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Worker] | None = None,
-) -> SweepResult:
+    start: Callable[[Place, Path], Any] | None = None,
+) -> tuple[list[Entry], list[tuple[SweepRow, str]]]:
     """Make all that is not finished, and record each row when it is complete; failures stop nothing else.
 
-    `start` makes the worker of a place; None: a process on this machine.
+    Returns the entries, and the rows that failed, with the reason.
+
+    `start` makes the worker of a place, with the methods of `Worker`; None: a process on this machine.
 
     Raises ConfigError, before anything is made, for requests that cannot be planned.
     """
@@ -310,6 +240,7 @@ def run_sweep(
     groups = []
     for row in rows:
         groups.append([stage.partition("/")[2] for stage in row.stages])
+    _write(sweep, "failed", {})
     with Workers(places, jobs, runs, reporter, start) as workers, reporter.work("sweep", "entries") as progress:
         for place, error in workers.completed(groups):
             row = rows[place]
@@ -324,10 +255,9 @@ def run_sweep(
             except EmobenchError as failure:
                 reporter.note(f"{row.label}: failed, and is not recorded")
                 failed.append((row, str(failure)))
-                _write_failed(sweep, failed)
+                _write(sweep, "failed", {f"{row.request}/{row.row}": reason for row, reason in failed})
             progress(len(entries) + len(failed), len(rows))
-    _write_failed(sweep, failed)
-    return SweepResult(entries=tuple(entries), failed=tuple(failed))
+    return entries, failed
 
 
 def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[Job]]:
@@ -341,7 +271,6 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
     known: Ingredients | None = None
     requests = sweep.requests
     corpora = PackedCorpora(Stages(requests[0].runs), reporter)
-    several = len({request.model for request in requests}) > 1
     with reporter.work("plan", "requests") as progress:
         for place, (request, settings) in enumerate(zip(requests, differing_settings(requests), strict=True)):
             try:
@@ -351,67 +280,57 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
             except EmobenchError as error:
                 errors.append(f"{request.command}: {error}")
                 continue
-            about = [plan.model.name, *settings] if several else settings
-            jobs += jobs_of(plan, execution.stages, ", ".join(about))
+            about = ", ".join([plan.model.name, *settings])
+            jobs += jobs_of(plan, execution.stages, about)
             for number, row in enumerate(plan.rows):
                 stages: dict[str, None] = {}
                 for run in row.runs:
                     stages |= dict.fromkeys(f"{stage.kind}/{stage.key}" for stage in run.stages())
-                described = {"label": row.label, "model": plan.model.name, "settings": ", ".join(settings)}
-                rows.append(SweepRow(request=place, row=number, stages=tuple(stages), **described))
+                own = SweepRow(
+                    request=place,
+                    row=number,
+                    label=row.label,
+                    model=plan.model.name,
+                    settings=", ".join(settings),
+                    stages=tuple(stages),
+                )
+                rows.append(own)
             progress(place + 1, len(requests))
     if errors:
         listed = "\n".join(errors[:SHOWN])
-        if len(errors) > SHOWN:
-            listed += f"\n... and {len(errors) - SHOWN} more"
-        raise ConfigError(f"{len(errors)} of {len(requests)} requests of the sweep cannot run:\n{listed}")
-    path = _file(sweep, "json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps([vars(row) for row in rows], indent=1) + "\n", "The rows of a sweep", ROOM)
+        raise ConfigError(f"{len(errors)} of {len(requests)} requests of the sweep cannot run, such as:\n{listed}")
+    _write(sweep, "json", [vars(row) for row in rows])
     return rows, jobs
 
 
-def _file(sweep: Sweep, ending: str, runs: Path | None = None) -> Path:
+def _file(sweep: Sweep, ending: str, runs: Path) -> Path:
     """Return a file of a sweep. Its name is a digest of the requests, however the sweep was written."""
     text = json.dumps([request.command for request in sweep.requests])
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return (runs or sweep.requests[0].runs) / FOLDER / f"{name}.{ending}"
+    return runs / FOLDER / f"{name}.{ending}"
 
 
-def _write_failed(sweep: Sweep, failed: Iterable[tuple[SweepRow, str]]) -> None:
-    lines = [json.dumps({"request": row.request, "row": row.row, "reason": reason}) + "\n" for row, reason in failed]
-    write_whole(_file(sweep, "failed"), "".join(lines), "The failures of a sweep", ROOM)
+def _write(sweep: Sweep, ending: str, content: Any) -> None:
+    path = _file(sweep, ending, sweep.requests[0].runs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(content, indent=1) + "\n", "The state of a sweep", ROOM)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowStatus:
-    """How far a row is."""
+def status_of(runs: Path, sweep: Sweep) -> list[dict[str, Any]]:
+    """Return the fields of each row with "made" (finished stages), "failed" (the reason) and "state".
 
-    row: SweepRow
-    made: int
-    failed: str | None
-    """Why it failed in the last run, if it did and is still not made."""
-
-    @property
-    def state(self) -> str:
-        if self.made == len(self.row.stages):
-            return "done"
-        if self.failed:
-            return "failed"
-        return "begun" if self.made else "to do"
-
-
-def status_of(runs: Path, sweep: Sweep) -> list[RowStatus] | None:
-    """Return the state of each row, from the names of the finished stages; None of a sweep that was not started."""
-    path, failures = _file(sweep, "json", runs), _file(sweep, "failed", runs)
-    if not path.exists():
-        return None
-    reasons, statuses = {}, []
-    for line in failures.read_text("utf-8").splitlines() if failures.exists() else ():
-        failure = json.loads(line)
-        reasons[failure["request"], failure["row"]] = failure["reason"]
-    for values in json.loads(path.read_text("utf-8")):
-        row = SweepRow(**{**values, "stages": tuple(values["stages"])})
-        made = sum((runs / stage).exists() for stage in row.stages)
-        statuses.append(RowStatus(row=row, made=made, failed=reasons.get((row.request, row.row))))
-    return statuses
+    Raises ConfigError if it was not started.
+    """
+    try:
+        rows, failed = [json.loads(_file(sweep, ending, runs).read_text("utf-8")) for ending in ("json", "failed")]
+    except FileNotFoundError:
+        raise ConfigError(f"{runs} has no such sweep; start it with `emobench sweep run`, or give --runs.") from None
+    for row in rows:
+        row["made"] = sum((runs / stage).exists() for stage in row["stages"])
+        row["failed"] = failed.get(f"{row['request']}/{row['row']}")
+        row["state"] = "begun" if row["made"] else "to do"
+        if row["made"] == len(row["stages"]):
+            row |= {"state": "done", "failed": None}
+        elif row["failed"]:
+            row["state"] = "failed"
+    return rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -268,7 +269,7 @@ def name_of(request: dict[str, Any], folder: Path) -> str:
 def keys_of(request: dict[str, Any]) -> dict[str, str]:
     """Return the keys of all stages that a request comes to, and the protocols' ids."""
     from emobench.core.settings import parse_overrides
-    from emobench.runs.planning.make_plan import make_plan
+    from emobench.runs.planning.plan import make_plan
     from emobench.runs.planning.request import Request
 
     settings = parse_overrides(list(request.get("settings", ())))
@@ -276,7 +277,7 @@ def keys_of(request: dict[str, Any]) -> dict[str, str]:
     keys = {}
     for training in plan.trainings():
         keys[f"train, seed {training.seed}, {training.recipe.corpus}"] = training.key
-    for planned in plan.tasks():
+    for planned in chain.from_iterable(run.tasks() for _, run in plan.rows_and_runs()):
         name = f"{planned.task.name}, {planned.task.corpus}"
         keys[f"protocol of {name}"] = planned.task.protocol_id
         keys[f"generate {name}"] = planned.generation.key

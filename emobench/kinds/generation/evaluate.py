@@ -14,11 +14,11 @@ from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
 from emobench.kinds.generation.generate import generate_samples
 from emobench.kinds.generation.metric import MetricGroup
-from emobench.kinds.generation.prompts import admits, bos_ids, select_prompts
+from emobench.kinds.generation.prompts import bos_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.generation.score import TEST_TEXT, score_samples
-from emobench.kinds.interface import Scored, Subject, TestSize
+from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.views import WrittenText
 from emobench.metrics.perplexity import PPL_TEST
 from emobench.models.model import AuxiliaryModel, Model
@@ -79,21 +79,6 @@ def measures(rules: GenerationProtocol, named: Sequence[MetricGroup]) -> dict[st
     """Return the metrics of a task: of its test text, the built-in ones, and those that it names."""
     groups = [*built_in(rules), *named]
     return {"ppl_test": PPL_TEST} | {name: measure for group in groups for name, measure in group.measures.items()}
-
-
-def test_size(task: Task, metric: str, texts: Texts | None) -> TestSize:
-    """Return the prompts and their documents at most: how many tokens a text has is not counted."""
-    rules = task.protocol_as(GenerationProtocol)
-    if texts is None:
-        return TestSize(least(rules.limit, split_size(task.corpus, rules.split, None, 4.0).rows))
-    if metric in TEST_TEXT:
-        documents = len({unit for text, unit in zip(texts.texts, texts.units, strict=True) if text.strip()})
-        return TestSize(documents, documents)
-    admitted = [
-        unit for text, unit in zip(texts.texts[: rules.first_texts], texts.units, strict=False) if admits(text, rules)
-    ]
-    prompts = least(rules.limit, len(admitted))
-    return TestSize(prompts, least(prompts, len(set(admitted))))
 
 
 def check_metrics(named: Sequence[MetricGroup], where: str) -> None:

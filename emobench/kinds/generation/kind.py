@@ -12,7 +12,7 @@ from emobench.core.hooks import hookimpl
 from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
-from emobench.kinds.interface import Kind, OtherProgram, Packages, TestSize
+from emobench.kinds.interface import Kind, OtherProgram, Packages
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenTexts
 from emobench.models.model import AuxiliaryModel
@@ -20,7 +20,6 @@ from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
-    from emobench.data.texts import Texts
     from emobench.kinds.cost import Cost
     from emobench.kinds.generation.metric import MetricGroup
     from emobench.models.model import Model
@@ -81,9 +80,6 @@ class GenerationKind(Kind):
         rules = task.protocol_as(GenerationProtocol)
         named = [METRICS.load(text).plugin for text in rules.metrics]
         return self.runtime.measures(rules, named)
-
-    def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
-        return self.runtime.test_size(task, metric, data)
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""

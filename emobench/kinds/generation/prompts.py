@@ -88,12 +88,6 @@ def _reason(text: str, length: int, rule: PromptRule) -> str | None:
     return next(compress(REASONS, holds), None)
 
 
-def admits(text: str, rule: PromptRule) -> bool:
-    """Return whether a text may give a prompt; of tokens it is only known that each has a character."""
-    length = len(text) if rule.unit == "tokens" else len(text.split(" "))
-    return _reason(text, length, rule) is None
-
-
 def first_ids(prompts: Sequence[ContinuationPrompt]) -> list[int]:
     """Return the first eight ids of the first prompt: recorded with a result, they show how BOS was handled."""
     return list(prompts[0].prefix_ids[:8])

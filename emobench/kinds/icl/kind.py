@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.hooks import hookimpl
 from emobench.core.versions import minor_versions
-from emobench.data.labelled import LabelledData, LabelledSource, sampling_units
-from emobench.kinds.cost import least
+from emobench.data.labelled import LabelledSource
 from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.interface import Kind, Packages, TestSize
+from emobench.kinds.interface import Kind, Packages
 from emobench.kinds.views import LabelAnswers, LabelPrompts
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
@@ -78,18 +77,6 @@ class IclKind(Kind):
 
     def metrics(self, task: Task) -> Mapping[str, Measure]:
         return {"accuracy": self.measures["accuracy"]}
-
-    def test_size(self, task: Task, metric: str, data: LabelledData | None) -> TestSize:
-        rules = task.protocol_as(IclProtocol)
-        if data is None:
-            rows = rules.held_out or (task.dataset and task.dataset.test.rows)
-            examples = least(rows or None, rules.limit)
-            if task.dataset is None or task.dataset.unit or task.dataset.group:
-                return TestSize(examples, None)
-            return TestSize(examples, examples)
-        questions = self.runtime.questions_of(rules, data)
-        units = sampling_units(questions)
-        return TestSize(len(questions), len({units.get(one.id, one.id) for one in questions}))
 
     def packages(self, task: Task) -> Packages:
         """OpenICL where it scores; a retriever names its own."""

@@ -34,7 +34,7 @@ from emobench.kinds.instruct.responses import (
     reference_scores,
 )
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Scored, Subject, TestSize
+from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.views import WrittenText
 from emobench.metrics.rouge import ROUGE
@@ -88,14 +88,6 @@ class InstructRuntime:
             judged = GRADE if grades else WIN_RATE
             measures = {judged: MEASURES[judged]}
         return {**measures, "rougeL": ROUGE["rougeL"]}
-
-    def test_size(self, task: Task, data: Instructions | None) -> TestSize:
-        """Return the instructions; equal ones are one unit."""
-        rules = task.protocol_as(InstructProtocol)
-        if data is None:
-            return TestSize(least(rules.limit, SOURCES[task.corpus].rows))
-        asked = asked_instructions(data, rules)
-        return TestSize(len(asked), len({text_digest(one.text, one.asked.input) for one in asked}))
 
     def check(self, task: Task, data: Instructions, model: Model) -> None:
         rules = task.protocol_as(InstructProtocol)

@@ -13,7 +13,7 @@ from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Kind, OtherProgram, Packages, TestSize
+from emobench.kinds.interface import Kind, OtherProgram, Packages
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import JudgedPairs, Preferences, WrittenTexts
 from emobench.models.model import AuxiliaryModel, Model
@@ -85,9 +85,6 @@ class InstructKind(Kind):
     def metrics(self, task: Task) -> Mapping[str, Measure | str]:
         """Return the metrics of responses, and those of a judge's verdicts if one is named."""
         return self.runtime.measures(task)
-
-    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
-        return self.runtime.test_size(task, data)
 
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
         return generating_program(task.protocol_as(InstructProtocol).backend, device)

@@ -44,7 +44,6 @@ def check_address(url: str, setting: str) -> None:
 class JudgeRule(RuleGroup):
     """The judge that compares the responses with the references, and the model that it asks."""
 
-    EXAMPLE: ClassVar = "name=alpaca-eval"
     NOT_IDENTIFYING: ClassVar = ("url", "concurrency", "per_minute", "retries", "seconds")
 
     name: str = NOBODY

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from emobench.core.hooks import hookimpl
-from emobench.kinds.cost import least
-from emobench.kinds.interface import Kind, Packages, TestSize
+from emobench.kinds.interface import Kind, Packages
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenTexts
@@ -46,13 +45,6 @@ class OracleKind(Kind):
 
     def metrics(self, task: Task) -> Mapping[str, Measure]:
         return self.measures
-
-    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
-        rules = task.protocol_as(OracleProtocol)
-        texts = least(rules.texts, rules.limit)
-        if data is not None:
-            texts = least(texts, len(data))
-        return TestSize(texts, texts)
 
     def packages(self, task: Task) -> Packages:
         return Packages(scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=False)))

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from emobench.core.hooks import hookimpl
-from emobench.kinds.cost import least, split_size
-from emobench.kinds.interface import Kind, TestSize
+from emobench.kinds.interface import Kind
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
-    from emobench.data.texts import Texts
+    pass
 
 
 class SurrogateKind(Kind):
@@ -44,12 +43,6 @@ class SurrogateKind(Kind):
         from emobench.metrics.distances import PRIMARY
 
         return {name: self.measures[name] for name in PRIMARY}
-
-    def test_size(self, task: Task, metric: str, data: Texts | None) -> TestSize:
-        rules = task.protocol_as(SurrogateProtocol)
-        rows = split_size(task.corpus, rules.split, data, 4.0).rows
-        units = None if data is None else least(rules.limit, len(set(data.units)))
-        return TestSize(least(rules.limit, rows), units)
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """No rules: nothing is generated."""

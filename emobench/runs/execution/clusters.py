@@ -15,14 +15,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from emobench.core.errors import ConfigError, EmobenchError, RunError, UnknownNameError, UserError, first_line
+from emobench.core.errors import ConfigError, EmobenchError, RunError, UnknownNameError, first_line
 from emobench.core.extras import MissingPackageError
 from emobench.core.settings import parse_call
 from emobench.models.device import Place
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.execution.workers import Worker, WorkerProcess, local_worker
+from emobench.runs.execution.workers import Worker, local_worker
 
 RETRIES = 3
 """How often a stage is tried again whose node was lost."""
@@ -37,25 +37,21 @@ STOP = 75.0
 AT_ONCE = 16
 """Jobs of Slurm at once, unless `--processes` says another number."""
 
-Failure = tuple[int, str]
-"""The exit code of an error, and its text: what comes back from a node."""
-
-_here: WorkerProcess | None = None
+_here: Worker | None = None
 """The process of this node, which stays for the next stage: its model may be loaded."""
 
 
-def make_here(runs: str, key: str, what: str) -> Failure | None:
+def make_here(runs: str, key: str, what: str) -> EmobenchError | None:
     """Make a stage on this node; what a cluster calls there."""
     global _here
     if _here is None or _here.ended:
         _here = local_worker(Place("this node", "", {}), Path(runs))
     try:
-        error = _here.make(key, what, Silent())
+        return _here.make(key, what, Silent())
     except BaseException:  # cancelled
         _stop_here()
         _here.finish()
         raise
-    return None if error is None else (error.exit_code, str(error))
 
 
 def _stop_here() -> None:
@@ -68,33 +64,19 @@ def _stop_here() -> None:
         time.sleep(POLL)
 
 
-class _Task(Protocol):
-    """A stage that was submitted."""
-
-    def done(self) -> bool: ...
-
-    def result(self) -> Failure | None: ...
-
-    def cancel(self) -> None: ...
-
-
-Submit = Callable[[str, str, str], _Task]
-"""Submits a stage: the folder of runs, its key, and what it is."""
-
-
-class _Remote:
+class RemoteWorker:
     """A place on a cluster: it submits one stage after the other and waits."""
 
-    def __init__(self, submit: Submit, runs: Path) -> None:
+    ended = False
+
+    def __init__(self, submit: Callable[..., Any], runs: Path) -> None:
+        """`submit` takes the folder of runs, a key and what it is; it returns a task: `done`, `result`, `cancel`."""
         self._submit, self._runs = submit, runs
-        self._task: _Task | None = None
+        self._task: Any = None
         self._stopped = False
 
-    @property
-    def ended(self) -> bool:
-        return False
-
     def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
+        """Make a stage as a `Worker` does."""
         if self._stopped:
             return RunError(f"{what}: stopped before it began.")
         with reporter.work(what, "stages"):
@@ -104,24 +86,19 @@ class _Remote:
                     self._task.cancel()
                 while not self._task.done():
                     time.sleep(POLL)
-                failure = self._task.result()
+                return self._task.result()
             except Exception as error:
                 return RunError(
                     f"{what}: the cluster did not finish it ({first_line(error)}). What it finished is kept; give "
                     "the same command again."
                 )
-        if failure is None:
-            return None
-        kind = UserError if failure[0] == UserError.exit_code else RunError
-        return kind(failure[1])
 
     def terminate(self) -> None:
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
-    def kill(self) -> None:
-        self.terminate()
+    kill = terminate
 
     def finish(self) -> None:
         pass
@@ -134,7 +111,7 @@ class _RayTask:
     def done(self) -> bool:
         return bool(self._ray.wait([self._reference], timeout=0)[0])
 
-    def result(self) -> Failure | None:
+    def result(self) -> EmobenchError | None:
         return self._ray.get(self._reference)
 
     def cancel(self) -> None:
@@ -147,11 +124,11 @@ class SlurmStage:
     At Slurm's user signal, as near the end of its time, a job stops its stage with a checkpoint and is queued again.
     """
 
-    def __call__(self, runs: str, key: str, what: str) -> Failure | None:
+    def __call__(self, runs: str, key: str, what: str) -> EmobenchError | None:
         return make_here(runs, key, what)
 
     def checkpoint(self, runs: str, key: str, what: str) -> Any:
-        """Return what goes on: what submitit calls at its signal."""
+        """Return the submission that goes on; submitit calls this at its signal."""
         from submitit.helpers import DelayedSubmission  # type: ignore[import-not-found]
 
         _stop_here()
@@ -170,16 +147,13 @@ class _Queue:
         """Return whether a job that was submitted at a time, by `time.monotonic`, waits, runs or ends."""
         with self._lock:
             if time.monotonic() - self._asked > LOOK:
-                self._look()
+                self._asked = time.monotonic()
+                command = ["squeue", "--all", "--noheader", f"--user={os.getuid()}", "--format=%A"]
+                plain = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}  # filters
+                done = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
+                if done.returncode == 0:  # else Slurm is asked again later: it may be restarting
+                    self._jobs, self._seen = frozenset(done.stdout.split()), self._asked
             return job in self._jobs or self._seen < since
-
-    def _look(self) -> None:
-        self._asked = time.monotonic()
-        command = ["squeue", "--all", "--noheader", f"--user={os.getuid()}", "--format=%A"]
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}  # filters
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
-        if done.returncode == 0:  # else Slurm is asked again later: it may be restarting
-            self._jobs, self._seen = frozenset(done.stdout.split()), self._asked
 
 
 class _SlurmTask:
@@ -191,7 +165,7 @@ class _SlurmTask:
     def done(self) -> bool:
         return self._has_result() or self._cancelled or not self._queue.has(self._job.job_id, self._submitted)
 
-    def result(self) -> Failure | None:
+    def result(self) -> EmobenchError | None:
         end = time.monotonic() + (0 if self._cancelled else LATE)
         while not self._has_result():
             if time.monotonic() > end:
@@ -210,38 +184,32 @@ class _SlurmTask:
         return self._job.paths.result_pickle.exists()
 
 
-class Cluster:
-    """Where the stages of a sweep are made, by `--on`."""
+def cluster_of(
+    text: str, *, runs: Path, device: str, processes: int | None, memory: int | None
+) -> tuple[list[Place], Callable[[Place, Path], RemoteWorker]]:
+    """Return the places of the cluster that `--on` names, and what starts a worker at one of them.
 
-    def __init__(self, name: str, count: int, submit: Submit) -> None:
-        self.places = [Place(f"{name}:{index}", "", {}) for index in range(count)]
-        self._submit = submit
-
-    def start(self, place: Place, runs: Path) -> Worker:
-        """Return what makes stages at one of the places."""
-        return _Remote(self._submit, runs)
-
-
-def cluster_of(text: str, *, runs: Path, device: str, processes: int | None, memory: int | None) -> Cluster:
-    """Return the cluster that `--on` names: "ray", "ray(num_cpus=4)", "slurm(partition=gpu, timeout_min=600)".
-
-    The parameters are those of Ray's tasks and of submitit. Raises ConfigError where there is no cluster.
+    "ray", "ray(num_cpus=4)", "slurm(partition=gpu, timeout_min=600)": the parameters are those of Ray's tasks and of
+    submitit. Raises ConfigError where there is no cluster.
     """
     name, given = parse_call(text)
+    packages = {"ray": "ray", "slurm": "submitit"}
+    if name not in packages:
+        raise UnknownNameError("cluster", name, packages, where="--on: ")
+    if find_spec(packages[name]) is None:
+        raise MissingPackageError(packages[name], name)
     if name == "ray":
-        return _ray(given, device, processes, memory)
-    if name == "slurm":
-        return _slurm(given, runs, device, processes, memory)
-    raise UnknownNameError("cluster", name, ("ray", "slurm"), where="--on: ")
+        count, submit = _ray(given, "GPU" if device.startswith("cuda") else "CPU", processes, memory)
+    else:
+        count, submit = processes or AT_ONCE, _slurm(given, runs, device, memory)
+    places = [Place(f"{name}:{index}", "", {}) for index in range(count)]
+    return places, lambda place, runs: RemoteWorker(submit, runs)
 
 
-def _require(package: str, extra: str) -> None:
-    if find_spec(package) is None:
-        raise MissingPackageError(package, extra)
-
-
-def _ray(given: dict[str, Any], device: str, processes: int | None, memory: int | None) -> Cluster:
-    _require("ray", "ray")
+def _ray(
+    given: dict[str, Any], resource: str, processes: int | None, memory: int | None
+) -> tuple[int, Callable[..., Any]]:
+    """Return how many stages run at once, and what submits one."""
     import ray  # type: ignore[import-not-found]
 
     if not ray.is_initialized():
@@ -249,42 +217,40 @@ def _ray(given: dict[str, Any], device: str, processes: int | None, memory: int 
             ray.init(address=given.pop("address", "auto"), log_to_driver=False)
         except ConnectionError:
             raise ConfigError(
-                "--on ray: no cluster of Ray runs here. Start one with `ray start --head`, and on the other nodes as "
-                "it says; or set RAY_ADDRESS."
+                "--on ray: no cluster of Ray runs here. Start one with `ray start --head`, or set RAY_ADDRESS."
             ) from None
-    resource = "GPU" if device.startswith("cuda") else "CPU"
-    wanted = {f"num_{resource.lower()}s": 1, "max_retries": RETRIES}
+    own = f"num_{resource.lower()}s"
+    wanted = {own: 1, "max_retries": RETRIES, **given}
     if memory:
-        wanted["memory"] = memory
-    wanted |= given
+        wanted.setdefault("memory", memory)
     there = ray.cluster_resources().get(resource, 0)
-    count = processes or int(there / wanted[f"num_{resource.lower()}s"])
+    count = processes or int(there / wanted[own])
     if count < 1:
         raise ConfigError(f"--on ray: the cluster has {there:g} {resource}s, too few for one stage.")
     task = ray.remote(make_here).options(**wanted)
-    return Cluster("ray", count, lambda *stage: _RayTask(ray, task.remote(*stage)))
+    return count, lambda *stage: _RayTask(ray, task.remote(*stage))
 
 
-def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None, memory: int | None) -> Cluster:
-    _require("submitit", "slurm")
+def _slurm(given: dict[str, Any], runs: Path, device: str, memory: int | None) -> Callable[..., Any]:
+    """Return what submits a stage."""
     import submitit  # type: ignore[import-not-found]
 
+    own: dict[str, Any] = {"name": "emobench"}
+    if memory:
+        own["mem_gb"] = memory / 2**30
+    if device.startswith("cuda"):
+        own["gpus_per_node"] = 1
     try:
         limits = {"slurm_max_num_timeout": given.pop("slurm_max_num_timeout", AGAIN)}
         executor = submitit.AutoExecutor(folder=runs.resolve() / "slurm", cluster=given.pop("cluster", None), **limits)
-        own: dict[str, Any] = {"name": "emobench"}
-        if memory:
-            own["mem_gb"] = memory / 2**30
-        if device.startswith("cuda"):
-            own["gpus_per_node"] = 1
         executor.update_parameters(**own | given)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"--on slurm: {error}") from None
     queue, lock = _Queue(), threading.Lock()
 
-    def submit(*stage: str) -> _Task:
+    def submit(*stage: str) -> Any:
         with lock:  # the executor is not for several threads
             job = executor.submit(SlurmStage(), *stage)
         return _SlurmTask(job, queue) if executor.cluster == "slurm" else job
 
-    return Cluster("slurm", processes or AT_ONCE, submit)
+    return submit

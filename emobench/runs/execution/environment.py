@@ -1,7 +1,7 @@
 """The environment of a stage: packages, hardware with its driver, threads, torch's flags of determinism and precision.
 
 Each training and each evaluation has a file of it, written by the process that computes. A run's entry names one file
-that joins them, and has the short facts itself, so that a rerun can say what is different.
+that joins them, and has the short facts itself, so that a rerun can name differences.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,15 @@ def machine_facts(device: str) -> dict[str, str]:
     import torch
     import torch.distributed as dist
 
+    switch, deterministic = {False: "off", True: "on"}, "off"
+    if torch.are_deterministic_algorithms_enabled():
+        deterministic = "warns" if torch.is_deterministic_algorithms_warn_only_enabled() else "on"
     facts = {
         "system": f"{platform.system()} {platform.release()}, {' '.join(platform.libc_ver()).strip()}",
         "processor": _processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": f"{torch.get_num_threads()}, {torch.get_num_interop_threads()} between operators",
-        "deterministic": _deterministic(),
+        "deterministic": deterministic,
         "float32 matmul": torch.get_float32_matmul_precision(),
     }
     if device.startswith("cuda"):
@@ -45,7 +47,7 @@ def machine_facts(device: str) -> dict[str, str]:
             "device": torch.cuda.get_device_name(device),
             "driver": _driver(),
             "cuda": str(torch.version.cuda),
-            "cudnn": f"{flags.version()}, benchmark {_switch(flags.benchmark)}, TF32 {_switch(flags.allow_tf32)}",
+            "cudnn": f"{flags.version()}, benchmark {switch[flags.benchmark]}, TF32 {switch[flags.allow_tf32]}",
         }
     if dist.is_initialized() and dist.get_world_size() > 1:
         from emobench.training.parallel import uses_deepspeed, uses_fsdp
@@ -59,18 +61,9 @@ def machine_facts(device: str) -> dict[str, str]:
     return facts | {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
-def installed() -> dict[str, str]:
+@cache  # reading all their metadata takes half a second
+def installed() -> Mapping[str, str]:
     """Return the version of every installed distribution, by its name in lower case: a lock of the packages."""
-    places = []
-    for place in sys.path:
-        with suppress(OSError):
-            places.append((place, Path(place).stat().st_mtime_ns))
-    return dict(_installed_in(tuple(places)))
-
-
-@lru_cache(maxsize=1)  # reading all their metadata takes half a second
-def _installed_in(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """Return the versions; they hold until the search path or one of its folders changes."""
     versions: dict[str, str] = {}
     for package in distributions():
         if name := package.metadata["Name"]:
@@ -108,29 +101,17 @@ def _write(folder: Path, content: Mapping[str, Any]) -> None:
 
 def _processor() -> str:
     with suppress(OSError):
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-        if named:
-            return named[1]
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _deterministic() -> str:
-    import torch
-
-    if not torch.are_deterministic_algorithms_enabled():
-        return "off"
-    return "warns" if torch.is_deterministic_algorithms_warn_only_enabled() else "on"
-
-
-def _switch(on: bool) -> str:
-    return "on" if on else "off"
 
 
 @cache
 def _driver() -> str:
     """Return the version of the GPU's driver."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with suppress(OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+    with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
         return done.stdout.split("\n")[0].strip()
     return "unknown"

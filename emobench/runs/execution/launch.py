@@ -21,7 +21,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, EmobenchError, RunError
 from emobench.models.device import VISIBLE, Place
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.execution.workers import WorkerProcess
+from emobench.runs.execution.workers import Worker
 
 GRACE, GRACE_OF_FAILED = 60.0, 3.0
 """Seconds in which the others may end, too, once one has, and once one has failed."""
@@ -50,29 +50,8 @@ LEFT_OUT = (
 LOST = "another process of this training ended, and this one with it"
 
 
-class Launch:
-    """Processes that make a training together; a context manager."""
-
-    size: int
-    """The number of processes."""
-
-    def __enter__(self) -> Launch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
-        """Make the training of a stage that is planned and locked. Raises RunError if one of the processes fails."""
-        raise TypeError(f"{type(self).__name__} trains nothing")
-
-    def follows(self, runs: Path) -> bool:
-        """Do what the process of rank 0 says until it ends, and return True; False if this is that process."""
-        return False
-
-
-class LocalLaunch(Launch):
-    """Processes on the places of this machine."""
+class LocalLaunch:
+    """Processes on the places of this machine; a context manager."""
 
     def __init__(self, launcher: str, places: Sequence[Place]) -> None:
         self.size = len(places)
@@ -87,7 +66,18 @@ class LocalLaunch(Launch):
         sizes = {"WORLD_SIZE": str(self.size), "LOCAL_WORLD_SIZE": str(self.size), "MASTER_ADDR": HERE, GROUP: "0"}
         self._environment = {**launched_environment(given, launcher), **sizes}
 
+    def __enter__(self) -> LocalLaunch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def follows(self, runs: Path) -> bool:
+        """Return whether this process has done what another one said; see `JoinedLaunch`."""
+        return False
+
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
+        """Make the training of a stage that is planned and locked. Raises RunError if one of the processes fails."""
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         store = TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
@@ -98,7 +88,7 @@ class LocalLaunch(Launch):
         _run(ranks, key, what, runs, reporter)
 
 
-class JoinedLaunch(Launch):
+class JoinedLaunch:
     """Processes that a launcher of the user's started, such as torchrun; this one is one of them.
 
     Its variables are for the worker, and are removed from this process, which plans and evaluates alone. Make it before
@@ -129,6 +119,7 @@ class JoinedLaunch(Launch):
         self._take_part(key, what, runs, reporter)
 
     def follows(self, runs: Path) -> bool:
+        """Do what the process of rank 0 says until it ends, and return True; False if this is that process."""
         if self.rank == 0:
             return False
         while key := self._told():
@@ -155,6 +146,10 @@ class JoinedLaunch(Launch):
         _run([(f"rank {self.rank}", environment)], key, what, runs, reporter)
 
 
+Launch = LocalLaunch | JoinedLaunch
+"""Processes that make a training together; `size` is their number."""
+
+
 def _run(ranks: Sequence[tuple[str, Mapping[str, str]]], key: str, what: str, runs: Path, reporter: Reporter) -> None:
     """Let workers make a training, and end them all; raises the error of the one that failed first of its own.
 
@@ -164,10 +159,10 @@ def _run(ranks: Sequence[tuple[str, Mapping[str, str]]], key: str, what: str, ru
 
     if torch.cuda.is_initialized():  # for the workers
         torch.cuda.empty_cache()
-    processes = [WorkerProcess(name, runs, environment) for name, environment in ranks]
+    processes = [Worker(name, runs, environment) for name, environment in ranks]
     ends: queue.SimpleQueue[EmobenchError | None] = queue.SimpleQueue()
 
-    def serve(process: WorkerProcess, shown: Reporter) -> None:
+    def serve(process: Worker, shown: Reporter) -> None:
         ends.put(process.make(key, what, shown))
 
     threads = []
@@ -182,7 +177,8 @@ def _run(ranks: Sequence[tuple[str, Mapping[str, str]]], key: str, what: str, ru
         reporter.note("Stopping after this step, with a checkpoint; once more stops at once.")
         for process in processes:
             process.terminate()
-        _await(processes)
+        for thread in threads:
+            thread.join()
         raise
     finally:
         for process in processes:
@@ -206,16 +202,6 @@ def _errors(ends: queue.SimpleQueue[EmobenchError | None], count: int) -> list[E
         if error is not None:
             errors.append(error)
     return errors
-
-
-def _await(processes: Sequence[WorkerProcess]) -> None:
-    """Wait until all workers have ended; the others for a while, once one has."""
-    first: float | None = None
-    while not all(ended := [process.ended for process in processes]):
-        first = time.monotonic() if first is None and any(ended) else first
-        if first is not None and time.monotonic() - first > GRACE:
-            return
-        time.sleep(POLL)
 
 
 def world_size() -> int:

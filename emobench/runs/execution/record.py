@@ -1,18 +1,20 @@
-"""The record stage: the evaluations of a row become one leaderboard entry."""
+"""The end of a row: its evaluations become one leaderboard entry, and metrics of trackers."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import emobench
 from emobench.core.errors import EmobenchError, MetricError, StorageError
@@ -28,13 +30,16 @@ from emobench.runs.execution.environment import ENVIRONMENT, read_environment
 from emobench.runs.execution.execution import Execution
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.runs.stages.evaluate import EXAMPLES, Evaluation, merged_scores
-from emobench.runs.stages.stage import Stages
-from emobench.runs.stages.storage import storage_errors
+from emobench.runs.stages.stage import Stages, storage_errors
 from emobench.runs.stages.train import PlannedTraining
 from emobench.tasks.families import endpoint
-from emobench.tasks.scores import Score
 from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
+from emobench.training.trackers import Tracking, report_metrics
+
+if TYPE_CHECKING:
+    from emobench.runs.execution.execution import Execution
+    from emobench.runs.planning.plan import PlannedRow
 
 LOCK = ".lock"
 """Of a board, while an entry is recorded; what begins with a dot is no part of a board."""
@@ -52,13 +57,8 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
     results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
     """
-    runs, stages = [{"seed": None, **_run(plan, run, execution)} for run in row.runs], execution.stages
-    if row.objective is not None:
-        for recorded_run, run in zip(runs, row.runs, strict=True):
-            recorded_run["seed"] = run.seed
-    board = Leaderboard(plan.request.leaderboard)
-    fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
-    keys = {run["key"] for run in runs}
+    fields, stages = _fields(plan, row, evaluations, execution), execution.stages
+    board, keys = Leaderboard(plan.request.leaderboard), {run["key"] for run in fields["runs"]}
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
     with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
         for listed in board.rows():
@@ -66,7 +66,7 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
                 continue
             with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
                 recorded = board.read(listed)
-                if _holds(recorded, fields) and not _names_damaged(recorded, runs, stages):
+                if _holds(recorded, fields) and not _names_damaged(recorded, fields["runs"], stages):
                     return recorded
                 if {run.key for run in recorded.runs} <= keys:
                     fields["supersedes"] = recorded.id
@@ -77,16 +77,14 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
     """Return whether an entry has all runs of another one's fields, with the same values, as computed there."""
-    keys, computed = [run.key for run in entry.runs], {}
-    for run in entry.runs:
-        if run.environment:
-            computed[run.environment.path] = run.environment.sha256
+    keys = [run.key for run in entry.runs]
+    environments = {run.environment.path: run.environment.sha256 for run in entry.runs if run.environment}
     for run in fields["runs"]:
+        file = run["environment"]
         if run["key"] not in keys:
             return False
-        file = run["environment"]
-        if file and computed.get(file["path"], file["sha256"]) != file["sha256"]:  # scored again, with other packages
-            return False
+        if file and environments.get(file["path"], file["sha256"]) != file["sha256"]:
+            return False  # scored again, with other packages
     places = [keys.index(run["key"]) for run in fields["runs"]]
     for name, metric in fields["metrics"].items():
         values = entry.metrics[name].values if name in entry.metrics else ()
@@ -108,29 +106,21 @@ def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages)
     return False
 
 
-def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+def _fields(
+    plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution
+) -> dict[str, Any]:
+    request, tasks = plan.request, [planned.task for planned in row.runs[0].tasks()]
     metrics, missing = _metrics(evaluations)
-    tasks = [planned.task for planned in row.runs[0].tasks()]
-    changes = {task.name: published(task.changes, published_value) for task in tasks if task.changes}
-    environment = read_environment(evaluations[-1][-1].folder) if evaluations[-1] else None
-    if environment is not None:
-        facts = environment.items()
-        environment = {name: fact for name, fact in facts if isinstance(fact, str) and name != "python"}
+    environment = None
+    if evaluations[-1] and (facts := read_environment(evaluations[-1][-1].folder)):
+        environment = {name: fact for name, fact in facts.items() if isinstance(fact, str) and name != "python"}
     # A name of bytes that are not UTF-8 cannot be written as JSON, and is no reason to lose a run.
-    command = published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
-    provenance = {
-        "commit": _commit(),
-        "packages": packages(),
-        "hardware": hardware(plan.request.device),
-        "data": published(data_of(row) | _prompts_of(row, stages)),
-        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "environment": environment,
-    }
+    command = published_command(shlex.split(request.command)).encode(errors="replace").decode()
     return {
         "kind": "measured",
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
         "protocols": {task.name: task.protocol_id for task in tasks},
-        "changes": changes,
+        "changes": {task.name: published(task.changes, published_value) for task in tasks if task.changes},
         "model": plan.model.entry_fields(),
         "objective": objective_fields(row),
         "recipe": _recipe(plan, row),
@@ -138,17 +128,27 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "metrics": metrics,
         "primary": endpoint(plan.suite.primary, [*metrics, *missing]),
         "missing": published(missing),
-        "cost": _cost(row, evaluations, stages),
+        "cost": _cost(row, evaluations, execution.stages),
         "source": {"command": command or None, "cite": None},
-        "provenance": provenance,
+        "provenance": {
+            "commit": _commit(),
+            "packages": packages(),
+            "hardware": hardware(request.device),
+            "data": published(data_of(row) | _prompts_of(row, execution.stages)),
+            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "environment": environment,
+        },
+        "runs": [_run(plan, row, run, execution) for run in row.runs],
+        "supersedes": None,
     }
 
 
-def _run(plan: Plan, run: PlannedRun, execution: Execution) -> dict[str, Any]:
+def _run(plan: Plan, row: PlannedRow, run: PlannedRun, execution: Execution) -> dict[str, Any]:
     """Return a run's key, the one file that holds the per-example results of all its tasks, and its other files."""
     stages, examples = execution.stages, run.examples(plan.request.command)
     folder = execution.folder(examples)
-    fields = {"key": examples.key, "curves": [], "samples": [], "environment": None, "weights": []}
+    fields = {"seed": None if row.objective is None else run.seed, "key": examples.key}
+    fields |= {"curves": [], "samples": [], "environment": None, "weights": []}
     fields["examples"] = _file(folder / EXAMPLES, stages)
     for training, tasks in run.parts:
         if training is not None:
@@ -184,15 +184,12 @@ def _file(path: Path, stages: Stages) -> dict[str, str]:
 
 
 def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any], dict[str, str]]:
-    by_seed, missing, metrics = [merged_scores(of_run) for of_run in evaluations], {}, {}
-    for of_run in evaluations:
-        for evaluation in of_run:
-            missing |= evaluation.missing
-    names: dict[str, Score] = {}
-    for scores in by_seed:
-        names |= scores
-    for name in names:
-        if name in missing:  # not there for every seed: no mean over different seeds
+    by_seed, metrics = [merged_scores(of_run) for of_run in evaluations], {}
+    missing: dict[str, str] = {}
+    for evaluation in chain.from_iterable(evaluations):
+        missing |= evaluation.missing
+    for name in dict.fromkeys(chain.from_iterable(by_seed)):
+        if name in missing:  # absent for some seed: no mean over different seeds
             continue
         try:
             metrics[name] = to_plain(summarise([scores[name] for scores in by_seed]))
@@ -272,11 +269,12 @@ def _prompts_of(row: PlannedRow, stages: Stages) -> dict[str, str]:
         path = stages.folder(planned.generation) / "prompts.json"
         if path.is_file():
             counts = json.loads(path.read_text())
-            words = [f"{counts.pop('used'):,} of {counts.pop('texts'):,} texts"]
+            words = f"{counts.pop('used'):,} of {counts.pop('texts'):,} texts"
             counts.pop("limit", None)  # a rule, which is in the protocol
             others = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count]
-            words += [", ".join(others)] if others else []
-            prompts[f"{PROMPTS} {planned.task.name}"] = "; ".join(words)
+            if others:
+                words += f"; {', '.join(others)}"
+            prompts[f"{PROMPTS} {planned.task.name}"] = words
     return prompts
 
 
@@ -303,12 +301,42 @@ def _commit() -> str | None:
     root = Path(emobench.__file__).parent.parent
     if not (root / ".git").exists():
         return None
-    outputs = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-        try:
-            done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        outputs.append(done.stdout.strip())
-    head, changes = outputs
-    return f"{head}+changes" if changes else head
+    words = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+FOLDER = "tensorboard"
+"""In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
+
+
+def tracking_of(planned: PlannedTraining, execution: Execution) -> Tracking:
+    """Return the tracking of a training; its key tells it from others of the same objective and seed."""
+    words = (planned.model.name, str(planned.objective.objective), f"seed{planned.seed}", planned.key[:6])
+    return _tracking(words, execution)
+
+
+def track_metrics(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution) -> None:
+    """Give the metrics of each of a row's runs to the trackers, in the curves of the training they belong to."""
+    if not execution.request.trackers:
+        return
+    for run, of_run in zip(row.runs, evaluations, strict=True):
+        left = list(of_run)
+        for training, tasks in run.parts:
+            own, left = left[: len(tasks)], left[len(tasks) :]
+            if training is None:
+                step, words = 0, (execution.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
+                tracking = _tracking(words, execution)
+            else:
+                summary = execution.stages.folder(training) / "training.json"
+                step, tracking = json.loads(summary.read_text())["selected_step"], tracking_of(training, execution)
+            if metrics := {name: score.value for name, score in merged_scores(own).items()}:
+                report_metrics(tracking, metrics, step=step, device=execution.request.device)
+
+
+def _tracking(words: Sequence[str], execution: Execution) -> Tracking:
+    name = re.sub(r"[^\w.=()+-]+", "_", "-".join(words))[:120]
+    folder = execution.stages.root.resolve() / FOLDER
+    return Tracking(trackers=execution.request.trackers, name=name, folder=folder, warn=execution.reporter.note)

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import EmobenchError, RunError, UserError
 from emobench.models.device import Place
@@ -104,37 +104,12 @@ def jobs_of(plan: Plan, stages: Stages, about: str = "") -> Iterator[Job]:
     `about` is shown with its rows.
     """
     for row, run in plan.rows_and_runs():
-        label = row.words(run)
+        label = row.label if row.objective is None else f"{row.label}, seed {run.seed}"
         if about:
             label += f", {about}"
         for stage in run.stages():
             if stage.title and not stages.is_finished(stage):
                 yield Job(stage.key, stage.loads, stage.loads == stage.key, label, stage.title)
-
-
-class Worker(Protocol):
-    """Makes stages at one place, one at a time."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether it can make no further stage."""
-        ...
-
-    def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
-        """Make a stage, and report its progress; return the error if it failed, which `what` begins."""
-        ...
-
-    def terminate(self) -> None:
-        """Let it stop as at Ctrl-C."""
-        ...
-
-    def kill(self) -> None:
-        """End it at once."""
-        ...
-
-    def finish(self) -> None:
-        """Let it end, as it has nothing to do."""
-        ...
 
 
 class Workers:
@@ -149,14 +124,14 @@ class Workers:
         jobs: Iterable[Job],
         folder: Path,
         reporter: Reporter,
-        start: Callable[[Place, Path], Worker] | None = None,
+        start: Callable[[Place, Path], Any] | None = None,
     ) -> None:
         self._folder = folder
         self._start = start or local_worker
         self._changed = threading.Condition()
         self._schedule = Schedule(jobs)
         self._closed = False
-        self._processes: list[Worker] = []
+        self._processes: list[Any] = []
         needed = places[: len(self._schedule.keys)]
         self._threads = [threading.Thread(target=self._serve, args=(p, reporter), daemon=True) for p in needed]
 
@@ -186,35 +161,26 @@ class Workers:
         Keys that are no jobs of these workers belong to stages that were finished before.
         """
         left = [self._schedule.keys.intersection(keys) for keys in wanted]
-        groups: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for place, keys in enumerate(left):
             for key in keys:
-                groups.setdefault(key, []).append(place)
-        for place, keys in enumerate(left):
+                places.setdefault(key, []).append(place)
             if not keys:
                 yield place, None
         errors: dict[int, EmobenchError] = {}
-        for key, error in self._ends(groups.keys()):
-            for place in groups[key]:
+        ended, seen = self._schedule.ended, 0
+        while any(left):
+            with self._changed:
+                while len(ended) == seen:
+                    self._changed.wait()
+            key, error = ended[seen]
+            seen += 1
+            for place in places.get(key, ()):
                 left[place].discard(key)
                 if error is not None:
                     errors.setdefault(place, error)
                 if not left[place]:
                     yield place, errors.get(place)
-
-    def _ends(self, keys: Collection[str]) -> Iterator[tuple[str, EmobenchError | None]]:
-        """Yield each of these keys when its stage is made or failed."""
-        awaited, seen = len(keys), 0
-        while awaited:
-            with self._changed:
-                while len(self._schedule.ended) == seen:
-                    self._changed.wait()
-                new = self._schedule.ended[seen:]
-            seen += len(new)
-            for key, error in new:
-                if key in keys:
-                    awaited -= 1
-                    yield key, error
 
     def _serve(self, place: Place, reporter: Reporter) -> None:
         shown, process, model, run = reporter.worker(place.name), None, None, ""
@@ -250,13 +216,8 @@ class Workers:
             return None
 
 
-def local_worker(place: Place, runs: Path) -> WorkerProcess:
-    """Start a worker process on a device of this machine."""
-    return WorkerProcess(place.name, runs, {**os.environ, **place.environment})
-
-
-class WorkerProcess:
-    """A worker: one line with a key goes in, and lines of JSON come out until the stage is made."""
+class Worker:
+    """A worker process: one line with a key goes in, and lines of JSON come out until the stage is made."""
 
     def __init__(self, name: str, runs: Path, environment: Mapping[str, str]) -> None:
         self._name = name
@@ -279,11 +240,12 @@ class WorkerProcess:
         assert errors is not None
         self._keys, self._answers, self._errors = keys, answers, errors
         self._last: deque[str] = deque(maxlen=LAST_LINES)
-        self._reader = threading.Thread(target=self._read_errors, daemon=True)
+        self._reader = threading.Thread(target=self._last.extend, args=[map(str.rstrip, errors)], daemon=True)
         self._reader.start()
 
     @property
     def ended(self) -> bool:
+        """Whether it can make no further stage."""
         return self._process.poll() is not None
 
     def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
@@ -324,10 +286,11 @@ class WorkerProcess:
         self._process.terminate()
 
     def kill(self) -> None:
+        """End it at once."""
         self._process.kill()
 
-    def end(self, seconds: float) -> None:
-        """Let it end, as it has nothing to do, and kill it if it takes longer than `seconds`."""
+    def end(self, seconds: float | None = None) -> None:
+        """Let it end, as it has nothing to do; kill it if that takes longer than `seconds`."""
         with suppress(OSError):
             self._keys.close()
         try:
@@ -336,27 +299,25 @@ class WorkerProcess:
             self.kill()
 
     def finish(self) -> None:
-        """Let it end, as it has nothing to do, and close its pipes."""
-        with suppress(OSError):
-            self._keys.close()
+        """Let it end, and close its pipes."""
+        self.end()
         self._process.wait()
         self._reader.join()
         self._answers.close()
         self._errors.close()
 
-    def _read_errors(self) -> None:
-        for line in self._errors:
-            self._last.append(line.rstrip())
-
     def _death(self, what: str) -> EmobenchError:
         code = self._process.wait()
         self._reader.join(1.0)
-        how = f"ended with exit code {code}" if code else "was stopped"
+        how = f"ended with exit code {code}"
         if code < 0:
             how = f"ended with signal {signal.Signals(-code).name}"
         if code == -signal.SIGKILL:
             how += ". It may have run out of memory"
         text = f"{what}: the process on {self._name} {how}. What it finished is kept; give the same command again."
-        if self._last:
-            text += "\n  ".join([" The last lines that it printed:", *self._last])
-        return RunError(text)
+        return RunError("\n  ".join([text, *self._last]))
+
+
+def local_worker(place: Place, runs: Path) -> Worker:
+    """Start a worker process on a device of this machine."""
+    return Worker(place.name, runs, {**os.environ, **place.environment})

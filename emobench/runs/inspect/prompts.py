@@ -9,6 +9,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.data.conversations import FORMATS
+from emobench.data.instruction_sets import Conversations
 from emobench.kinds.interface import Kind, Subject
 from emobench.kinds.views import LabelPrompts, ShownPrompt
 from emobench.models.encoder import SentenceEncoder, find_encoder
@@ -17,13 +18,11 @@ from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite, load_kind, recipe_names, suite_names
 from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.planning.find_model import base_model
-from emobench.runs.planning.ingredients import Ingredients
-from emobench.runs.planning.make_plan import check_machine
+from emobench.runs.planning.ingredients import Ingredients, base_model
+from emobench.runs.planning.plan import check_machine
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import labelled_task_of, recipe_of
-from emobench.runs.stages.stage import Stage, Stages
-from emobench.runs.stages.storage import require_writable, storage_errors
+from emobench.runs.stages.stage import Stage, Stages, require_writable, storage_errors
 from emobench.tasks.spec import Task
 
 
@@ -141,8 +140,8 @@ def show_training_rows(request: Request, name: str, *, count: int) -> list[Shown
         if recipe.template == "none":
             continue
         tokenizer = tokenizer or base_model(_first(models, name), request).tokenizer
-        conversations = Ingredients(request, look=False).conversations(recipe, "train")
-        assert conversations is not None
+        conversations = Ingredients(request, look=False).training_texts(recipe, "train")
+        assert isinstance(conversations, Conversations)
         for i in range(min(count, len(conversations))):
             one = conversations.conversation(i)
             ids_T, counts_T = FORMATS[recipe.template](tokenizer).tokens(one, recipe.responses)

@@ -15,8 +15,7 @@ from emobench.registry import kinds_with
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import named_run, texts_of
-from emobench.runs.stages.stage import Stage, Stages
-from emobench.runs.stages.storage import require_writable
+from emobench.runs.stages.stage import Stage, Stages, require_writable
 
 ALL = 10**12
 

@@ -29,12 +29,12 @@ ADAPTED = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What computes: operations a second of its matrix products, by precision, and the shares taken to be reached."""
+    """What computes: operations a second of its matrix products, by precision, and the share taken to be reached."""
 
     name: str
     rate: Callable[[str], float]
-    training: float
-    scoring: float
+    share: float
+    """An assumption, as it was not measured."""
     memory: float
     """Bytes; who needs more is warned."""
     place: str
@@ -45,23 +45,17 @@ class Machine:
 
 _H100 = {"float32": 67e12, "bfloat16": 989e12, "float16": 989e12, "float64": 67e12}
 H100 = Machine(
-    name="one H100-class GPU (data sheet)",
-    rate=_H100.__getitem__,
-    training=0.4,
-    scoring=0.4,
-    memory=80e9,
-    place="one such GPU",
+    name="one H100-class GPU (data sheet)", rate=_H100.__getitem__, share=0.4, memory=80e9, place="one such GPU"
 )
-"""The shares are assumptions; they were not measured on such a GPU."""
 
 
 def this_machine(device: str) -> Machine:
     """Return the machine that runs this process, whose rates are timed when they are asked for."""
-    name, place, step = "this CPU, at a look", "this machine", 0.01
+    name, place, step = "this CPU", "this machine", 0.01
     if device.startswith("cuda"):
-        name, place, step = "this GPU, at a look", "this GPU", Machine.step
+        name, place, step = "this GPU", "this GPU", Machine.step
     rate = functools.partial(_timed, device)
-    return Machine(name=name, rate=rate, training=0.5, scoring=0.5, memory=_memory(device), place=place, step=step)
+    return Machine(name=name, rate=rate, share=0.5, memory=_memory(device), place=place, step=step)
 
 
 def _memory(device: str) -> float:
@@ -96,12 +90,13 @@ def _timed(device: str, precision: str) -> float:
     return 2 * size**3 / min(times)
 
 
-def training_operations(size: ModelFacts, tokens: int, *, lora: bool, checkpointing: bool = False) -> float:
+def training_operations(size: ModelFacts, tokens: int, recipe: Recipe) -> float:
     """Return 6 N T: 2 N T forward and twice as many backward; with LoRA 4 N T, as frozen weights get no gradient.
 
     Gradient checkpointing adds a second forward pass, 2 N T.
     """
-    return (6 - 2 * lora + 2 * checkpointing) * size.parameters * tokens
+    passes = 6 - 2 * (recipe.adapters is not None) + 2 * recipe.gradient_checkpointing
+    return passes * size.parameters * tokens
 
 
 def scoring_operations(size: ModelFacts, tokens: int) -> float:
@@ -111,7 +106,7 @@ def scoring_operations(size: ModelFacts, tokens: int) -> float:
 
 def sampling_seconds(machine: Machine, size: ModelFacts, texts: int, length: int, batch: int, precision: str) -> float:
     """Return the time of sampling texts of `length` tokens at most, `batch` at a time, each token in a step."""
-    computed = scoring_operations(size, texts * length) / (machine.rate(precision) * machine.scoring)
+    computed = scoring_operations(size, texts * length) / (machine.rate(precision) * machine.share)
     return computed + -(-texts // batch) * length * machine.step
 
 

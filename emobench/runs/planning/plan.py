@@ -1,24 +1,36 @@
-"""The work that a request comes to: a graph of stages.
+"""From the names of a request to a plan, a graph of stages: all is looked up and checked before any training starts.
 
 A plan has a `PlannedRun` for each objective and seed: its trainings (none for a model as it is) and the tasks that
-evaluate each. Stages have keys, so that a plan also knows what is finished. If the harness makes the base model, they
+evaluate each. Stages have keys, so that a plan also knows the finished ones. If the harness makes the base model, they
 have keys once it is made, as its weights are part of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
+from emobench.core.errors import ConfigError, Missing, ModelError, UnknownNameError, first_line
+from emobench.core.extras import require
 from emobench.core.settings import PRETRAINED
-from emobench.models.model import Model
-from emobench.registry import LoadedObjective
-from emobench.runs.planning.ingredients import Ingredients
+from emobench.data.conversations import FORMATS, EndWithinError
+from emobench.data.instruction_sets import Conversations
+from emobench.data.oracle.language import EOS, oracle_words
+from emobench.data.texts import Texts
+from emobench.leaderboard.stats.classical import MIN_SEEDS
+from emobench.models.device import check_device, is_here
+from emobench.models.model import AuxiliaryModel, Model
+from emobench.registry import LoadedObjective, load_kind
+from emobench.runs.planning.ingredients import Ingredients, check_recipe
 from emobench.runs.planning.request import Request
+from emobench.runs.planning.resolve import check_sections, objectives_of, parts_of, suite_of
 from emobench.runs.stages.evaluate import PlannedTask, RunExamples
 from emobench.runs.stages.stage import Stage
-from emobench.runs.stages.train import PlannedTraining
-from emobench.tasks.spec import Suite
+from emobench.runs.stages.train import PlannedTraining, known_language, models_read
+from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
 
 
@@ -50,10 +62,7 @@ class PlannedRun:
 
     def tasks(self) -> list[PlannedTask]:
         """Return its evaluations, in order."""
-        tasks = []
-        for _, evaluated in self.parts:
-            tasks += evaluated
-        return tasks
+        return list(chain.from_iterable(tasks for _, tasks in self.parts))
 
     def stages(self) -> Iterator[Stage]:
         """Yield its trainings, and the generation and the scores of each task, in an order to make them in."""
@@ -82,17 +91,6 @@ class PlannedRow:
     def label(self) -> str:
         return PRETRAINED if self.objective is None else repr(self.objective.objective)
 
-    def words(self, run: PlannedRun) -> str:
-        """Return the name of one of its runs: its label, and the seed of a training."""
-        return self.label if self.objective is None else f"{self.label}, seed {run.seed}"
-
-    def keys(self) -> list[str]:
-        """Return the keys of its stages."""
-        keys = []
-        for run in self.runs:
-            keys += [stage.key for stage in run.stages()]
-        return keys
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -107,10 +105,6 @@ class Plan:
     ready: bool = True
     """Whether all that it needs is here and was checked, so that it can run; else it can only be shown."""
 
-    def runs(self) -> list[PlannedRun]:
-        """Return the runs of all rows, in order."""
-        return [run for _, run in self.rows_and_runs()]
-
     def rows_and_runs(self) -> Iterator[tuple[PlannedRow, PlannedRun]]:
         """Yield each run with its row, in order."""
         for row in self.rows:
@@ -119,34 +113,243 @@ class Plan:
 
     def trainings(self) -> list[PlannedTraining]:
         """Return each training once, in order."""
-        trainings = []
-        for run in self.runs():
-            trainings += run.trainings()
-        return trainings
-
-    def tasks(self) -> list[PlannedTask]:
-        """Return each evaluation, in order."""
-        tasks = []
-        for run in self.runs():
-            tasks += run.tasks()
-        return tasks
+        return list(chain.from_iterable(run.trainings() for _, run in self.rows_and_runs()))
 
     def evaluated(self) -> list[PlannedTask]:
         """Return the tasks of the first run; every run has the same."""
-        return self.rows[0].runs[0].tasks() if self.rows else []
+        return self.rows[0].runs[0].tasks()
 
     def warnings(self) -> list[str]:
-        """Return what a reader has to know before the trainings start."""
-        if not self.trainings():
-            return []
-        return [
-            f"Warning: recipe {recipe.name} trains {recipe.weight_dtype} weights (recipe.weight_dtype), which rounds "
-            "most small updates away: with a learning rate of 1e-5, 7.5 % of the weights of one model changed, and "
-            "98.4 % with float32. Drop the setting to train float32 weights."
-            for recipe in self.recipes
-            if recipe.weight_dtype != "float32" and recipe.adapters is None
-        ]
+        """Return what a reader has to know before the trainings start, such as what a verdict on the rows lacks."""
+        warnings, seeds = [], [len(row.runs) for row in self.rows if row.objective is not None]
+        for recipe in self.recipes:
+            if recipe.weight_dtype != "float32" and recipe.adapters is None and seeds:
+                warnings.append(
+                    f"Warning: recipe {recipe.name} trains {recipe.weight_dtype} weights (recipe.weight_dtype), which "
+                    "rounds most small updates away. Drop the setting to train float32 weights."
+                )
+        if not self.evaluated():
+            return warnings
+        if not seeds or len(self.rows) < 2:
+            warnings.append("A verdict needs a trained objective and a baseline: a second row, or one of a board.")
+        elif min(seeds) < MIN_SEEDS:
+            warnings.append(f"A verdict needs {MIN_SEEDS} seeds; this run has {min(seeds)}. Add --seed.")
+        primary, metrics = self.suite.primary, [planned.kind.metrics(planned.task) for planned in self.evaluated()]
+        if primary is not None and all(metrics) and primary not in chain.from_iterable(metrics):
+            warnings.append(f"No task here has the suite's primary metric, {primary}.")
+        for measures in metrics:
+            if isinstance(why := measures.get(primary or ""), str):
+                warnings.append(f"{primary} will be missing: {why}")
+        return warnings
 
     def stages(self) -> list[Stage]:
         """Return the whole graph, each stage once and after those that it needs."""
-        return list(graph([*self.model.stages, *(run.examples(self.request.command) for run in self.runs())]))
+        examples = [run.examples(self.request.command) for _, run in self.rows_and_runs()]
+        return list(graph([*self.model.stages, *examples]))
+
+
+def make_plan(request: Request, *, look: bool = False, check: bool = True, known: Ingredients | None = None) -> Plan:
+    """Look up every name of a request and check it; raises a UserError for the first thing that is wrong.
+
+    See `Planner.plan`.
+    """
+    return Planner(request).plan(look=look, check=check, known=known)
+
+
+def check_machine(request: Request) -> None:
+    """Raise a UserError for a device that is missing, or a tracker that is unknown or cannot be started."""
+    check_device(request.device)
+    if not request.trackers:
+        return
+    from transformers.integrations import integration_utils as trackers
+
+    known = trackers.INTEGRATION_TO_CALLBACK
+    for name in request.trackers:
+        if name not in known:
+            raise UnknownNameError("tracker", name, known, where="--track: ")
+        reason = f"pip install {name}, or 'emobench[trackers]' for tensorboard, trackio and wandb"
+        if name in trackers.get_available_reporting_integrations():
+            try:
+                known[name]()
+                continue
+            except Exception as error:
+                reason = first_line(error)
+        raise ConfigError(f"--track {name} cannot be started: {reason}.")
+
+
+@contextmanager
+def naming_setting(task: Task, auxiliary: AuxiliaryModel) -> Iterator[None]:
+    """Begin the error of an auxiliary model with the setting that it is from."""
+    try:
+        yield
+    except (Missing, ModelError, UnknownNameError) as error:
+        where = f"--set {auxiliary.setting}={auxiliary.name}"
+        if auxiliary.setting.removeprefix(f"{task.kind}.") not in task.changes:
+            where += f", by protocol {task.protocol_name} of task {task.name}"
+        instead = f" Or {auxiliary.instead}." if auxiliary.instead else ""
+        raise ModelError(f"{where}: {str(error).removeprefix(f'--model {auxiliary.name}: ')}{instead}") from None
+
+
+class Planner:
+    """The names of a request, looked up once; its plan may be made to be shown, and then to be run."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.suite = suite_of(request)
+        self.objectives = objectives_of(request, self.suite)
+        self.seeds = request.seeds or self.suite.seeds
+        self.parts = parts_of(request, self.suite)
+        self.trained = [objective for objective in self.objectives if objective is not None]
+        check_sections(request, self.parts, trains=bool(self.trained))
+        if self.trained and request.recorded is None:  # what is repeated was asked for
+            for recipe, tasks in self.parts:
+                for task in tasks:
+                    load_kind(task.kind).check_template(task, recipe.template)
+        if any(recipe.adapters for recipe, _ in self.parts):
+            require("peft")
+        self._known: Ingredients | None = None
+
+    def plan(self, *, look: bool = False, check: bool = True, known: Ingredients | None = None) -> Plan:
+        """Return the plan, with all that it reads: models, corpora and data sets.
+
+        With `look` nothing is downloaded, and missing files are noted: such a plan can be shown, and run if nothing is
+        missing. Without `check` it can only be shown, at once. Files that `known`, of another request's plan, or a plan
+        before has read are not read again, as far as they may be shared.
+        """
+        request = self.request
+        there = not look or is_here(request.device)
+        if there:
+            check_machine(request)
+        self.ingredients = self._known = Ingredients(request, look=look, known=known or self._known)
+        name = request.model or self.suite.model
+        if name is None:
+            raise ConfigError(f"{self.suite.name} names no model; add --model NAME, see `emobench models list`.")
+        self.model = self.ingredients.base_model(name)
+        if look:
+            self._look()
+        ready = check and there and not self.ingredients.missing
+        if ready:
+            self._check()
+        uses: dict[str, dict[str, Any]] = {}
+        for _, tasks in self.parts:
+            for task in tasks:
+                kind = load_kind(task.kind)
+                facts = kind.generation_facts(task, self.model) if ready else {}
+                uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "generation_facts": facts}
+        asked = request.objectives
+        if not asked or request.section("objective"):
+            asked = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
+        rows = []
+        for objective, text in zip(self.objectives, asked, strict=True):
+            seeds = (0,) if objective is None else self.seeds
+            rows.append(PlannedRow(objective, tuple(self._run(objective, seed, uses) for seed in seeds), text))
+        recipes = tuple(recipe for recipe, _ in self.parts)
+        return Plan(request, self.suite, self.model, tuple(rows), self.ingredients, recipes, ready)
+
+    def _run(self, objective: LoadedObjective | None, seed: int, uses: Mapping[str, dict[str, Any]]) -> PlannedRun:
+        parts = []
+        for recipe, tasks in self.parts:
+            training = None
+            if objective is not None:
+                training = PlannedTraining(self.model, objective, recipe, seed, self._texts(recipe))
+            planned = []
+            for task in tasks:
+                data = self.ingredients.task_data(task)
+                planned.append(PlannedTask(task, data, self.model, training, **uses[task.name]))
+            parts.append((training, tuple(planned)))
+        return PlannedRun(seed, tuple(parts))
+
+    def _texts(self, recipe: Recipe) -> dict[str, Texts]:
+        """Return the train and validation splits of a recipe's corpus, as far as they are on this machine."""
+        splits = {split: self.ingredients.training_texts(recipe, split) for split in ("train", "validation")}
+        return {split: texts for split, texts in splits.items() if texts is not None}
+
+    def _look(self) -> None:
+        """Look for all files that the request needs, and note missing ones."""
+        ingredients = self.ingredients
+        for recipe, tasks in self.parts:
+            if self.trained:
+                self._texts(recipe)
+            for task in tasks:
+                ingredients.task_data(task)
+                program = load_kind(task.kind).generated_by(task, self.request.device)
+                if program is not None and program.missing is not None:
+                    ingredients.missing[program.name] = Missing(program.name, None, None, program.missing, by_hand=True)
+                for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
+                    if auxiliary.name != PRETRAINED:
+                        with naming_setting(task, auxiliary):
+                            ingredients.auxiliary(auxiliary)
+        for objective in self.trained:
+            for name in models_read(objective):
+                ingredients.auxiliary(AuxiliaryModel(name, "lm"))
+
+    def _check(self) -> None:
+        """Check lengths, examples and models: what would fail after hours of training fails here."""
+        for loaded in self.trained:
+            self._check_reads(loaded)
+        for recipe, tasks in self.parts:
+            if self.trained:
+                check_recipe(self.model, recipe)
+                self._check_objectives(recipe)
+            for task in tasks:
+                kind = load_kind(task.kind)
+                if not self.ingredients.look:
+                    kind.check_access(task)
+                data = self.ingredients.task_data(task)
+                for auxiliary in kind.auxiliary_models(task).values():
+                    with naming_setting(task, auxiliary):
+                        self.model.beside(auxiliary)
+                kind.runtime.check(task, data, self.model)
+
+    def _check_objectives(self, recipe: Recipe) -> None:
+        """Check that the first conversation can be rendered, and that each objective can be computed by a recipe."""
+        from emobench.objectives import ModelObjective
+        from emobench.objectives.combination import Combination
+
+        if recipe.template != "none":
+            conversations = self.ingredients.training_texts(recipe, "train")
+            assert isinstance(conversations, Conversations)
+            with suppress(EndWithinError):  # the training leaves such a row out
+                FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
+        for objective in (loaded.objective for loaded in self.trained):
+            if recipe.select == "objective" and isinstance(objective, Combination) and objective.scheduled:
+                raise ConfigError(
+                    f"`recipe.select` is objective, but the weights of {objective} change over the training, so that "
+                    "its validation losses cannot be compared; use --set recipe.select=mle or --set recipe.select=last."
+                )
+            if recipe.weights and isinstance(objective, ModelObjective):
+                raise ConfigError(
+                    f"`recipe.weights` is {recipe.weights}, and {objective.name} weighs its own units; drop it, or "
+                    "take an objective on tokens."
+                )
+            if recipe.packing == "conversations" and (isinstance(objective, ModelObjective) or objective.side_names):
+                raise ConfigError(
+                    f"`recipe.packing` is conversations, and {objective.name} reads whole rows, in which it would mix "
+                    "conversations; set recipe.packing=rows."
+                )
+
+    def _check_reads(self, loaded: LoadedObjective) -> None:
+        """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""
+        from emobench.training.context import no_pretrained_head, unknown_language
+
+        names = models_read(loaded)
+        if self.request.from_scratch and PRETRAINED in names:
+            raise no_pretrained_head()
+        if len(names) < len(loaded.objective.reads):  # it reads the language, too
+            for recipe, _ in self.parts:
+                if known_language(self._texts(recipe).values()) is None:
+                    raise unknown_language(f"the corpus {recipe.corpus}")
+            symbols = {word: symbol for symbol, word in enumerate([*oracle_words(), EOS])}
+            if self.model.tokenizer.get_vocab() != symbols:
+                raise ConfigError(
+                    "target=language takes P from the oracle language, symbol by symbol, and "
+                    f"{self.model.name} has other symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
+                )
+        for name in names:
+            rows = self.model.other(AuxiliaryModel(name, "lm")).facts.vocabulary
+            own = self.model.facts.vocabulary
+            if rows != own:
+                raise ConfigError(
+                    f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "
+                    f"{self.model.name}. Take a model with the same tokenizer."
+                )

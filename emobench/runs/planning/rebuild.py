@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from emobench.core.reading import parse_json, read_text
 from emobench.core.settings import build, canonical_json, to_plain
 from emobench.registry import objective_files
 from emobench.runs.planning.request import Request
-from emobench.runs.stages.stage import FACTS, PLANNED, Stage, Stages
-from emobench.runs.stages.storage import storage_errors
+from emobench.runs.stages.stage import FACTS, PLANNED, Stage, Stages, storage_errors
 
 KINDS = ("train", "generate", "score")
 """The kinds of stages that are described; others are made along with them."""
@@ -49,33 +49,23 @@ class Description:
 def describe(planned: Iterable[Stage], request: Request, stages: Stages) -> None:
     """Write a file for each stage that is not finished and has none; a plan of finished ones writes nothing.
 
-    A sweep has tens of thousands, so that they are not synced; one that a power failure left empty is written anew, and
-    so is one that asks for other code.
+    A sweep has tens of thousands, so that they are not synced. Workers run the code that these files name: one that a
+    power failure left empty, or that asks for other code, is written anew.
     """
     plain = {name: value for name, value in to_plain(request).items() if name not in ("runs", "leaderboard")}
     for stage in planned:
+        path = stages.root / PLANNED / f"{stage.key}.json"
         if not stage.described or stages.folder(stage).exists():
             continue
-        path = stages.root / PLANNED / f"{stage.key}.json"
-        if _asks_alike(path, plain):
-            continue
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            written = parse_json(read_text(path))["request"]
+            if all(written[name] == plain[name] for name in CODE):
+                continue
         content = {"kind": stage.kind, "facts": stage.facts, "request": plain, "folder": Path.cwd()}
         text = json.dumps(to_plain(content), sort_keys=True, allow_nan=False) + "\n"
         with storage_errors(stages.root):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text, "A planned stage", ROOM, synced=False)
-
-
-def _asks_alike(path: Path, request: Mapping[str, Any]) -> bool:
-    """Return whether a file describes a stage, and asks for the same code to be run.
-
-    Workers run what these files name. One that somebody else wrote for other code is replaced.
-    """
-    try:
-        described = parse_json(read_text(path))["request"]
-        return all(described[name] == request[name] for name in CODE)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def require_trusted(key: str, description: Description, objectives: Iterable[str], *, trusted: bool) -> None:
@@ -108,32 +98,27 @@ def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:
     """
     if not re.fullmatch("[0-9a-f]{1,16}", key):
         raise ConfigError(f"KEY {key}: expected the key of a stage, 16 digits from 0 to f, or the first ones of them.")
-    finished: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for kind in KINDS:
-        for path in (runs / kind).glob(f"{key}*/{FACTS}"):
-            if "." not in path.parent.name:
-                finished[path.parent.name] = path
-    planned = {path.stem: path for path in (runs / PLANNED).glob(f"{key}*.json")}
-    keys = sorted({*planned, *finished})
-    if len(keys) > 1:
-        raise ConfigError(f"KEY {key} is the beginning of {len(keys)} stages: {', '.join(keys[:5])}; give more of it.")
-    if not keys:
+        paths |= {path.parent.name: path for path in (runs / kind).glob(f"{key}*/{FACTS}") if not path.parent.suffix}
+    paths |= {path.stem: path for path in (runs / PLANNED).glob(f"{key}*.json")}
+    if len(paths) != 1:
         raise ConfigError(
-            f"KEY {key}: {runs} has no stage of this key. Give its folder with --runs DIR; the keys of what is to be "
-            f"made are the names of the files in {runs / PLANNED}, which a run writes when it starts."
+            f"KEY {key}: {len(paths)} stages of {runs} have such a key; expected one. Planned stages are "
+            f"the files in {runs / PLANNED}, which a run writes when it starts; give the folder with --runs DIR."
         )
-    path = planned.get(keys[0]) or finished[keys[0]]
+    ((name, path),) = paths.items()
     try:
-        if keys[0] in planned:
-            content = parse_json(read_text(path))
-            stage = _identified(content["kind"], content["facts"], path.stem)
-            request = replace(build(Request, content["request"], str(path)), runs=runs.resolve())
-            return stage, Description(stage, request, Path(content["folder"]))
-        return _identified(path.parent.parent.name, parse_json(read_text(path)), path.parent.name), None
+        content = parse_json(read_text(path))
+        if path.parent.name != PLANNED:
+            return _identified(path.parent.parent.name, content, name), None
+        stage = _identified(content["kind"], content["facts"], name)
+        request = replace(build(Request, content["request"], str(path)), runs=runs.resolve())
+        return stage, Description(stage, request, Path(content["folder"]))
     except (ValueError, OSError, KeyError, TypeError, AttributeError):
         raise DataError(
-            f"{path} was altered: what it says does not have the key that it is named after. Give the command of the "
-            "run again, which writes it anew once it is removed."
+            f"{path} was altered: its content does not have the key that it is named after. Remove it, and give the "
+            "command of the run again."
         ) from None
 
 
@@ -141,16 +126,14 @@ def find_planned(planned: Iterable[Stage], description: Description) -> Stage:
     """Return the described stage of a new plan; raises ConfigError if nothing has its key."""
     wanted, alike = description.stage, []
     for stage in planned:
-        if stage.kind != wanted.kind:
-            continue
-        if stage.key == wanted.key:
-            return stage
-        alike.append(list(differences(wanted.facts, stage.facts)))
+        if stage.kind == wanted.kind:
+            if stage.key == wanted.key:
+                return stage
+            alike.append(list(differences(wanted.facts, stage.facts)))
     nearest = min(alike, key=len, default=["the plan has no such stage"])
-    more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
     raise ConfigError(
-        f"Stage {wanted.key} ({wanted.kind}) cannot be made here: {'; '.join(nearest[:SHOWN])}{more}. Make these what "
-        f"they were, or plan it anew with: {description.request.command or 'emobench run'}"
+        f"Stage {wanted.key} ({wanted.kind}) cannot be made here: {'; '.join(nearest[:SHOWN])}. Make these what they "
+        f"were, or plan it anew with: {description.request.command or 'emobench run'}"
     )
 
 

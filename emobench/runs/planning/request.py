@@ -12,16 +12,9 @@ from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import OPTIONAL, to_plain, utf8
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
-from emobench.tasks.rules import dotted
 
-_EXAMPLES = {
-    "objective": "gamma=0.2",
-    "recipe": "epochs=1",
-    "tasks": "sst2,trec",
-    "corpus": "ag_news",
-    "protocol": "paper",
-}
-"""The first words of `--set` that no kind of task has, with an example."""
+_EXAMPLES = {"objective": "", "recipe": "", "tasks": "sst2,trec", "corpus": "ag_news", "protocol": "paper"}
+"""The first words of `--set` that no kind of task has, with an example of a value."""
 MOST_EXAMPLES = 10**12
 
 
@@ -82,7 +75,7 @@ class Request:
         utf8(str(self.runs))  # safetensors takes no other path
         for key in self.settings:
             if key not in _EXAMPLES and key not in (known := setting_names()):
-                raise UnknownNameError("setting", key, known, where="--set: ", hint=_deeper(key))
+                raise UnknownNameError("setting", key, known, where="--set: ")
         if self.limit is not None and not 1 <= self.limit <= MOST_EXAMPLES:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
         if self.dtype not in (AUTO, "float32", "bfloat16", "float16"):
@@ -115,9 +108,7 @@ class Request:
         """Return the nested settings under a first word."""
         section = self.settings.get(name, {})
         if not isinstance(section, Mapping):
-            raise ConfigError(
-                f"--set {name}={section}: expected {name}.KEY=VALUE, such as --set {name}.{_example(name)}."
-            )
+            raise ConfigError(f"--set {name}={section}: expected {name}.KEY=VALUE; see `emobench settings`.")
         return section
 
     def word(self, name: str) -> str | None:
@@ -130,38 +121,17 @@ class Request:
     def words(self, name: str) -> tuple[str, ...] | None:
         """Return a setting that is a list of words, such as `tasks=sst2,trec` or `tasks=[sst2,trec]`."""
         listed = self.settings.get(name)
-        if listed is None:
-            return None
         if isinstance(listed, str):
             listed = [word.strip() for word in listed.split(",")]
+        if listed is None:
+            return None
         if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
             raise ConfigError(f"--set {name}: expected a list of names, such as --set {name}={_EXAMPLES[name]}.")
-        if twice := [word for place, word in enumerate(listed) if word in listed[:place]]:
-            raise ConfigError(f"--set {name}: {twice[0]} is given twice; give each once.")
+        if len(set(listed)) < len(listed):
+            raise ConfigError(f"--set {name}: {', '.join(listed)} has a name twice; give each once.")
         return tuple(listed)
 
 
 def setting_names() -> set[str]:
     """Return the first words of `--set`: those of every run, the kinds of task, and their groups of rules."""
     return {*_EXAMPLES, *kind_names(), *(group for kind in usable_kinds() for group in kind.groups)}
-
-
-def _example(name: str) -> str:
-    """Return an example of a section's settings."""
-    if name in _EXAMPLES:
-        return _EXAMPLES[name]
-    examples = []
-    for kind in usable_kinds():
-        if kind.name == name:
-            return kind.example
-        if name in kind.groups:
-            examples.append(kind.group_example(name))
-    return examples[0]
-
-
-def _deeper(key: str) -> str:
-    """Return a sentence that names the settings of tasks that end in a word; empty where there is none."""
-    names = []
-    for kind in usable_kinds():
-        names += [f"{kind.name}.{name}" for name in dotted(kind.rules) if name == key or name.endswith(f".{key}")]
-    return f"Tasks have {', '.join(names)}." if names else ""

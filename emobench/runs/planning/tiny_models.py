@@ -1,6 +1,6 @@
 """The tiny models: small GPT-2s, made at first use by MLE, on the oracle language or (tiny-lm) on English texts.
 
-What was made is identified by its weights, as any other model is: processors with other instructions round otherwise.
+Its weights identify the result, as of any other model: processors with other instructions round otherwise.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from emobench.data.bpe import READ, train_bpe
 from emobench.data.oracle.language import oracle_tokenizer
 from emobench.data.rows import local_file
 from emobench.data.texts import Texts, load_texts
-from emobench.models.catalog import ModelSource
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_recipe
 
@@ -54,11 +53,11 @@ class TinyModel:
     def facts(self) -> dict[str, Any]:
         """What it is made from, before its pre-training; the seed is the training's."""
         sizes = {name: getattr(self, name) for name in ("context", "width", "layers", "heads")}
-        found = {"architecture": "gpt2", **sizes, "threads": THREADS, **self.more}
+        facts = {"architecture": "gpt2", **sizes, "threads": THREADS, **self.more}
         if self.symbols is not None:
             # With the training texts, which a training's facts hold, these identify the tokenizer.
-            found["tokenizer"] = {"symbols": self.symbols, "characters": READ, **minor_versions("tokenizers")}
-        return found
+            facts["tokenizer"] = {"symbols": self.symbols, "characters": READ, **minor_versions("tokenizers")}
+        return facts
 
 
 TINY_MODELS = {
@@ -71,11 +70,6 @@ TINY_MODELS = {
         TinyModel(name="tiny-lm", recipe="tiny-lm-pretrain", context=256, width=128, layers=4, symbols=4096),
     )
 }
-
-
-def find_tiny_model(source: ModelSource) -> TinyModel:
-    """Return what a made model is made from."""
-    return replace(TINY_MODELS[source.source], seed=source.seed)
 
 
 def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> None:

@@ -27,8 +27,6 @@ from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
-    from emobench.runs.dry_run.costs import Costs
-    from emobench.runs.dry_run.outline import StageLine
     from emobench.runs.execution.execution import Execution
 
 SCORES, EXAMPLES, SECONDS = "scores.json", "examples.jsonl", "seconds.txt"
@@ -185,9 +183,6 @@ class Scoring(Stage):
     @property
     def made_of(self) -> Sequence[Stage]:
         return (self.of.generation,)
-
-    def cost(self, costs: Costs) -> StageLine:
-        return costs.evaluation(self.of)
 
     def make(self, folder: Path, tools: Execution) -> None:
         of, generated = self.of, tools.folder(self.of.generation)

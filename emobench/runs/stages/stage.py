@@ -14,26 +14,76 @@ before it is used; without a seal nothing is known of it, and it is made anew.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.core.errors import StorageError
+from emobench.core.errors import EmobenchError, StorageError
 from emobench.core.locks import locked, remove_abandoned
 from emobench.core.seals import Damage, find_damage, write_seal
 from emobench.core.settings import canonical_json, content_hash
 from emobench.kinds.journal import UNFINISHED
 from emobench.runs.signals import require_uninterrupted
-from emobench.runs.stages.storage import storage_errors
 
 if TYPE_CHECKING:
-    from emobench.runs.dry_run.costs import Costs
-    from emobench.runs.dry_run.outline import StageLine
     from emobench.runs.execution.execution import Execution
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+UNUSABLE = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+"""A full or broken disk anywhere, and a folder of ours that cannot be used; any other OSError is somebody's bug."""
+FAILED_WRITE = re.compile(
+    r"I/O error: (.+) \(os error \d+\)"  # safetensors
+    r"|write\(\): fd \d+ failed with (.+)|(inline_container.*unexpected pos \d+ vs \d+"  # torch.save
+    r"|\d+ requested and \d+ written)"  # numpy, an OSError without a number
+)
+CUT_SHORT = "a file was cut short, as on a full disk or at the end of a quota"
+"""What the last two mean."""
+
+
+def require_writable(folder: Path, option: str) -> None:
+    """Make a folder, and raise StorageError unless files can be written in it."""
+    with storage_errors(folder, option):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # a folder above it takes no new folders, as in /proc
+            raise PermissionError(errno.EACCES, error.strerror, str(folder)) from error
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"emobench")
+
+
+@contextmanager
+def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
+    """Turn a full disk, and a file or folder in `root` that cannot be used, into a StorageError."""
+    try:
+        yield
+    except EmobenchError:
+        raise
+    except Exception as error:
+        place, reason, written = root, "", FAILED_WRITE.search(str(error))
+        if isinstance(error, OSError) and error.errno is not None:
+            if error.filename is not None:
+                place = Path(os.fsdecode(error.filename))
+            if error.errno in NO_ROOM or (error.errno in UNUSABLE and place.resolve().is_relative_to(root.resolve())):
+                reason = error.strerror or str(error)
+        elif written:
+            system, write, short = written.groups()
+            reason = CUT_SHORT if short else system or write
+        if not reason:  # a bug
+            raise
+        raise StorageError(
+            f"{place} could not be written or read: {reason}. Free some space, change its rights (ls -ld shows them), "
+            f"move a file that is in the place of a folder, or choose another folder with {option} DIR. Then run the "
+            "same command again; finished stages are kept."
+        ) from error
+
 
 FACTS = "stage.json"
 PLANNED = "planned"
@@ -93,10 +143,6 @@ class Stage:
     def make(self, folder: Path, tools: Execution) -> None:
         """Write the result into a folder."""
         raise TypeError(f"{type(self).__name__} cannot be made")
-
-    def cost(self, costs: Costs) -> StageLine | None:
-        """Return what it takes to make, for a dry run; None for a stage whose cost is in that of another one."""
-        return None
 
 
 class Stages:

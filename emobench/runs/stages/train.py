@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from emobench.core.settings import to_plain
 from emobench.core.versions import minor_versions
 from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.oracle.language import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
-from emobench.data.packing import Packed, RowCollator
+from emobench.data.packing import RowCollator
 from emobench.data.texts import Texts
 from emobench.models.device import LoadOptions, free_memory, quick_collections
 from emobench.models.model import AuxiliaryModel, Model
@@ -28,11 +28,8 @@ from emobench.training.recipe import Recipe, computed_with
 
 if TYPE_CHECKING:
     from emobench.models.load import LoadedModel
-    from emobench.runs.dry_run.costs import Costs
-    from emobench.runs.dry_run.outline import StageLine
     from emobench.runs.execution.execution import Execution
     from emobench.training.trackers import Tracking
-    from emobench.training.train import Training
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +97,16 @@ class PlannedTraining(Stage):
         """The training, as its progress is shown."""
         return f"train {self.objective.objective} seed {self.seed}"
 
-    def cost(self, costs: Costs) -> StageLine:
-        return costs.training(self)
-
     def make(self, folder: Path, tools: Execution) -> None:
         """Train alone, or as one of the processes of a group; with a launch, its processes train."""
-        from emobench.training.train import train_to_fit
+        from emobench.training.train import Training, train_to_fit
 
         tools.make_room()
         if tools.launch is not None and self.together:
             tools.launch_training(self)
             return
         rows = {split: tools.corpora.rows(corpus) for split, corpus in self.corpora.items()}
-        reporter = tools.reporter
+        options, reporter = self.options, tools.reporter
         with quick_collections(), quiet_libraries(), reporter.work(self.what, "steps") as progress:
 
             def on_step(values: dict[str, float]) -> None:
@@ -120,46 +114,36 @@ class PlannedTraining(Stage):
                     reporter.values(values)
                 progress(int(values["step"]), int(values["steps"]))
 
-            prepare = partial(self._prepare, folder, tools, rows, on_step)
+            def prepare(recipe: Recipe) -> Training:
+                loaded = self._load(folder, tools)
+                tokenizer = loaded.tokenizer
+                # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
+                ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+                return Training(
+                    model=loaded.model,
+                    tokenizer=tokenizer,
+                    # A copy, so that what it holds on a device is gone with this training.
+                    objective=copy.deepcopy(self.objective.objective),
+                    recipe=recipe,
+                    split=recipe != self.recipe,
+                    train=rows["train"],
+                    validation=rows["validation"],
+                    collate=RowCollator(next(one for one in ids if one is not None)),
+                    seed=self.seed,
+                    folder=folder,
+                    pretrained=self._pretrained,
+                    device=options.device,
+                    tracking=self._tracking(tools),
+                    load_head=partial(head_of, options=options),
+                    load_model=partial(model_of, options=options),
+                    known_language=known_language(self.texts.values()),
+                    progress=on_step,
+                    note=reporter.note,
+                )
+
             train_to_fit(prepare, self.recipe, reporter.note)
         self._finish(folder)
         free_memory()
-
-    def _prepare(
-        self,
-        folder: Path,
-        tools: Execution,
-        rows: Mapping[str, Packed],
-        on_step: Callable[[dict[str, float]], None],
-        recipe: Recipe,
-    ) -> Training:
-        from emobench.training.train import Training
-
-        loaded, options = self._load(folder, tools, recipe), self.options
-        tokenizer = loaded.tokenizer
-        # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
-        pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
-        return Training(
-            model=loaded.model,
-            tokenizer=tokenizer,
-            # A copy, so that what it holds on a device is gone with this training.
-            objective=copy.deepcopy(self.objective.objective),
-            recipe=recipe,
-            split=recipe != self.recipe,
-            train=rows["train"],
-            validation=rows["validation"],
-            collate=RowCollator(pad),
-            seed=self.seed,
-            folder=folder,
-            pretrained=self._pretrained,
-            device=options.device,
-            tracking=self._tracking(tools),
-            load_head=partial(head_of, options=options),
-            load_model=partial(model_of, options=options),
-            known_language=known_language(self.texts.values()),
-            progress=on_step,
-            note=tools.reporter.note,
-        )
 
     @property
     def options(self) -> LoadOptions:
@@ -170,12 +154,12 @@ class PlannedTraining(Stage):
     def _pretrained(self) -> bool:
         return not self.model.options.from_scratch
 
-    def _load(self, folder: Path, tools: Execution, recipe: Recipe) -> LoadedModel:
+    def _load(self, folder: Path, tools: Execution) -> LoadedModel:
         seed = None if self._pretrained else self.seed
-        return tools.base(self.model).load(seed=seed, dtype=recipe.weight_dtype)
+        return tools.base(self.model).load(seed=seed, dtype=self.recipe.weight_dtype)
 
     def _tracking(self, tools: Execution) -> Tracking | None:
-        from emobench.runs.execution.tracking import tracking_of
+        from emobench.runs.execution.record import tracking_of
 
         return tracking_of(self, tools) if tools.request.trackers and rank() == 0 else None
 
@@ -210,7 +194,7 @@ class Pretraining(PlannedTraining):
             write_untrained(self.tiny, folder / "untrained", self.model.tokenizer)
             super().make(folder, tools)
 
-    def _load(self, folder: Path, tools: Execution, recipe: Recipe) -> LoadedModel:
+    def _load(self, folder: Path, tools: Execution) -> LoadedModel:
         return self.model.trained_in(folder / "untrained").load()
 
     def _tracking(self, tools: Execution) -> None:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language
 from emobench.objectives import CostEmbedding
 from emobench.runs.execution.execution import Execution
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import train_plan
 

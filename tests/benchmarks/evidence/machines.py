@@ -26,7 +26,7 @@ from emobench.kinds.oracle.distances import oracle_distances
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 from emobench.runs.execution.execution import Execution
-from emobench.runs.planning.find_model import base_model
+from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.request import Request
 
 VARIANTS: dict[str, tuple[dict[str, str], int]] = {

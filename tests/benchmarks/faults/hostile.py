@@ -309,7 +309,7 @@ def main(argv: list[str]) -> None:
         run = [word for word in bases["run"] if word != "--dry-run"] + ["--objective", "pretrained", "--quiet"]
         import transformers  # noqa: F401, what every case would import anew
 
-        import emobench.runs.dry_run.make_outline
+        import emobench.runs.dry_run
         import emobench.runs.run  # noqa: F401
 
         out = world.root / "out"

@@ -21,11 +21,10 @@ from typing import Any
 from measuring import RESULTS, origin, write
 
 from emobench.core.settings import parse_overrides
-from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.dry_run import make_outline, time_parts
 from emobench.runs.execution.reporter import Silent
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
-from emobench.runs.probe import time_parts
 from emobench.runs.run import score_plan, train_plan
 from emobench.runs.stages.stage import Stages
 

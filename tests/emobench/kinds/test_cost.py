@@ -19,7 +19,7 @@ from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.kinds.surrogate.evaluate import surrogate_cost
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.runs.planning.find_model import base_model
+from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.request import Request
 
 SOURCE = LabelledSource(

@@ -22,7 +22,7 @@ from emobench.models.convert import convert_bin
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import find_encoder
 from emobench.models.model import Model
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 
 

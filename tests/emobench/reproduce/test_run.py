@@ -26,7 +26,7 @@ from emobench.reproduce.requests import (
     table_request,
 )
 from emobench.reproduce.run import outline_table, reproduce, scaled_request
-from emobench.runs.dry_run.outline import StageLine
+from emobench.runs.dry_run import StageLine
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import parts_of
 from emobench.tasks.spec import short_name

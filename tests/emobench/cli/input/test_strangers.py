@@ -238,7 +238,7 @@ def test_rules_within_a_rule_that_has_a_value_are_refused(changes: dict[str, Any
 )
 def test_an_entry_gives_no_rule_that_is_the_users(task: str, changes: dict[str, Any], theirs: Path) -> None:
     from emobench.runs.planning.request import Recorded, Request
-    from emobench.runs.planning.resolve import recorded_parts
+    from emobench.runs.planning.resolve import parts_of
     from emobench.tasks.spec import Suite, SuiteRun, short_name
 
     name, protocols = short_name(task), [] if ":" in task else protocol_names(task)
@@ -247,7 +247,7 @@ def test_an_entry_gives_no_rule_that_is_the_users(task: str, changes: dict[str, 
         protocols={name: f"{next(iter(protocols), 'lm-eval')}@1"}, changes={name: changes}, corpora={}, recipes=()
     )
     with pytest.raises(ConfigError, match=r"include|data|judge\.url"):
-        recorded_parts(Request(suite="own"), suite, recorded)
+        parts_of(Request(suite="own", recorded=recorded), suite)
 
 
 def test_a_planned_stage_runs_no_file_that_the_user_does_not_name(

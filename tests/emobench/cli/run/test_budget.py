@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,11 +61,12 @@ def test_more_tokens_than_the_budget_begin_nothing(
 
 
 @pytest.mark.slow
-def test_hours_that_are_over_stop_the_command(small_model: Path, small_data: Path, tmp_path: Path) -> None:
-    given = ["train", "--objective", "mle", "--model", str(small_model), "--data-dir", str(small_data), "--offline"]
-    settings = ["--set", "recipe.max_length=32", "--set", "recipe.epochs=100000", "--runs", str(tmp_path / "runs")]
-    program = [sys.executable, "-m", "emobench", *given, *settings, "--device", "cpu", "--max-hours", "0.001"]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 130
-    assert "The 0.001 hours of --max-hours are over." in done.stderr
-    assert "Run the same command again to go on" in done.stderr
+def test_hours_that_are_over_stop_the_command(
+    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    given = ("--objective", "mle", "--model", small_model, "--data-dir", small_data, "--runs", tmp_path, "--offline")
+    settings = ("--set", "recipe.max_length=32", "--set", "recipe.epochs=100000", "--device", "cpu")
+    done = command("train", *given, *settings, "--max-hours", 0.001)
+    assert done.code == 130
+    assert "The 0.001 hours of --max-hours are over." in done.err
+    assert "Run the same command again to go on" in done.err

@@ -53,42 +53,31 @@ def test_the_signature_command_does_not_start_on_a_cpu_by_itself(command: Callab
     done = command(*SIGNATURE)
     assert done.code == 2
     # 141M tokens at 4 N operations of training, and 16.7M at 2 N: 3.8e18 + 2.3e17, at half of 50 GFLOP/s.
-    assert "about 5.1 years (2.6 years to 10.2 years) on this machine's CPU" in done.err
-    assert "this machine's CPU; on one H100-class GPU about 5." in done.err
-    for said in (
-        "--device cpu to run it here",
-        "--device cuda on a machine with a GPU",
-        "--limit N",
-        "recipe.max_tokens",
-    ):
-        assert said in done.err
+    for part in ("5.1 years", "2.6 years to 10.2 years", "--device cpu", "--device cuda", "--limit", "max_tokens"):
+        assert part in done.err
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
 def test_its_dry_run_says_the_same_and_succeeds(command: Callable[..., Any]) -> None:
-    done = command(*SIGNATURE, "--dry-run").ok()
-    notes = done.out.partition("\n\n")[2]
-    assert notes.startswith("Too long to start unasked")
-    assert "about 5.1 years" in notes
-    assert "Give --device cpu to run it here" in notes
-    assert "Too large: " in notes
-    assert "of this machine" in notes
-    document = command(*SIGNATURE, "--dry-run", "--json").json
-    assert document["machine"] == "this CPU, at a look"
-    assert document["notes"][0].startswith("Too long to start unasked")
+    document = command(*SIGNATURE, "--dry-run", "--json").ok().json
+    notes = document["notes"]
+    assert notes[0].startswith("Not started")
+    assert "5.1 years" in notes[0]
+    assert any("Too large: " in note and "of this machine" in note for note in notes)
+    assert document["machine"] == "this CPU"
     assert sum(document["totals"]["seconds"].values()) > 5 * 365 * 86400
 
 
-def test_the_cpu_in_so_many_words_is_only_told(command: Callable[..., Any]) -> None:
-    told = command(*SIGNATURE, "--device", "cpu", "--dry-run")
-    assert told.out.partition("\n\n")[2].startswith("Long: this takes about 5.1 years (2.6 years")
+def test_a_cpu_that_is_given_by_name_is_only_warned_of(command: Callable[..., Any]) -> None:
+    done = command(*SIGNATURE, "--device", "cpu", "--dry-run")
+    assert done.out.partition("\n\n")[2].startswith("Long: this takes about 5.1 years")
     command(*SIGNATURE, "--device", "cpu", "--offline").refused("Not on this machine: ")
 
 
 def test_a_gpu_elsewhere_is_planned_for(command: Callable[..., Any]) -> None:
     done = command(*SIGNATURE, "--device", "cuda", "--dry-run").ok()
-    assert "for one H100-class GPU (data sheet), of which this machine has none:" in done.out
-    assert "Too long" not in done.out
+    assert "one H100-class GPU" in done.out
+    assert "Not started" not in done.out
 
 
 @pytest.mark.parametrize(
@@ -100,12 +89,12 @@ def test_a_gpu_elsewhere_is_planned_for(command: Callable[..., Any]) -> None:
     ],
 )
 def test_other_commands_ask_too(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    command(*arguments).refused("Too long to start unasked")
+    command(*arguments).refused("Not started")
 
 
 def test_sampling_a_corpus_asks_too(command: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
     given = ("sample-corpus", byte_model, "--out", tmp_path / "out")
-    command(*given, "--train", 10**8, "--length", 1000).refused("Too long to start unasked", "fewer texts by --train N")
+    command(*given, "--train", 10**8, "--length", 1000).refused("Not started", "--train N")
     assert not (tmp_path / "out").exists()
     command(*given, "--train", 2, "--validation", 1, "--test", 1, "--length", 4).ok()
 
@@ -114,7 +103,7 @@ def test_an_evaluation_alone_is_not_charged_with_trainings(command: Callable[...
     shown = command("evaluate", *SIGNATURE[1:], "--dry-run", "--json").ok()
     assert not [line for line in shown.json["plan"] if line["stage"] == "train"]
     assert shown.json["totals"]["seconds"]["train"] == 0
-    assert "Not trained yet: emo, seed 0, on wikitext103. `emobench evaluate` trains nothing" in shown.out
+    assert "1 trainings are missing, such as emo, seed 0, on wikitext103" in shown.out
 
 
 def test_the_device_that_is_found_is_the_one_that_is_recorded(

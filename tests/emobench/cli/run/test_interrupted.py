@@ -16,8 +16,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def arguments(model: Path, data: Path, runs: Path) -> list[str]:
-    given = [
+def arguments(model: Path, data: Path, runs: Path) -> list[object]:
+    given = (
         "train",
         "--objective",
         "emo",
@@ -29,18 +29,25 @@ def arguments(model: Path, data: Path, runs: Path) -> list[str]:
         runs,
         "--offline",
         "--quiet",
-    ]
+    )
     settings = ("recipe.max_length=32", "recipe.epochs=30", "recipe.learning_rate=1e-3")
-    return [*map(str, given), *(word for setting in settings for word in ("--set", setting))]
+    return [*given, *(word for setting in settings for word in ("--set", setting)), "--quiet"]
 
 
-def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
-    for _ in range(12_000):
-        if list(folder.glob(pattern)):
-            return
+def stopped(words: list[object], number: int, folder: Path, pattern: str) -> tuple[int, str]:
+    """Run a command, send it a signal once a file matches, and return its exit code and stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emobench", *map(str, words)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(folder.glob(pattern)):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.01)
-    raise AssertionError(f"{pattern} did not appear in {folder}")
+    process.send_signal(number)
+    err = process.communicate()[1]
+    return process.returncode, err
 
 
 @pytest.fixture(scope="module")
@@ -52,83 +59,35 @@ def expected(
     return (Path(done.json["trained"][0]["model"]) / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_it_goes_on_to_the_same_weights(
-    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path, expected: bytes, name: str
+    command: Callable[..., Any],
+    small_model: Path,
+    small_data: Path,
+    tmp_path: Path,
+    expected: bytes,
+    number: int,
+    code: int,
 ) -> None:
-    given = arguments(small_model, small_data, tmp_path)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "emobench", *given],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(process, tmp_path, "train/*.part/checkpoints/checkpoint-*/seal.json")
-    process.send_signal(getattr(signal, name))
-    out, err = process.communicate()
-    assert out == ""
-    if name != "SIGKILL":
-        assert process.returncode == 130
-        assert err == (
-            "\nStopping after this step, with a checkpoint; once more stops at once.\n"
-            "\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n"
-        )
-    else:
-        assert process.returncode == -signal.SIGKILL
+    words = arguments(small_model, small_data, tmp_path)
+    ended, err = stopped(words, number, tmp_path, "train/*.part/checkpoints/checkpoint-*/seal.json")
+    assert ended == code
+    assert ("Stopping after this step, with a checkpoint" in err) is (number == signal.SIGINT)
     assert not list((tmp_path / "train").rglob("stage.json"))
     part = next((tmp_path / "train").glob("*.part"))
-    steps = len((part / "log.jsonl").read_text().splitlines())
-    assert steps > 0
-
-    done = command(*given, "--json").ok()
-    model = Path(done.json["trained"][0]["model"])
-    assert (model / "model.safetensors").read_bytes() == expected
+    assert (part / "log.jsonl").read_text()
+    done = command(*words, "--json").ok()
+    assert (Path(done.json["trained"][0]["model"]) / "model.safetensors").read_bytes() == expected
     assert not part.exists()
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_generation_ends_as_by_a_key_and_goes_on(
-    small_model: Path, small_data: Path, tmp_path: Path, name: str
-) -> None:
-    """Outside of a training, too: a scheduler's signal, and a connection that is lost."""
-    given = [
-        "evaluate",
-        "--model",
-        small_model,
-        "--data-dir",
-        small_data,
-        "--suite",
-        "lm-quick",
-        "--offline",
-        "--quiet",
-    ]
-    given += [
-        "--set",
-        "generation.prefix=4",
-        "--set",
-        "generation.continuation=20",
-        "--set",
-        "generation.max_length=32",
-    ]
-    given += [
-        "--set",
-        "generation.sampling.samples=400",
-        "--runs",
-        tmp_path / "runs",
-        "--leaderboard",
-        tmp_path / "board",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "emobench", *map(str, given), "--set", "mauve.seeds=[0]"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(process, tmp_path, "runs/generate/*.part")
-    process.send_signal(getattr(signal, name))
-    err = process.communicate()[1]
-    assert process.returncode == 130
-    assert err == "\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n"
+def test_a_generation_ends_at_a_schedulers_signal(small_model: Path, small_data: Path, tmp_path: Path) -> None:
+    rules = ("prefix=4", "continuation=20", "max_length=32", "sampling.samples=400")
+    words: list[object] = ["evaluate", "--model", small_model, "--data-dir", small_data, "--suite", "lm-quick"]
+    words += ["--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline", "--quiet"]
+    words += [word for rule in rules for word in ("--set", f"generation.{rule}")]
+    code, err = stopped(words, signal.SIGTERM, tmp_path, "runs/generate/*.part")
+    assert code == 130
+    assert err.startswith("\nStopped. Run the same command again")
     assert not list(tmp_path.rglob("*.lock"))
     assert not list((tmp_path / "board").rglob("*.json"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,16 +24,29 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
 @pytest.fixture(scope="module")
-def given(small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The arguments of a training without dropout, whose epochs end with an incomplete batch."""
+def given(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The arguments of a training without dropout; of 17 blocks, an epoch's last batch of 8 holds one.
+
+    The vocabulary has 8,192 rows: so much that DDP has several buckets of gradients.
+    """
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
+    words = ["<unk>", *sorted({word for text in texts for word in text.split()})]
+    words += [f"w{place}" for place in range(8192 - len(words))]
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
     model = tmp_path_factory.mktemp("launch") / "model"
-    shutil.copytree(small_model, model)
-    config = json.loads((model / "config.json").read_text())
-    config |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    (model / "config.json").write_text(json.dumps(config))
-    words = ("train", "--objective", "emo", "--model", model, "--data-dir", small_data, "--offline", "--device", "cpu")
-    settings = ("recipe.max_length=32", "recipe.batch=16", "recipe.learning_rate=1e-3")
-    return [*map(str, words), *(word for setting in settings for word in ("--set", setting))]
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<unk>").save_pretrained(model)
+    sizes = {"n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    GPT2LMHeadModel(GPT2Config(vocab_size=8192, **sizes, **still)).save_pretrained(model)
+    given = ["train", "--objective", "emo", "--model", model, "--data-dir", small_data, "--offline", "--device", "cpu"]
+    rules = ("max_length=16", "batch=8", "epochs=2", "learning_rate=1e-4", f"max_tokens={16 * 17}")
+    return [*map(str, given), *(word for rule in rules for word in ("--set", f"recipe.{rule}"))]
 
 
 def started(words: list[str], runs: Path, *more: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
@@ -92,7 +104,7 @@ def trained_by(words: list[str], runs: Path, *more: str, launcher: tuple[str, ..
 def assert_same(folder: Path, expected: Path, engine: str) -> None:
     """Compare a training by two processes with that by one."""
     assert folder.name == expected.name  # the same key
-    assert len(log_of(folder)) == len(log_of(expected)) > 6
+    assert len(log_of(folder)) == len(log_of(expected)) >= 6
     for line, wanted in zip(log_of(folder), log_of(expected), strict=True):
         assert {k: line.get(k) for k in KEYS} == pytest.approx({k: wanted.get(k) for k in KEYS}, abs=1e-5)
         assert line.get("tokens") == wanted.get("tokens")
@@ -105,24 +117,17 @@ def assert_same(folder: Path, expected: Path, engine: str) -> None:
     assert not list(folder.parents[1].rglob("*.lock"))
 
 
-@pytest.mark.parametrize(
-    ("engine", "launcher", "words"),
-    [
-        ("FSDP2", (), ("--launch", "fsdp", "--processes", "2")),
-        pytest.param("DeepSpeed", (), ("--launch", "zero2", "--processes", "2"), marks=DEEPSPEED),
-        pytest.param("DeepSpeed", (), ("--launch", "zero3", "--processes", "2"), marks=DEEPSPEED),
-    ],
-)
-def test_the_training_is_that_of_one_process(
-    given: list[str], trained: Path, tmp_path: Path, engine: str, launcher: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    assert_same(trained_by(given, tmp_path, *words, launcher=launcher), trained, engine)
+@pytest.mark.parametrize("launch", ["fsdp", *(pytest.param(name, marks=DEEPSPEED) for name in ("zero2", "zero3"))])
+def test_the_training_is_that_of_one_process(given: list[str], trained: Path, tmp_path: Path, launch: str) -> None:
+    engine = "FSDP2" if launch == "fsdp" else "DeepSpeed"
+    assert [line["step"] for line in log_of(trained) if "loss" in line] == [1, 2, 3, 4, 5, 6]
+    assert_same(trained_by(given, tmp_path, "--launch", launch, "--processes", "2"), trained, engine)
 
 
 def test_a_run_records_the_entry_of_one_process(command: Callable[..., Any], given: list[str], tmp_path: Path) -> None:
     """The process of rank 0 evaluates and records; the others have ended by then."""
     settings = ("generation.max_length=32", "generation.prefix=4", "generation.continuation=8", "mauve.seeds=[0]")
-    words = ["run", *given[1:], "--suite", "lm-quick", "--limit", "8", "--seed", "0", "--set", "recipe.epochs=1"]
+    words = ["run", *given[1:], "--suite", "lm-quick", "--limit", "8", "--seed", "0"]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--leaderboard", str(tmp_path / "board"), "--json"]
     (one,) = command(*words, "--runs", tmp_path / "one").ok().json["entries"]
@@ -148,7 +153,7 @@ def test_deepspeed_trains_adapters_too(given: list[str], tmp_path: Path, launch:
 
 @DEEPSPEED
 def test_deepspeed_keeps_float32_weights_in_half_precision(given: list[str], tmp_path: Path) -> None:
-    words = [*given, "--set", "recipe.precision=bfloat16", "--set", "recipe.epochs=1"]
+    words = [*given, "--set", "recipe.precision=bfloat16"]
     folders = [trained_by(words, tmp_path / one, "--launch", one, "--processes", "2") for one in ("ddp", "zero3")]
     first, second = (load_file(folder / "model/model.safetensors") for folder in folders)
     assert {str(weight.dtype) for weight in second.values()} == {"torch.float32"}
@@ -162,27 +167,22 @@ def test_deepspeed_keeps_float32_weights_in_half_precision(given: list[str], tmp
 
 @DEEPSPEED
 def test_a_training_of_deepspeed_goes_on(given: list[str], tmp_path: Path) -> None:
-    words = [*given, "--set", "recipe.epochs=8"]
+    words = [word.replace("epochs=2", "epochs=100") for word in given]
     launch = ("--launch", "zero3", "--processes", "2")
     process = started(words, tmp_path / "two", *launch)
     until(lambda: list((tmp_path / "two").glob("train/*.part/checkpoints/*/seal.json")), process)
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=100)[1]
     assert process.returncode == 130, err
-    others = [((), "is run without DeepSpeed")]
-    others += [
-        (("--launch", "zero2", "--processes", "2"), "is run by DeepSpeed with 2 processes, each with all weights")
-    ]
-    for other, sentence in others:
+    for other in ((), ("--launch", "zero2", "--processes", "2")):
         err = started(words, tmp_path / "two", *other).communicate(timeout=100)[1]
         assert "was written by DeepSpeed with 2 processes, each with a share of the weights" in err
-        assert sentence in err
     folder = trained_by(words, tmp_path / "two", *launch)
     assert_same(folder, trained_by(words, tmp_path / "one"), "DeepSpeed")
 
 
 def test_a_rank_that_is_killed_ends_all_and_ctrl_c_keeps_a_checkpoint(given: list[str], tmp_path: Path) -> None:
-    words = [*given, "--set", "recipe.epochs=400"]
+    words = [word.replace("epochs=2", "epochs=4000") for word in given]
     process = started(words, tmp_path, "--launch", "ddp", "--processes", "2")
     until(lambda: list(tmp_path.glob("train/*.part/checkpoints/*/seal.json")), process)
     ranks = ranks_of(process.pid)
@@ -215,7 +215,7 @@ def test_a_rank_that_is_killed_ends_all_and_ctrl_c_keeps_a_checkpoint(given: lis
     [
         (("--launch", "zero1", "--processes", "2"), "--launch is zero1; expected ddp, fsdp, zero2 or zero3."),
         (("--launch", "ddp"), "--launch ddp trains one model by several processes; give --devices 0,1,2,3"),
-        (("--launch", "ddp", "--processes", "3"), "`batch` is 16; expected a multiple of accumulation x processes"),
+        (("--launch", "ddp", "--processes", "3"), "`batch` is 8; expected a multiple of accumulation x processes"),
     ],
 )
 def test_a_launch_that_is_wrong_is_told_before_any_work(
@@ -234,33 +234,3 @@ def test_commands_that_do_not_train_are_refused_under_torchrun(
     done = command("evaluate", "--suite", "lm-quick")
     assert done.code == 2
     assert "only `emobench run` and `emobench train` train under it" in done.err
-
-
-def test_ddp_trains_where_a_process_has_no_row_of_the_last_batch(
-    command: Callable[..., Any], small_data: Path, tmp_path: Path
-) -> None:
-    """With a vocabulary of 8,192; of 17 blocks, an epoch's last batch of 8 holds one."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-
-    lines = (small_data / "wikitext2.train.jsonl").read_text().splitlines()
-    words = sorted({word for line in lines for word in json.loads(line)["text"].split()})
-    words = ["<unk>", *words, *(f"w{place}" for place in range(8191 - len(words)))]
-    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = Whitespace()
-    model = tmp_path / "model"
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<unk>").save_pretrained(model)
-    sizes = {"n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
-    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    GPT2LMHeadModel(GPT2Config(vocab_size=8192, **sizes, **still)).save_pretrained(model)
-    places = ("--model", str(model), "--data-dir", str(small_data), "--offline", "--device", "cpu")
-    settings = ("recipe.max_length=16", "recipe.batch=8", "recipe.epochs=2", "recipe.learning_rate=1e-4")
-    words = ["train", "--objective", "emo", *places, *(word for setting in settings for word in ("--set", setting))]
-    words += ["--set", f"recipe.max_tokens={16 * 17}"]
-    done = command(*words, "--runs", tmp_path / "one", "--json").ok()
-    one = Path(done.json["trained"][0]["model"]).parent
-    two = trained_by(words, tmp_path / "two", "--launch", "ddp", "--processes", "2")
-    assert [line["step"] for line in log_of(one) if "loss" in line] == [1, 2, 3, 4, 5, 6]
-    assert_same(two, one, "DDP")

@@ -28,10 +28,10 @@ def test_a_dry_run_shows_downloads_hours_and_memory(
     done = command("reproduce", "table-8", "--seed", 0, "--dry-run", "--runs", tmp_path / "runs").ok()
     assert "model opt-2.7b from facebook/opt-2.7b" in done.out
     assert "opt-2.7b, to choose:" in done.out
-    assert "mixce(gamma=0.9|0.8|0.1)" in done.out
+    assert "mixce(gamma=0.9)" in done.out
     shown, _, notes = done.out.partition("\n\n")
     assert max(map(len, shown.splitlines())) <= 120
-    assert notes.startswith("Too long to start unasked: there is no CUDA device here, and this takes about")
+    assert notes.startswith("Not started")
     assert "To do, in all: " in done.out
     assert list(tmp_path.iterdir()) == []
     document = command("reproduce", "table-8", "--dry-run", "--json", "--seed", 0, "--seed", 1).json

@@ -18,7 +18,7 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.registry import kind_names, load_kind
 from emobench.reproduce.rerun import agreements, request_of, run_keys
 from emobench.runs.execution.record import data_of
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 
 TINY = ("--set", "recipe.max_length=32", "--set", "recipe.max_tokens=1024", "--limit", 8)

@@ -130,38 +130,23 @@ def test_what_is_missing_is_named_with_what_to_type(place: Place) -> None:
     never = place("evaluate", "--rescore", *SEEDS, "--objective", "emo", "--set", "recipe.max_length=32")
     assert never.code == 2
     assert "/train/" in never.err
-    assert (
-        "is not there: the training of emo, seed 0, on wikitext2, and `emobench evaluate` trains nothing" in never.err
-    )
-    assert "Train and evaluate it with: emobench run --model" in never.err
+    assert "the training of emo, seed 0, on wikitext2, and `emobench evaluate` trains nothing" in never.err
+    assert "emobench run --model" in never.err
     assert "--rescore" not in never.err
-
-    place("evaluate", "--rescore", *SEEDS, *TRAINED, "--set", "generation.sampling.seed=1").refused(
-        "the generation of lm-quick of mle, seed 3, and --rescore generates nothing.",
-        "Generate and score it with: emobench run",
-    )
-
-    place("evaluate", "--rescore", *SEEDS).refused(
-        "the generation of lm-quick of pretrained, and --rescore generates nothing.", "with: emobench evaluate"
-    )
+    other = ("--set", "generation.sampling.seed=1")
+    for more, row in (((*TRAINED, *other), "mle, seed 3"), ((), "pretrained, seed 0")):
+        place("evaluate", "--rescore", *SEEDS, *more).refused(f"of lm-quick of {row}, is missing", "emobench")
 
 
-def test_samples_that_are_gone_or_altered_are_an_error(place: Place) -> None:
+def test_samples_that_are_missing_or_altered_are_an_error(place: Place) -> None:
     (samples,) = (place.folder / "runs/generate").glob("*/samples.jsonl")
-    kept = samples.read_text()
-    samples.write_text(kept.replace("ba", "be"))
-    altered = place("evaluate", "--rescore", *SEEDS, *TRAINED)
-    assert altered.code == 2
-    said = f"{samples.parent} is not the generation of lm-quick of mle, seed 3 that was finished: {samples}"
-    assert f"{said} was altered after it was written. Restore it, or generate anew with: rm -r" in altered.err
+    remove = f"rm -r {samples.parent} && emobench run"
+    samples.write_text(samples.read_text().replace("ba", "be"))
+    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(f"{samples} was altered", remove)
     write_seal(samples.parent)  # made anew, on another machine
-    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(
-        "holds other texts of lm-quick of mle, seed 3 than those that were recorded. Restore it, or"
-    )
+    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(f"was altered: {samples}", remove)
     samples.unlink()
-    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(
-        f"{said} is gone.", f"rm -r {samples.parent} && emobench run"
-    )
+    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(f"{samples} is gone", remove)
 
 
 def test_options_that_contradict_one_another_are_refused(place: Place) -> None:

@@ -7,7 +7,6 @@ import json
 import math
 import shlex
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,10 +276,7 @@ def test_progress_goes_to_stderr_and_results_to_stdout(again: Job) -> None:
     assert "pretrained, seed 0" in done.err
     assert "lm-quick v1" in done.out
     assert "lm-quick v1" not in done.err
-    assert f"recorded in {again.folder / 'board'} (1 entry)" in done.err.splitlines()
-    time.sleep(1)  # an entry's time has whole seconds
-    repeated = again.command("evaluate", *places, "--data-dir", again.data, *loud)
-    assert f"on {again.folder / 'board'} before, with the same results: pretrained" in repeated.err.splitlines()
+    assert f"recorded in {again.folder / 'board'}" in done.err
 
 
 def test_a_run_ends_with_where_things_are(again: Job) -> None:
@@ -288,12 +284,8 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
     given = ("run", *places, "--data-dir", again.data, *TRAINED, *TWO)
     assert "recorded in" not in again.command(*given).err
     loud = again.command(*(word for word in given if word != "--quiet")).ok()
-    *said, _, _, _ = loud.err.splitlines()
-    shown = loud.err.splitlines()[-3:]
-    before = f"on {again.folder / 'board'} before, with the same results: "
-    assert said[-2:] == [f"{before}mle (seeds: 0, 1)", f"{before}emo(cost=pretrained) (seeds: 0, 1)"]
-    compare, curves, site = (shlex.split(line.partition(": ")[2]) for line in shown)
-    assert compare[:4] == ["emobench", "compare", "emo", "mle"]
+    site, compare, curves = map(shlex.split, loud.err.splitlines()[-3:])
+    assert compare[:4] == ["emobench", "compare", "emo(cost=pretrained)", "mle"]
     assert "undetermined" in again.command(*compare[1:]).out  # of two seeds
     assert site[:5] == ["emobench", "leaderboard", "site", "pages", "--open"]
     curves = again.command(*curves[1:])

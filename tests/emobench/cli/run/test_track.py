@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +44,6 @@ def test_curves_and_final_metrics_arrive(run: Callable[..., Any], tmp_path: Path
     done = run("--track", "tensorboard").ok()
     (entry,) = done.json["entries"]
     written = tmp_path / "runs" / "tensorboard"
-    assert done.err.count(f"--track tensorboard: in {written}; see it with `tensorboard --logdir {written}`") == 1
     (folder,) = written.iterdir()
     assert folder.name.startswith("small-mle-seed0-")
     found = curves(folder)
@@ -82,28 +78,4 @@ def test_a_tracker_that_cannot_write_loses_nothing(
     assert len(list((tmp_path / "board" / "lm-quick-v1").iterdir())) == 1
     # Once for the training, once for its metrics.
     assert done.err.count("--track tensorboard: it failed and is not called again") == 2
-    assert "see it with" not in done.err
     assert "Traceback" not in done.err
-
-
-def test_a_tracker_that_cannot_be_imported_is_a_sentence_before_anything_is_made(
-    small_model: Path, small_data: Path, tmp_path: Path
-) -> None:
-    """A package of the tracker's name whose import fails, as one that lacks a dependency does."""
-    (tmp_path / "packages" / "trackio").mkdir(parents=True)
-    (tmp_path / "packages" / "trackio" / "__init__.py").write_text("import gradio_client_that_is_not_here\n")
-    information = tmp_path / "packages" / "trackio-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: trackio\nVersion: 1.0\n")
-    places = ("--runs", tmp_path / "runs", "--model", small_model, "--data-dir", small_data)
-    done = subprocess.run(
-        [sys.executable, "-m", "emobench", "train", "--offline", "--objective", "mle", *places, "--track", "trackio"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "packages")},
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert "error: --track trackio: the tracker cannot be started (ModuleNotFoundError: " in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs").exists()

@@ -17,7 +17,7 @@ from emobench.leaderboard.entry import read_entry
 from emobench.leaderboard.pack import pack
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import alike
-from emobench.runs.planning.find_model import base_model
+from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.request import Request
 
 EVALUATED = (

@@ -13,7 +13,7 @@ from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData, find_manager, reached
 from emobench.kinds.lm_eval.kind import named_task
-from emobench.runs.planning.find_model import base_model
+from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.request import Request
 from emobench.runs.stages.evaluate import PlannedTask
 

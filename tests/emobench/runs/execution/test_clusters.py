@@ -38,13 +38,13 @@ def test_a_package_that_is_missing_is_named(
 
 def test_a_stage_that_was_never_planned_comes_back_as_its_error(tmp_path: Path) -> None:
     """A job of its own makes it, in a process that the job starts; the error has the words of `emobench stage run`."""
-    cluster = cluster_of("slurm(cluster=local)", runs=tmp_path, device="cpu", processes=2, memory=None)
-    assert [place.name for place in cluster.places] == ["slurm:0", "slurm:1"]
-    worker = cluster.start(cluster.places[0], tmp_path)
+    places, start = cluster_of("slurm(cluster=local)", runs=tmp_path, device="cpu", processes=2, memory=None)
+    assert [place.name for place in places] == ["slurm:0", "slurm:1"]
+    worker = start(places[0], tmp_path)
     error = worker.make("0" * 16, "mle, seed 0, its training", Silent())
     assert error is not None
     assert error.exit_code == ConfigError.exit_code
-    assert f"mle, seed 0, its training: KEY {'0' * 16}: {tmp_path} has no stage of this key" in str(error)
+    assert f"mle, seed 0, its training: KEY {'0' * 16}: 0 stages of {tmp_path}" in str(error)
     worker.terminate()
     assert isinstance(worker.make("1" * 16, "mle, its training", Silent()), RunError)
 

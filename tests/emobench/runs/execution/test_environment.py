@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
@@ -114,14 +113,3 @@ def test_older_entries_keep_their_ids() -> None:
             recorded = json.loads(file.read_text())
             changed = {name: recorded[name] for name in ("schema", "primary")}  # migrated from schema 4 on reading
             assert entry_id({**to_plain(one), **changed}) == one.id
-
-
-def test_a_package_that_is_installed_later_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert "later" not in installed()
-    (tmp_path / "later-1.2.dist-info").mkdir()
-    (tmp_path / "later-1.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.2\n")
-    os.utime(tmp_path, ns=(1, 1))  # two changes may have one time
-    assert installed()["later"] == "1.2"
-    installed()["later"] = "9"
-    assert installed()["later"] == "1.2"

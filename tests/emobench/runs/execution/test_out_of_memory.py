@@ -13,7 +13,7 @@ from emobench.core.errors import RunError
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import identity
 from emobench.runs.execution.reporter import Silent
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import train_plan
 

@@ -33,8 +33,8 @@ def recipe(**changes: Any) -> Recipe:
 
 def test_operations_are_two_a_parameter_and_token_each_way() -> None:
     assert LLAMA is not None
-    assert training_operations(LLAMA, 1000, lora=False) == 6 * N * 1000
-    assert training_operations(LLAMA, 1000, lora=True) == 4 * N * 1000  # no gradient of frozen weights
+    assert training_operations(LLAMA, 1000, recipe(lora=False)) == 6 * N * 1000
+    assert training_operations(LLAMA, 1000, recipe()) == 4 * N * 1000  # no gradient of frozen weights
     assert scoring_operations(LLAMA, 1000) == 2 * N * 1000
 
 

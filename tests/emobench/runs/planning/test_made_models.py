@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from emobench import registry
 from emobench.core.errors import ConfigError, ModelError, UnknownNameError
@@ -20,42 +19,16 @@ from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import file_digest, identity
-from emobench.runs.dry_run.make_outline import make_outline
-from emobench.runs.dry_run.outline import TO_DO
+from emobench.runs.dry_run import TO_DO, make_outline
 from emobench.runs.execution.execution import Execution
 from emobench.runs.planning import tiny_models
-from emobench.runs.planning.find_model import base_model
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.ingredients import base_model
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import require_trained, run_plan
 from emobench.runs.stages import train
 from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.stage import Stages
-
-MADE = """
-import sys
-from pathlib import Path
-import torch
-from dataclasses import replace
-from emobench.models.folder import file_digest
-from emobench.runs.planning import tiny_models
-from emobench.runs.planning.find_model import base_model
-from emobench.runs.execution.execution import Execution
-from emobench.runs.planning.request import Request
-
-def first(*given, **options):
-    texts = whole(*given, **options)
-    return replace(texts, texts=texts.texts[:60])
-
-whole, tiny_models.load_texts = tiny_models.load_texts, first
-runs = Path(sys.argv[1])
-request = Request(suite="oracle-language", offline=True, runs=runs)
-model = base_model("tiny-oracle", request)
-before = torch.get_num_threads()
-folder = Execution(request, model).base(model).folder
-print(before, torch.get_num_threads(), file_digest(folder / "model.safetensors"), model.entry_fields()["revision"])
-"""
-"""Pre-trains on the beginning of the corpus, on as many threads as the environment says."""
 
 
 @pytest.fixture
@@ -96,16 +69,14 @@ def flip(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_and_two_threads_make_the_same_weights(tmp_path: Path) -> None:
-    found = []
-    for threads in ("1", "2"):
-        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        command = [sys.executable, "-c", MADE, str(tmp_path / threads)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        before, after, weights, revision = done.stdout.split()
-        assert before == after == threads  # the pre-training alone has a number of its own
-        found.append((weights, revision))
-    assert found[0] == found[1]
+def test_one_and_two_threads_make_the_same_weights(short: None, tmp_path: Path) -> None:
+    before, weights = torch.get_num_threads(), set()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        weights.add(file_digest(made(tmp_path / str(threads)) / "model.safetensors"))
+        assert torch.get_num_threads() == threads  # the pre-training alone has a number of its own
+    torch.set_num_threads(before)
+    assert len(weights) == 1
 
 
 def test_a_made_model_is_identified_as_a_folder_of_its_files_is(short: None, tmp_path: Path) -> None:
@@ -160,7 +131,7 @@ def test_a_made_model_that_was_altered_since_is_made_anew_and_is_what_it_was(tmp
 
 @pytest.mark.usefixtures("short")
 def test_a_dry_run_makes_nothing_and_says_that_keys_are_not_known(tmp_path: Path) -> None:
-    said = "What is finished is known once tiny-oracle is made: its weights are part of every key."
+    said = "Finished stages are known once tiny-oracle is made: its weights are part of every key."
     before = make_outline(request(tmp_path))
     assert said in before.notes()
     assert {line.state for line in before.lines} == {TO_DO}
@@ -215,7 +186,7 @@ def test_the_setting_changes_with_what_a_model_is_made_from(tmp_path: Path, monk
 
     whole = registry.find_recipe
     settings = [setting("tiny-oracle"), setting("tiny-icl")]
-    monkeypatch.setattr("emobench.runs.planning.find_model.find_recipe", lambda name: whole(name, {"epochs": 2}))
+    monkeypatch.setattr("emobench.runs.planning.ingredients.find_recipe", lambda name: whole(name, {"epochs": 2}))
     settings.append(setting("tiny-oracle"))
     assert len(set(settings)) == 3
 
@@ -238,20 +209,6 @@ def test_a_made_model_takes_a_seed_and_nothing_else(name: str, error: type[Excep
 
 def test_seed_0_is_the_model_itself() -> None:
     assert find_model("tiny-oracle(seed=0)", offline=True) == find_model("tiny-oracle", offline=True)
-
-
-def test_threads_are_those_of_before_even_after_an_error() -> None:
-    import torch
-
-    def stop() -> None:
-        with tiny_models.fixed_threads():
-            assert torch.get_num_threads() == tiny_models.THREADS
-            raise ValueError("stopped")
-
-    before = torch.get_num_threads()
-    with pytest.raises(ValueError, match="stopped"):
-        stop()
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.slow

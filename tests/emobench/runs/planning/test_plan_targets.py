@@ -11,8 +11,7 @@ import pytest
 
 from emobench.core.errors import ConfigError, ModelError, UserError
 from emobench.data.texts import Texts
-from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan
+from emobench.runs.planning.plan import Plan, make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.stages.train import known_language
 

@@ -13,7 +13,7 @@ from emobench.data import bpe
 from emobench.data.oracle.language import SECTION_NAMES, label_words
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_recipe, find_task
-from emobench.runs.planning.find_model import base_model
+from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.tiny_models import TINY_MODELS, tokenizer_of, write_untrained
 

@@ -10,8 +10,7 @@ import pytest
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides, to_plain
-from emobench.runs.planning.make_plan import make_plan
-from emobench.runs.planning.plan import Plan
+from emobench.runs.planning.plan import Plan, make_plan
 from emobench.runs.planning.request import Request
 
 ROWS = [{"instruction": f"Say {i}.", "output": f"{i}"} for i in range(8)]

@@ -13,9 +13,9 @@ import pytest
 
 from emobench.data.packing import Packed, pack_blocks, pack_rows
 from emobench.models.folder import tokenizer_digest
-from emobench.runs.dry_run.make_outline import make_outline
+from emobench.runs.dry_run import make_outline
 from emobench.runs.execution.reporter import Silent
-from emobench.runs.planning.make_plan import make_plan
+from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.stages import corpora
 from emobench.runs.stages.corpora import PackedCorpora
