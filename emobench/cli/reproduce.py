@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -11,20 +11,23 @@ import typer
 from emobench.cli import options
 from emobench.cli.options.request import PlanningOptions, takes_groups
 from emobench.cli.run import show_outline
-from emobench.cli.scaling import show_scaling
-from emobench.cli.terminal.console import print_json, reporter
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.reports import Format, print_report
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.registry import find_table
-from emobench.report.charts.paper_chart import write, write_duels
+from emobench.report.charts.paper_chart import scaling_picture, write, write_duels
+from emobench.report.charts.vega_lite import write_pictures
+from emobench.report.numbers import large
 from emobench.report.paper_table import cells, duel_table, paper_table
 from emobench.report.tables import Report
 from emobench.reproduce import run as tables
 from emobench.reproduce import scaling
 from emobench.runs.dry_run import Outline, advised, require_short
 from emobench.runs.planning.request import Request
-from emobench.tasks.table import Table
+
+AXES = {tables.MODEL: "parameters of the model", tables.DATA: "training tokens"}
+HEADER = ("over", "objective", "model", "size", "mean accuracy (%)", "seeds", "gain per tenfold (points)")
 
 
 @takes_groups
@@ -100,9 +103,7 @@ def reproduce(
     )
 
     def outline_of(request: Request, *, exact: bool = True) -> Outline:
-        if chosen.tokens:
-            return scaling.outline_scaling(chosen, request, alone, scale, exact=exact)
-        return tables.outline_table(chosen, request, scale, exact=exact)
+        return tables.outline_table(chosen, request, scale, alone, exact=exact)
 
     if dry_run:
         show_outline(advised(request, outline_of), json)
@@ -115,9 +116,17 @@ def reproduce(
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in results]})
     else:
-        _print(results, format)
+        for result in results:
+            shown = [paper_table(result.found)]
+            if result.duels:
+                shown.insert(0, duel_table(f"{result.found.title}: responses compared", result.duels))
+            print_report(Report(tuple(shown)), format)
     if plot is not None:
-        _draw(chosen, results, plot)
+        if chosen.judges:
+            write_duels(f"{table}: wins, ties and losses", [duel for result in results for duel in result.duels], plot)
+        else:
+            write([result.found for result in results], plot, scatter=chosen.scatter)
+        remark(f"drawn into {plot}")
 
 
 def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, str]]:
@@ -136,22 +145,6 @@ def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, st
     return alone, stand_ins
 
 
-def _print(results: Sequence[tables.Reproduction], format: Format) -> None:
-    for result in results:
-        shown = [paper_table(result.found)]
-        if result.duels:
-            shown.insert(0, duel_table(f"{result.found.title}: responses compared", result.duels))
-        print_report(Report(tuple(shown)), format)
-
-
-def _draw(table: Table, results: Sequence[tables.Reproduction], file: Path) -> None:
-    if table.judges:
-        write_duels(f"{table.name}: wins, ties and losses", [one for each in results for one in each.duels], file)
-    else:
-        write([result.found for result in results], file, scatter=table.scatter)
-    remark(f"drawn into {file}")
-
-
 def _plain(result: tables.Reproduction) -> dict[str, object]:
     return {
         "model": result.model,
@@ -163,3 +156,39 @@ def _plain(result: tables.Reproduction) -> dict[str, object]:
         "remarks": result.found.remarks,
         **({"duels": result.duels} if result.duels else {}),
     }
+
+
+def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> None:
+    """Print a figure's numbers, and with `plot` draw it: FILE.png and FILE.svg."""
+    lines = figure.lines()
+    rows: list[list[str]] = []
+    for point in sorted(figure.points, key=lambda point: (list(AXES).index(point.panel), point.row, point.size)):
+        mean, gain = f"{100 * fmean(point.values):.1f}", "–"
+        line = lines.get((point.panel, point.row))
+        if line is not None:
+            gain = f"{100 * line.slope:+.1f}"
+            if line.slope_ci95 is not None:
+                low, high = line.slope_ci95
+                gain += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+        size = large(point.size)
+        rows.append([AXES[point.panel], point.objective, point.model, size, mean, str(len(point.values)), gain])
+    if json:
+        fitted = [
+            {"panel": panel, "row": row, "slope": line.slope, "slope_ci95": line.slope_ci95, "sizes": line.sizes}
+            for (panel, row), line in lines.items()
+        ]
+        print_json({"tasks": figure.tasks, "points": figure.points, "lines": fitted, "remarks": figure.remarks})
+    else:
+        print_table(figure.title, HEADER, rows)
+        print_out("", f"Means over {', '.join(figure.tasks)}.", *figure.remarks)
+    if plot is None:
+        return
+    panels = {}
+    for panel, axis in AXES.items():
+        drawn = []
+        for point in figure.points:
+            if point.panel == panel:
+                drawn += [{"series": point.row, "size": point.size, "value": value} for value in point.values]
+        panels[axis] = drawn, {row: line for (name, row), line in lines.items() if name == panel}
+    written = write_pictures(scaling_picture(figure.title, figure.metric, panels), plot.parent, plot.stem)
+    remark(f"drawn into {', '.join(map(str, written))}")

@@ -81,79 +81,64 @@ def rerun(
     rounding, or not; if anything differs here, also within the entry's own standard deviation over seeds. The exit code
     is 1 if a metric does not agree.
     """
-    found = _one(entry, leaderboard)
-    loading = LoadingOptions(offline=offline, device=device, trust_remote_code=trust_remote_code).loading()
+    entries = select(entry, leaderboard)
+    if len(entries) > 1:
+        ids = ", ".join(one.id for one in entries)
+        raise ConfigError(f"{entry} names {len(entries)} entries ({ids}); give the id of one.")
+    (recorded,) = entries
     given = Request(
-        suite=suite or found.suite.name,
+        suite=suite or recorded.suite.name,
         model=model,
         objectives=(objective,) if objective else (),
         settings=parse_overrides(set_ or []),
         data_dirs=tuple(data_dir or ()),
         runs=runs,
-        command=shlex.join(["emobench", "rerun", found.id]),
-        **loading,
+        command=shlex.join(["emobench", "rerun", recorded.id]),
+        **LoadingOptions(offline=offline, device=device, trust_remote_code=trust_remote_code).loading(),
     )
-    folder = new_folder_of(found, runs)
-    request = replace(request_of(found, given), runs=runs if reuse else folder, leaderboard=folder / BOARD)
+    folder = new_folder_of(recorded, runs)
+    request = replace(request_of(recorded, given), runs=runs if reuse else folder, leaderboard=folder / BOARD)
+    plan = make_plan(request, look=True) if dry_run else short_plan(request, make_outline)
+    require_recorded(recorded, plan)
+    differences = differences_of(recorded, plan)
+    if dry_run and not json:
+        print_out(*_difference_lines(recorded, plan, differences))
+    elif dry_run or not quiet:  # on stderr: stdout is for a document or for what follows
+        remark(*_difference_lines(recorded, plan, differences))
     if dry_run:
-        plan = make_plan(request, look=True)
-        require_recorded(found, plan)
-        _tell(found, plan, differences_of(found, plan), json=json)
         show_outline(advised(request, make_outline), json)
         return
-    plan = short_plan(request, make_outline)
-    require_recorded(found, plan)
-    differences = differences_of(found, plan)
-    if not quiet:
-        _tell(found, plan, differences, json=True)
     (again,) = run_plan(plan, reporter(quiet))
-    compared = agreements(found, again)
+    compared = agreements(recorded, again)
     wrong = [one for one in compared if not one.expected(elsewhere=bool(differences))]
-    result = {"entry": found.id, "rerun": again.id, "differences": differences, "metrics": to_plain(compared)}
-    _write(folder / COMPARED, result)
+    result = {"entry": recorded.id, "rerun": again.id, "differences": differences, "metrics": to_plain(compared)}
+    text = dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(folder / COMPARED, text, "The comparison", "Free space, and give the same command again.")
     if json:
         print_json({**result, "agrees": not wrong})
     else:
-        _show(found, again, compared, wrong, folder)
+        _show(compared)
+        board = shlex.quote(str(folder / BOARD))
+        agree = f"{len(compared) - len(wrong)} of {len(compared)} metrics of {recorded.id} agree"
+        print_out("", f"{agree}. Its entry is {again.id}: emobench leaderboard show --leaderboard {board}")
     if wrong:
         raise typer.Exit(1)
 
 
-def _one(text: str, board: Path) -> Entry:
-    found = select(text, board)
-    if len(found) > 1:
-        ids = ", ".join(entry.id for entry in found)
-        raise ConfigError(f"{text} names {len(found)} entries ({ids}); give the id of one.")
-    return found[0]
-
-
-def _tell(entry: Entry, plan: Plan, differences: list[str], *, json: bool) -> None:
-    """Say what is different here; on stderr where stdout is for a document or for what follows."""
-    keys = run_keys(plan)
-    same = "" if keys is None else ", and its runs have other keys" * (keys != [run.key for run in entry.runs])
+def _difference_lines(entry: Entry, plan: Plan, differences: list[str]) -> list[str]:
+    keys, other = run_keys(plan), ""
+    if keys is not None and keys != [run.key for run in entry.runs]:
+        other = ", and its runs have other keys"
     about = f"{entry.id}: {entry.objective.label} on {entry.suite}, recorded {entry.provenance.created[:10]}"
-    lines = [f"{about}; {len(differences) or 'nothing'} different here{same}.", *(f"  {line}" for line in differences)]
-    if json:
-        remark(*lines)
-    else:
-        print_out(*lines)
+    lines = [f"  {line}" for line in differences]
+    return [f"{about}; {len(differences) or 'nothing'} different here{other}.", *lines]
 
 
-def _write(path: Path, result: object) -> None:
-    text = dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, text, "The comparison", "Free space, and give the same command again.")
-
-
-def _show(entry: Entry, again: Entry, compared: list[Agreement], wrong: list[Agreement], folder: Path) -> None:
-    header = ("metric", "recorded", "rerun", "difference", "sd over seeds", "agrees")
-    rows = [
-        [one.metric, *map(_number, (one.recorded, one.rerun, one.difference, one.std)), one.verdict] for one in compared
-    ]
-    print_table("", header, rows)
-    count = len(compared) - len(wrong)
-    where = f"Its entry is {again.id}: emobench leaderboard show --leaderboard {shlex.quote(str(folder / BOARD))}"
-    print_out("", f"{count} of {len(compared)} metrics of {entry.id} agree. {where}")
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.{DIGITS}g}"
+def _show(compared: list[Agreement]) -> None:
+    rows = []
+    for one in compared:
+        row = [one.metric]
+        for value in (one.recorded, one.rerun, one.difference, one.std):
+            row.append("" if value is None else f"{value:.{DIGITS}g}")
+        rows.append([*row, one.verdict])
+    print_table("", ("metric", "recorded", "rerun", "difference", "sd over seeds", "agrees"), rows)

@@ -40,7 +40,7 @@ def sample_corpus(
     your own. If the command was stopped, give it again: it continues where it stopped.
     """
     how = loading.loading()
-    how["dtype"] = resolve_dtype(loading.dtype)  # nothing is trained
+    how |= {"dtype": resolve_dtype(loading.dtype)}  # nothing is trained
     request = corpora.CorpusRequest(
         model=model,
         out=out,
@@ -55,11 +55,8 @@ def sample_corpus(
     if json:
         print_json(facts)
         return
-    for split, found in facts["splits"].items():
-        share = found["ended"] / found["texts"]
-        blank = f", {found['blank']} blank" if found["blank"] else ""
-        numbers = f"{found['texts']:,} texts, {found['tokens']:,} tokens, {share:.0%} ended{blank}"
-        print_lines(f"{request.file(split)}: {numbers}")
-    print_lines(f"{request.facts_file}: what they were sampled from")
+    for split, counts in facts["splits"].items():
+        numbers = f"{counts['texts']:,} texts, {counts['tokens']:,} tokens, {counts['ended']:,} ended"
+        print_lines(f"{request.file(split)}: {numbers}, {counts['blank']:,} blank")
     if name in suite_names():
         print_lines(f"emobench run --suite {name} --data-dir {out} --set oracle.model={model} --model MODEL")

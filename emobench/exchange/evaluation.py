@@ -1,7 +1,7 @@
 """The evaluation of one model, as a result file of any harness has it, and when two of them can be compared.
 
 Each format has a reader that makes an `Evaluation` (`lm_eval.py`, `inspect_log.py`, `every_eval_ever.py`). Files are
-compared as they are (`result_files.py`), or become entries of a board (`results_import.py`); both see evaluations.
+compared as they are, or become entries of a board (`result_files.py`).
 
 The files may be a stranger's: sizes are bounded, and no field is trusted.
 """
@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import DataError, MetricError
 from emobench.core.reading import LineError, numbered_lines, open_file, parse_json, read_bytes
 from emobench.core.settings import file_sha256
+from emobench.data.sampling_units import joined_units
 from emobench.leaderboard.private_paths import distinct_name
 from emobench.leaderboard.run_files import Recorded
 from emobench.leaderboard.stats.classical import NORMAL
 from emobench.leaderboard.stats.series import common_ids
-from emobench.tasks.lm_eval_numbers import clip
+from emobench.tasks.lm_eval_numbers import Values, clip, number
 
 MOST_NAMED = 4
 """Differences that are named one by one."""
@@ -40,7 +43,7 @@ EXPECTED = "results_*.json of lm-evaluation-harness, JSON logs of inspect, or re
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One number; `n` counts its examples. `interval` is a 95 % one, where the file has it; `covers` says of what.
+    """One number; `n` counts its examples. `interval` is a 95 % one of what `covers` names.
 
     `scale` is the range that the file gives: numbers on other scales are not compared.
     """
@@ -57,15 +60,21 @@ class Measured:
 
     def summary(self) -> dict[str, Any]:
         """Return the number as the plain summary of an entry's metric."""
-        summary: dict[str, Any] = {"mean": self.value, "std": None, "values": [self.value], "n": self.n}
-        summary |= {"ci95": None, "ci95_of": None, "ci95_missing": self.without_interval}
-        if self.interval is not None:
-            summary |= {"ci95": list(self.interval), "ci95_of": self.covers, "ci95_missing": None}
-        return summary | {
+        summary: dict[str, Any] = {
+            "mean": self.value,
+            "std": None,
+            "values": [self.value],
+            "n": self.n,
+            "ci95": None,
+            "ci95_of": None,
+            "ci95_missing": self.without_interval,
             "higher_is_better": self.higher_is_better,
             "unit": self.unit,
             "flags": list(self.flags),
         }
+        if self.interval is not None:
+            summary |= {"ci95": list(self.interval), "ci95_of": self.covers, "ci95_missing": None}
+        return summary
 
 
 @dataclass(frozen=True)
@@ -75,29 +84,41 @@ class Window:
     It does in tasks of rolling likelihoods, and where the command chose it; else each model has its own.
     """
 
-    tokens: str | None
-    decides: bool
+    tokens: str | None = None
+    decides: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """A task or group of an evaluation. `members` are a group's tasks, `data` is a digest.
+
+    `prompts` has a digest of each example's prompt and target, `targets` of its target alone. `rules` are all other
+    facts that decide the numbers, and `protocol` their id.
+    """
+
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = ""
+    data: str | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
+    members: Sequence[str] = ()
+    window: Window = Window()
+
+
+@dataclass(kw_only=True)
 class Evaluation:
-    """One model's evaluation. Numbers and examples are by "<task>/<metric>", the rest by task.
+    """One model's evaluation, as its reader fills it. Numbers and examples are by "<task>/<metric>".
 
-    Examples are identified by their content, so that those of two files pair whatever their order. `prompts` holds a
-    digest of what the model was shown and of the target; `rules` all else that decides a task's numbers. `members` are
-    the tasks of a group.
+    Examples are identified by their content, so that those of two files pair whatever their order; `recorded` has them
+    under the file's own names. `absent` says why a number is missing, `without` why it has no examples, `notes` what
+    else was left out.
 
-    `without` says of a number why it has no examples, and `notes` which parts were left out.
+    Models with chat templates of their own, whose digest is `template`, are paired by their targets. `variant`
+    distinguishes models of one name, and `precision` says how the model was run, as far as it changes numbers by
+    rounding or by random draws.
 
-    `targets` has a digest of each target alone: models with chat templates of their own, whose digest is `template`,
-    are paired by it. `variant` distinguishes models of one name, and `precision` says how the model was run, as far as
-    it changes numbers by rounding or by random draws.
-
-    An imported entry also has: `protocols`, the id of each task's protocol; `row`, its model, which is the one that was
-    trained if the file says so; `objective`, what that was trained with; the `recipe`; `data`, a digest of each task's
-    data; `absent`, why a number is missing; `recorded`, the examples under the names that the file has for them;
-    `tool`, `cite` and `interval_source`, of which its citation consists; and `provenance`. `created` is a date, or
-    seconds since 1970.
+    Of an imported entry, `row` is the model (the trained one if the file says so), and `objective` its training;
+    `tool`, `cite` and `interval_source` make the citation. `created` is a date, or seconds since 1970.
     """
 
     path: Path
@@ -105,30 +126,37 @@ class Evaluation:
     harness: str
     version: str | None
     model: str
-    numbers: Mapping[str, Measured]
-    examples: Mapping[str, Recorded]
-    prompts: Mapping[str, Mapping[str, str]]
-    rules: Mapping[str, Mapping[str, Any]]
-    protocols: Mapping[str, str]
+    variant: str
     row: Mapping[str, Any]
-    data: Mapping[str, str]
-    cite: str
-    provenance: Mapping[str, Any]
-    recorded: Mapping[str, Recorded]
+    created: str | None
     tool: str = ""
+    cite: str
     interval_source: str = ""
+    provenance: Mapping[str, Any]
+    tasks: dict[str, TaskFacts] = field(default_factory=dict)
+    numbers: dict[str, Measured] = field(default_factory=dict)
+    examples: dict[str, Recorded] = field(default_factory=dict)
+    recorded: dict[str, Recorded] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    without: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    without: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    targets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     template: str | None = None
-    windows: Mapping[str, Window] = field(default_factory=dict)
-    variant: str = ""
     precision: Mapping[str, str] = field(default_factory=dict)
     objective: str | None = None
-    created: str | None = None
+
+    @property
+    def protocols(self) -> dict[str, str]:
+        return {task: facts.protocol for task, facts in self.tasks.items()}
+
+    @property
+    def data(self) -> dict[str, str]:
+        return {task: facts.data for task, facts in self.tasks.items() if facts.data}
+
+    @property
+    def title(self) -> str:
+        name = self.model.rstrip("/").rpartition("/")[2] or self.model
+        return name + self.variant
 
 
 def normal_interval(value: float, error: float | None, *, fraction: bool) -> tuple[float, float] | None:
@@ -139,6 +167,15 @@ def normal_interval(value: float, error: float | None, *, fraction: bool) -> tup
     return (max(low, 0.0), min(high, 1.0)) if fraction else (low, high)
 
 
+def is_mean(values: Values, mean: float) -> bool:
+    """Return whether the weighted mean of some values is this one."""
+    total = math.fsum(weight for _, weight in values.values())
+    if not total:
+        return False
+    weighted = math.fsum(value * weight for value, weight in values.values())
+    return math.isclose(weighted / total, mean, rel_tol=1e-6, abs_tol=1e-9)
+
+
 def entry_facts(
     path: Path,
     made: str,
@@ -147,7 +184,7 @@ def entry_facts(
     rules: Mapping[str, Mapping[str, Any]],
     prompts: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
-    """Return an Evaluation's `protocols`, `data`, `cite` and `provenance`, for formats that name none of these.
+    """Return an Evaluation's `harness`, `version`, `tasks`, `cite` and `provenance`, from the facts by task.
 
     `made` says what the file is, such as "log of inspect".
     """
@@ -156,13 +193,17 @@ def entry_facts(
         by = f"{harness} {version}"
         if version != "unknown":
             packages[harness] = version
-    data = {}
-    for task, digests in prompts.items():
+    tasks = {}
+    for task, of_task in rules.items():
+        digests, data = prompts.get(task, {}), None
         if digests:
-            data[task] = f"sha256:{digest_of(sorted(digests))} (its examples)"
+            data = f"sha256:{digest_of(sorted(digests))} (its examples)"
+        protocol = f"{harness}@{digest_of(of_task)[:6]}"
+        tasks[task] = TaskFacts(rules=of_task, protocol=protocol, data=data, prompts=digests)
     return {
-        "protocols": {task: f"{harness}@{digest_of(of_task)[:6]}" for task, of_task in rules.items()},
-        "data": data,
+        "harness": harness,
+        "version": version,
+        "tasks": tasks,
         "cite": f"{made}, by {by}; {clip(path.name, 100)} (sha256 {file_sha256(path)[:12]})",
         "provenance": {"commit": None, "packages": packages, "hardware": None},
     }
@@ -176,20 +217,41 @@ def named_model(path: Path, model: str, variant: str, slashes: int = 1) -> dict[
     return {"name": name.rpartition("/")[2] + variant, "source": name + which + variant}
 
 
-def by_content(contents: Mapping[str, str]) -> dict[str, str]:
-    """Return example -> an id of its content, from example -> its digest; equal documents are numbered in order."""
-    seen: Counter[str] = Counter()
-    names = {}
-    for example, content in contents.items():
-        seen[content] += 1
-        names[example] = content if seen[content] == 1 else f"{content}#{seen[content]}"
-    return names
+@dataclass
+class Samples:
+    """The samples of a task or metric by their ids: digests of content, of prompt and target, of the target alone.
 
+    `inputs` are digests of what a model reads, `named` the units that the data name, `values` what the reader needs.
+    """
 
-def renamed(recorded: Recorded, names: Mapping[str, str]) -> Recorded:
-    """Return per-example results under other names of the examples."""
-    examples = {names[example]: value for example, value in recorded.examples.items()}
-    return Recorded(examples, {names[example]: unit for example, unit in recorded.units.items()})
+    contents: dict[str, str] = field(default_factory=dict)
+    prompts: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, list[str]] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Sample -> an id of its content; equal documents are numbered in order."""
+        seen: Counter[str] = Counter()
+        names = {}
+        for sample, content in self.contents.items():
+            seen[content] += 1
+            names[sample] = content if seen[content] == 1 else f"{content}#{seen[content]}"
+        return names
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        return joined_units(self.inputs, self.named)
+
+    def renamed(self, of_samples: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a mapping by samples as one by their content."""
+        return {self.names[sample]: value for sample, value in of_samples.items()}
+
+    def recorded(self, values: Values) -> Recorded:
+        """Return per-example results by content."""
+        return Recorded(self.renamed(values), self.renamed(self.units))
 
 
 def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
@@ -199,7 +261,7 @@ def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     for all of its examples, not for those of each member.
     """
     reasons = []
-    for member in tasks_below(ours.members, task):
+    for member in tasks_below({name: facts.members for name, facts in ours.tasks.items()}, task):
         reasons += [f"{member}: {why}" for why in _unlike(ours, theirs, member)]
     reasons += _unlike(ours, theirs, task)
     mine, others = _paired_digests(ours, theirs, task)
@@ -222,19 +284,20 @@ def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
     return list(below)
 
 
+def _facts(ours: Evaluation, theirs: Evaluation, task: str) -> tuple[TaskFacts, TaskFacts]:
+    return ours.tasks.get(task, TaskFacts()), theirs.tasks.get(task, TaskFacts())
+
+
 def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     """Return what two evaluations of a task, without its members, did differently."""
-    reasons = []
-    left, right = ours.rules.get(task, {}), theirs.rules.get(task, {})
-    own = own_templates(ours, theirs)
-    for name in dict.fromkeys([*left, *right]):
-        of_template = own and name.removeprefix("model argument ") in TEMPLATE_ARGUMENTS
-        if not of_template and left.get(name) != right.get(name):
-            reasons.append(f"{_shown(name)}: {_shown(left.get(name))} and {_shown(right.get(name))}")
-    unknown = Window(None, decides=False)
-    mine, others = ours.windows.get(task, unknown), theirs.windows.get(task, unknown)
-    if (mine.decides or others.decides) and mine.tokens != others.tokens:
-        reasons.append(f"window in tokens: {_shown(mine.tokens)} and {_shown(others.tokens)}")
+    left, right = _facts(ours, theirs, task)
+    ignored: Sequence[str] = ()
+    if own_templates(ours, theirs):
+        ignored = [f"model argument {name}" for name in TEMPLATE_ARGUMENTS]
+    reasons = _differing(left.rules, right.rules, ": ", ignored)
+    if (left.window.decides or right.window.decides) and left.window.tokens != right.window.tokens:
+        windows = [{"window in tokens": facts.window.tokens} for facts in (left, right)]
+        reasons += _differing(*windows, ": ")
     mine, others = _paired_digests(ours, theirs, task)
     common = mine.keys() & others.keys()
     changed = sum(mine[example] != others[example] for example in common)
@@ -243,11 +306,24 @@ def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     return reasons
 
 
+def _differing(
+    left: Mapping[str, Any], right: Mapping[str, Any], separator: str, ignored: Sequence[str] = ()
+) -> list[str]:
+    lines = []
+    for name in dict.fromkeys([*left, *right]):
+        values = [left.get(name), right.get(name)]
+        if values[0] != values[1] and name not in ignored:
+            shown = ["none" if value is None else clip(str(value), LONGEST) for value in values]
+            lines.append(f"{clip(name, LONGEST)}{separator}{shown[0]} and {shown[1]}")
+    return lines
+
+
 def _paired_digests(ours: Evaluation, theirs: Evaluation, task: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the digests by which the examples of two evaluations are paired."""
+    left, right = _facts(ours, theirs, task)
     if own_templates(ours, theirs):
-        return ours.targets.get(task, {}), theirs.targets.get(task, {})
-    return ours.prompts.get(task, {}), theirs.prompts.get(task, {})
+        return left.targets, right.targets
+    return left.prompts, right.prompts
 
 
 def own_templates(ours: Evaluation, theirs: Evaluation) -> bool:
@@ -260,11 +336,7 @@ def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
     sentences = []
     if own_templates(ours, theirs):
         sentences.append("Each model has its own chat template: examples are paired by document and target.")
-    unlike = []
-    for name in dict.fromkeys([*ours.precision, *theirs.precision]):
-        mine, others = ours.precision.get(name), theirs.precision.get(name)
-        if mine != others:
-            unlike.append(f"{name} {_shown(mine)} and {_shown(others)}")
+    unlike = _differing(ours.precision, theirs.precision, " ")
     if unlike:
         sentences.append(f"The models were not run alike: {'; '.join(unlike)}.")
     if ours.version and theirs.version and ours.version != theirs.version:
@@ -273,24 +345,38 @@ def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
     return sentences
 
 
-def _shown(value: Any) -> str:
-    return "none" if value is None else clip(str(value), LONGEST)
-
-
 # Fields and files of other tools
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
+def at(value: Any, *keys: str) -> Any:
+    """Return the value under nested keys of mappings; None if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
+    """Return the mapping under nested keys; an empty one for anything else."""
+    value = at(value, *keys)
     return value if isinstance(value, Mapping) else {}
 
 
-def listed(value: Any) -> list[Mapping[str, Any]]:
+def listed(value: Any, *keys: str) -> list[Mapping[str, Any]]:
+    """Return the list of mappings under nested keys; an empty one for anything else."""
+    value = at(value, *keys)
     return [mapping(one) for one in value] if isinstance(value, list) else []
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: Any, *keys: str) -> str | None:
     """Return a text that is not empty, of a bounded length; None for anything else."""
+    value = at(value, *keys)
     return clip(value) if isinstance(value, str) and value.strip() else None
+
+
+def count_of(value: Any) -> int | None:
+    """Return a finite number as a whole one; None for anything else."""
+    amount = number(value)
+    return None if amount is None else int(amount)
 
 
 def digest_of(value: Any) -> str:
@@ -305,24 +391,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
-        cut = path.suffix == ".json"
-        mend = "it may be truncated. Copy it again." if cut else f"expected {EXPECTED}, or their folder."
-        raise DataError(f"{path}: no JSON that can be read ({clip(str(error), 100)}); {mend}") from None
-
-
-def json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the place and the content of each row of a file of JSON Lines, or of one JSON list. Raises DataError."""
-    try:
-        is_list = read_bytes(path, 1) == b"["
-        rows = listed(parse_json(read_bytes(path).decode("utf-8"))) if is_list else []
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-    except ValueError as error:
-        raise DataError(f"{path}: no list of samples ({clip(str(error), 80)}); it may be truncated.") from None
-    if not is_list:
-        yield from json_lines(path)
-    for place, row in enumerate(rows):
-        yield f"{path}: row {place}", row
+        raise DataError(f"{path}: no JSON that can be read ({clip(str(error), 100)}); expected {EXPECTED}.") from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

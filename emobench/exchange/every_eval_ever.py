@@ -15,28 +15,30 @@ import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import DataError
-from emobench.data.sampling_units import content_digest, joined_units
+from emobench.data.sampling_units import content_digest
 from emobench.exchange.evaluation import (
     UNNAMED,
     Evaluation,
     Measured,
-    by_content,
+    Samples,
+    at,
+    count_of,
     digest_of,
     entry_facts,
+    is_mean,
     json_lines,
     listed,
     mapping,
     named_model,
-    renamed,
     text_of,
 )
-from emobench.exchange.lm_eval_model import DEFAULT_REVISIONS
+from emobench.exchange.lm_eval import DEFAULT_REVISIONS
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
@@ -62,9 +64,9 @@ COVERED = ("seeds", "items", "seeds and items")
 class Shown:
     """What a model read, what a person wrote instead, and what the model wrote: of each seed and sample, in order."""
 
-    input: str
-    reference: str | None
-    outputs: tuple[str, ...]
+    input: str = ""
+    reference: str | None = None
+    outputs: tuple[str, ...] = ()
 
 
 def files(
@@ -216,8 +218,7 @@ def _instances(
     """
     rows: list[dict[str, Any]] = []
     without: dict[str, str] = {}
-    evaluation = _evaluation_id(entry)
-    common = {"schema_version": SCHEMA, "evaluation_id": evaluation, "model_id": _identity(entry)}
+    evaluation, identity = _evaluation_id(entry), _identity(entry)
     for name, metric in entry.metrics.items():
         of_runs = [run[name] for run in examples if name in run]
         if metric.higher_is_better is None or not of_runs:
@@ -226,27 +227,34 @@ def _instances(
         if len(of_runs) < len(examples) or any(one.examples.keys() != first.examples.keys() for one in of_runs):
             without[name] = "its runs have other examples"
             continue
-        scores = {example: [one.examples[example][0] for one in of_runs] for example in first.examples}
-        means = {example: math.fsum(values) / len(values) for example, values in scores.items()}
-        if not math.isclose(math.fsum(means.values()) / len(means), metric.mean, rel_tol=1e-6, abs_tol=1e-9):
+        scores, means = {}, {}
+        for example in first.examples:
+            scores[example] = [one.examples[example][0] for one in of_runs]
+            means[example] = math.fsum(scores[example]) / len(of_runs), 1.0
+        if not is_mean(means, metric.mean):
             without[name] = "it is no mean of its examples"
             continue
         task = name.partition("/")[0]
-        for example, mean in means.items():
-            shown = texts.get((task, example))
-            metadata = {}
+        for example, (mean, _) in means.items():
+            shown = texts.get((task, example), Shown())
+            given = {"raw": shown.input, "reference": [] if shown.reference is None else [shown.reference]}
+            metadata, digest = {}, digest_of(given)
             if example in first.units:
                 metadata[UNIT] = first.units[example]
             if len(of_runs) > 1:
                 metadata["scores by seed"] = " ".join(map(str, scores[example]))
-            if shown is None:
-                metadata["texts"] = NO_TEXTS
+            if (task, example) not in texts:
+                metadata["texts"], digest = NO_TEXTS, hashlib.sha256(example.encode()).hexdigest()
             row = {
-                **common,
+                "schema_version": SCHEMA,
+                "evaluation_id": evaluation,
+                "model_id": identity,
                 "evaluation_name": task,
                 "evaluation_result_id": f"{evaluation}#{name}",
                 "sample_id": example,
-                **_shown_texts(example, shown),
+                "sample_hash": digest,
+                "input": given,
+                "output": {"raw": list(shown.outputs)},
                 "interaction_type": "single_turn",
                 "answer_attribution": [],
                 "evaluation": {"score": mean, "is_correct": metric.unit == "fraction" and mean == 1.0},
@@ -254,14 +262,6 @@ def _instances(
             }
             rows.append(row)
     return rows, without
-
-
-def _shown_texts(example: str, shown: Shown | None) -> dict[str, Any]:
-    if shown is None:
-        digest = hashlib.sha256(example.encode()).hexdigest()
-        return {"sample_hash": digest, "input": {"raw": "", "reference": []}, "output": {"raw": []}}
-    given = {"raw": shown.input, "reference": [] if shown.reference is None else [shown.reference]}
-    return {"sample_hash": digest_of(given), "input": given, "output": {"raw": list(shown.outputs)}}
 
 
 def is_record(data: Mapping[str, Any]) -> bool:
@@ -275,73 +275,61 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         raise DataError(f"{path}: is of schema {clip(schema, 20)}; expected {SUPPORTED}x of Every Eval Ever.")
     results: dict[str, Mapping[str, Any]] = {}
     numbers: dict[str, Measured] = {}
-    for result in listed(data["evaluation_results"]):
-        name = _result_name(result)
+    for result in listed(data, "evaluation_results"):
+        metric = at(result, "metric_config", "metric_name") or at(result, "metric_config", "metric_id") or "score"
+        name = f"{task_name(str(result.get('evaluation_name')))}/{task_name(str(metric))}"
         if name in results:
             raise DataError(f"{path}: two results have one evaluation and metric; keep one.")
         results[name] = result
-        value = number(mapping(result.get("score_details")).get("score"))
+        value = number(at(result, "score_details", "score"))
         if value is not None:
             numbers[name] = _measured(result, value)
     if not numbers:
         raise DataError(f"{path}: has no number under `evaluation_results`; expected a record of Every Eval Ever.")
     examples: dict[str, Recorded] = {}
     prompts: dict[str, dict[str, str]] = {}
-    for name, read in _read_instances(path, data, results).items():
-        names = by_content(read.contents)
-        of_task = prompts.setdefault(name.partition("/")[0], {})
-        for sample, prompt in read.prompts.items():
-            of_task[names[sample]] = prompt
-        mean = math.fsum(read.scores.values()) / len(read.scores)
-        if name in numbers and math.isclose(mean, numbers[name].value, rel_tol=1e-6, abs_tol=1e-9):
-            values = {sample: (score, 1.0) for sample, score in read.scores.items()}
-            examples[name] = renamed(Recorded(values, joined_units(read.inputs, read.units)), names)
-    library, model = mapping(data.get("eval_library")), mapping(data.get("model_info"))
-    details = mapping(model.get("additional_details"))
-    identity, variant = clip(str(model.get("id") or UNNAMED)), _variant(details)
-    base = {"name": text_of(model.get("name")), "source": text_of(details.get("base_model"))}
-    if None in base.values():
-        row: dict[str, Any] = named_model(path, identity, variant, slashes=2)
-    else:  # what it was trained from, by whose name it goes
-        row, variant = {**base, "revision": text_of(details.get("revision"))}, ""
-    harness, version = clip(str(library.get("name") or FORMAT), 40), clip(str(library.get("version")))
-    rules = _rules_of_tasks(results)
+    for name, samples in _read_instances(path, data, results).items():
+        prompts.setdefault(name.partition("/")[0], {}).update(samples.renamed(samples.prompts))
+        if name in numbers and is_mean(samples.values, numbers[name].value):
+            examples[name] = samples.recorded(samples.values)
+    details = mapping(data, "model_info", "additional_details")
+    identity = clip(str(at(data, "model_info", "id") or UNNAMED))
+    revision, variant = text_of(details, "revision") or text_of(details, "model_revision"), ""
+    if revision and revision not in DEFAULT_REVISIONS:
+        variant = f"@{clip(revision, 60)}"
+    row: dict[str, Any] = {"name": text_of(data, "model_info", "name"), "source": text_of(details, "base_model")}
+    if None in row.values():
+        row = named_model(path, identity, variant, slashes=2)
+    else:  # the model that it was trained from, whose name and revision it has
+        row["revision"], variant = text_of(details, "revision"), ""
+    library = clip(str(at(data, "eval_library", "name") or FORMAT), 40)
+    version = clip(str(at(data, "eval_library", "version")))
     return Evaluation(
         path=path,
         format=FORMAT,
-        harness=harness,
-        version=version,
         model=identity,
         variant=variant,
         row=row,
-        objective=text_of(details.get("objective")),
-        created=text_of(data.get("evaluation_timestamp")) or text_of(data.get("retrieved_timestamp")),
+        objective=text_of(details, "objective"),
+        created=text_of(data, "evaluation_timestamp") or text_of(data, "retrieved_timestamp"),
         numbers=numbers,
         examples=examples,
         recorded=examples,
-        prompts=prompts,
-        rules=rules,
-        **entry_facts(path, "record of Every Eval Ever", harness, version, rules, prompts),
+        **entry_facts(path, "record of Every Eval Ever", library, version, _rules_of_tasks(results), prompts),
     )
 
 
-def _result_name(result: Mapping[str, Any]) -> str:
-    config = mapping(result.get("metric_config"))
-    metric = config.get("metric_name") or config.get("metric_id") or "score"
-    return f"{task_name(str(result.get('evaluation_name')))}/{task_name(str(metric))}"
-
-
 def _measured(result: Mapping[str, Any], value: float) -> Measured:
-    details, config = mapping(result.get("score_details")), mapping(result.get("metric_config"))
-    uncertainty, lower = mapping(details.get("uncertainty")), config.get("lower_is_better")
-    given = mapping(uncertainty.get("confidence_interval"))
+    config, uncertainty = mapping(result, "metric_config"), mapping(result, "score_details", "uncertainty")
+    given = mapping(uncertainty, "confidence_interval")
     low, high, interval = number(given.get("lower")), number(given.get("upper")), None
     if low is not None and high is not None and given.get("confidence_level") == 0.95:
         interval = low, high
-    n = number(uncertainty.get("num_samples"))
-    unit = "fraction" if config.get("metric_unit") == "proportion" else str(config.get("metric_unit"))
+    unit = str(config.get("metric_unit"))
+    if unit == "proportion":
+        unit = "fraction"
     least, most = RANGES.get(unit, (math.inf, -math.inf))
-    covers = mapping(details.get("details")).get("interval covers")
+    covers, lower = at(result, "score_details", "details", "interval covers"), config.get("lower_is_better")
     scale = []
     for key in SCALE:
         bound = config.get(key)
@@ -351,45 +339,45 @@ def _measured(result: Mapping[str, Any], value: float) -> Measured:
         value=value,
         unit=unit if least <= value <= most else "score",
         higher_is_better=not lower if isinstance(lower, bool) else None,
-        n=None if n is None else int(n),
+        n=count_of(uncertainty.get("num_samples")),
         interval=interval,
         covers=covers if covers in COVERED else "items",
         scale=" ".join(scale),
     )
 
 
-@dataclass(frozen=True)
-class _ReadInstances:
-    """The instances of a metric by their samples: digests of content, prompt and inputs, the score, and the unit."""
-
-    contents: dict[str, str] = field(default_factory=dict)
-    prompts: dict[str, str] = field(default_factory=dict)
-    inputs: dict[str, list[str]] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
-
-
 def _read_instances(
     path: Path, data: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
-) -> dict[str, _ReadInstances]:
-    """Return the instances of each metric in the file that a record names."""
-    named = str(mapping(data.get("detailed_evaluation_results")).get("file_path") or f"{path.stem}_samples.jsonl")
+) -> dict[str, Samples]:
+    """Return the instances of each metric in the file that a record names.
+
+    An instance that names only its evaluation is one of its result, if it has one.
+    """
+    named = str(at(data, "detailed_evaluation_results", "file_path") or f"{path.stem}_samples.jsonl")
     file = path.parent / named.rpartition("/")[2]
     by_id: dict[str, str] = {}
+    by_task: dict[str, list[str]] = {}
     for name, result in results.items():
+        by_task.setdefault(name.partition("/")[0], []).append(name)
         if result.get("evaluation_result_id"):
             by_id[str(result["evaluation_result_id"])] = name
-    read: dict[str, _ReadInstances] = {}
+    read: dict[str, Samples] = {}
     for where, row in json_lines(file) if file.is_file() else ():
-        name = by_id.get(str(row.get("evaluation_result_id"))) or _only(str(row.get("evaluation_name")), results)
-        score, sample = number(mapping(row.get("evaluation")).get("score")), str(row.get("sample_id"))
+        name, alone = (
+            by_id.get(str(row.get("evaluation_result_id"))),
+            by_task.get(task_name(str(row.get("evaluation_name"))), []),
+        )
+        if name is None and len(alone) == 1:
+            name = alone[0]
+        score, sample = number(at(row, "evaluation", "score")), str(row.get("sample_id"))
         if name is None or score is None or row.get("sample_id") is None:
             raise DataError(f"{where}: expected an instance with `sample_id`, `evaluation.score` and a known result.")
-        of_metric = read.setdefault(name, _ReadInstances())
-        if sample in of_metric.scores:
+        of_metric = read.setdefault(name, Samples())
+        if sample in of_metric.values:
             raise DataError(f"{where}: the sample {clip(sample, 60)!r} is there twice; keep one.")
-        of_metric.scores[sample] = score
-        shown, hashed = mapping(row.get("input")), str(row.get("sample_hash") or row.get("sample_id"))
+        of_metric.values[sample] = score, 1.0
+        hashed = str(row.get("sample_hash") or row.get("sample_id"))
+        shown = mapping(row, "input")
         raw, reference = shown.get("raw"), shown.get("reference")
         if raw or reference:
             of_metric.contents[sample] = digest_of([raw, reference])
@@ -397,34 +385,22 @@ def _read_instances(
         else:  # without texts, the hash stands for both
             of_metric.contents[sample] = of_metric.prompts[sample] = digest_of(hashed)
         of_metric.inputs[sample] = [content_digest(raw or hashed)]
-        unit = text_of(mapping(row.get("metadata")).get(UNIT))
+        unit = text_of(row, "metadata", UNIT)
         if unit is not None:
-            of_metric.units[sample] = unit
+            of_metric.named[sample] = unit
     return read
-
-
-def _only(evaluation: str, results: Mapping[str, Any]) -> str | None:
-    """Return the result of an instance that names only its evaluation, if that has one result."""
-    names = [name for name in results if name.partition("/")[0] == task_name(evaluation)]
-    return names[0] if len(names) == 1 else None
-
-
-def _variant(details: Mapping[str, Any]) -> str:
-    """Return "@" and the revision of a model that is not the default one."""
-    revision = text_of(details.get("revision")) or text_of(details.get("model_revision")) or DEFAULT_REVISIONS[0]
-    return "" if revision in DEFAULT_REVISIONS else f"@{clip(revision, 60)}"
 
 
 def _rules_of_tasks(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the rules of each task: where those of its metrics differ, all of them."""
     values: dict[str, dict[str, set[str]]] = {}
     for name, result in results.items():
-        arguments = dict(mapping(mapping(result.get("generation_config")).get("generation_args")))
+        arguments = dict(mapping(result, "generation_config", "generation_args"))
         arguments.pop("execution_command", None)  # which names the model
         of_task = values.setdefault(name.partition("/")[0], {"data": set(), "generation": set(), "protocol": set()})
         of_task["data"].add(json.dumps(result.get("source_data"), sort_keys=True))
         of_task["generation"].add(json.dumps(arguments, sort_keys=True))
-        protocol = mapping(mapping(result.get("score_details")).get("details")).get("protocol")
+        protocol = at(result, "score_details", "details", "protocol")
         if protocol is not None:
             of_task["protocol"].add(str(protocol))
     rules: dict[str, dict[str, Any]] = {}

@@ -2,8 +2,8 @@
 
 inspect itself is not needed. A log in its own `.eval` format becomes JSON by `inspect log convert --to json`.
 
-The value of each sample is reduced over its epochs as inspect's own reducers do it: `inspect_ai/scorer/_metric.py`
-(`value_to_float`) and `_reducer/reducer.py` of 0.3.285.
+The value of a sample is the one among the log's `reductions`, or else the mean over its epochs; values count as in
+`value_to_float` of `inspect_ai/scorer/_metric.py`.
 """
 
 from __future__ import annotations
@@ -11,35 +11,38 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import DataError
-from emobench.data.sampling_units import content_digest, joined_units
+from emobench.data.sampling_units import content_digest
 from emobench.exchange.evaluation import (
     UNNAMED,
     Evaluation,
     Measured,
-    by_content,
+    Samples,
+    at,
+    count_of,
     digest_of,
     entry_facts,
+    is_mean,
     known_direction,
     listed,
     mapping,
     named_model,
     normal_interval,
+    text_of,
 )
-from emobench.exchange.lm_eval_model import deciding_arguments, precision, variant
-from emobench.leaderboard.run_files import Recorded
-from emobench.tasks.lm_eval_numbers import clip, number, task_name
+from emobench.exchange.lm_eval import ModelArguments
+from emobench.tasks.lm_eval_numbers import Values, clip, number, task_name
 
 FORMAT = "inspect"
 MEANS = ("accuracy", "mean")
 """Metrics that are the mean of the samples' scores."""
 NO_MEAN = "it is no mean of its samples"
+REDUCERS = re.compile(r"mean|median|mode|max|(at_least|pass_at|pass_k)_[1-9]\d*")
+"""inspect's own reducers of epochs: if a higher value is better, so is a higher reduced one."""
 LIMITS = (
     *("limit", "sample_id", "epochs", "message_limit", "token_limit", "token_limit_type", "turn_limit"),
     *("time_limit", "working_limit", "cost_limit"),
@@ -56,17 +59,13 @@ LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """What scorers write for correct, partial, incorrect and no answer."""
 WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 """Words for right and wrong, in upper or lower case."""
-RIGHT = 1.0
-"""The value from which on reducers with a number count an epoch as right."""
 
-Values = Mapping[str, Sequence[Any]]
+Epochs = Mapping[str, Sequence[Any]]
 """Sample -> its values in its epochs, as in the log."""
-Reducer = Callable[[Sequence[Any]], float | None]
-"""The values of a sample in its epochs, as in the log -> one value, or None if it is not defined."""
 
 
 def is_inspect_log(data: Mapping[str, Any]) -> bool:
-    return isinstance(data.get("eval"), Mapping) and "status" in data and "task" in data["eval"]
+    return "status" in data and "task" in mapping(data, "eval")
 
 
 def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
@@ -74,72 +73,65 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     if data["status"] != "success" or data.get("invalidated"):
         status = "invalidated" if data["status"] == "success" else clip(str(data["status"]), 20)
         raise DataError(f"{path}: its status is {status!r}; expected a log whose evaluation is a success.")
-    spec, task = mapping(data["eval"]), task_name(str(data["eval"]["task"]))
-    samples = _samples(path, data)
-    contents = {str(sample["id"]): digest_of([*_input(sample), sample.get("target")]) for sample in samples}
-    names = by_content(contents)
-    inputs = {names[str(sample["id"])]: [content_digest(_input(sample))] for sample in samples}
-    units = joined_units(inputs)
-    numbers: dict[str, Measured] = {}
-    examples: dict[str, Recorded] = {}
-    without: dict[str, str] = {}
-    notes: dict[str, None] = {}
-    shared = _shared_names(data)
-    for score, metric, value in _metrics(data):
-        name = f"{task}/{_metric_name(score, metric, shared)}"
-        if name in numbers:
-            raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
-        of_epochs = epoch_values(samples, score)
-        values = _values(data, score, metric, value, of_epochs)
-        if isinstance(values, str):
-            without[name] = values
-            scored = number(score.get("scored_samples"))
-            count = len(of_epochs) if scored is None else int(scored)
-        else:
-            examples[name] = Recorded({names[sample]: pair for sample, pair in values.items()}, units)
-            count = len(values)
-        numbers[name] = _measured(score, metric, value, of_epochs, count or None)
-        if len(of_epochs) < len(names):
-            notes[f"{clip(str(score.get('name')), 60)}: {_unscored(samples, of_epochs)}"] = None
-    if not numbers:
-        raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
-    arguments = {"config": {"model_args": spec.get("model_args")}}
-    model, own_variant = clip(str(spec.get("model") or UNNAMED)), variant(arguments)
-    version, created = mapping(spec.get("packages")).get("inspect_ai"), spec.get("created")
-    version = clip(version) if isinstance(version, str) else None
-    rules = {task: _rules(data, spec)}
-    prompts = {task: {names[sample]: content for sample, content in contents.items()}}
-    return Evaluation(
+    spec, task = mapping(data, "eval"), task_name(str(data["eval"]["task"]))
+    rows, samples = _samples(path, data), Samples()
+    for row in rows:
+        sample, shown = str(row["id"]), _input(row)
+        samples.contents[sample] = samples.prompts[sample] = digest_of([*shown, row.get("target")])
+        samples.inputs[sample] = [content_digest(shown)]
+    scores = listed(data, "results", "scores")
+    arguments = ModelArguments({"config": {"model_args": spec.get("model_args")}})
+    model, version = clip(str(spec.get("model") or UNNAMED)), text_of(spec, "packages", "inspect_ai")
+    prompts, rules = {task: samples.renamed(samples.prompts)}, {task: _rules(data, spec, scores)}
+    read = Evaluation(
         path=path,
         format=FORMAT,
-        harness=FORMAT,
-        version=version,
         model=model,
-        variant=own_variant,
-        row=named_model(path, model, own_variant, slashes=2),  # the name begins with the provider
-        precision=precision(arguments) | deciding_arguments(arguments) | _own_grader(data, spec),
-        numbers=numbers,
-        examples=examples,
-        recorded=examples,
-        without=without,
-        notes=tuple(notes),
-        prompts=prompts,
-        rules=rules,
-        created=created if isinstance(created, str) else None,
+        variant=arguments.variant,
+        row=named_model(path, model, arguments.variant, slashes=2),  # the name begins with the provider
+        precision=arguments.precision | arguments.deciding | _own_grader(spec, scores),
+        created=text_of(spec, "created"),
         **entry_facts(path, "log of inspect", FORMAT, version, rules, prompts),
     )
+    for score, metric, value in _metrics(scores):
+        name = f"{task}/{_metric_name(score, metric, scores)}"
+        if name in read.numbers:
+            raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
+        of_epochs = epoch_values(rows, score)
+        values, count = _values(data, score, metric, value, of_epochs), count_of(score.get("scored_samples"))
+        if isinstance(values, str):
+            read.without[name] = values
+            count = len(of_epochs) if count is None else count
+        else:
+            read.examples[name] = samples.recorded(values)
+            count = len(values)
+        share = metric == "accuracy" and 0 <= value <= 1
+        error = number(at(score, "metrics", "stderr", "value"))
+        read.numbers[name] = Measured(
+            value=value,
+            unit="fraction" if share else "score",
+            higher_is_better=_direction(score, metric, of_epochs),
+            n=count or None,
+            interval=normal_interval(value, error, fraction=share) if metric in MEANS else None,
+        )
+        unscored = len(samples.names) - len(of_epochs)
+        note = f"{clip(str(score.get('name')), 60)}: {unscored} of {len(samples.names)} samples have no score"
+        if unscored and note not in read.notes:
+            read.notes.append(note)
+    if not read.numbers:
+        raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
+    read.recorded = read.examples
+    return read
 
 
 def _samples(path: Path, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the samples of a log. Raises DataError for samples that cannot be told apart."""
-    samples = listed(data.get("samples"))
+    """Return the samples of a log. Raises DataError for samples without an id of their own."""
+    samples = listed(data, "samples")
     seen = set()
     for sample in samples:
-        if "id" not in sample or "input" not in sample:
-            raise DataError(f"{path}: a sample has no `id` or no `input`; expected a log of inspect_ai.")
         epoch = sample.get("epoch", 1)
-        if not isinstance(epoch, int):
-            raise DataError(f"{path}: a sample's `epoch` is {clip(repr(epoch), 40)}; expected a whole number.")
+        if "id" not in sample or "input" not in sample or not isinstance(epoch, int):
+            raise DataError(f"{path}: a sample has no `id`, `input` or whole `epoch`; expected a log of inspect_ai.")
         if (str(sample["id"]), epoch) in seen:
             raise DataError(f"{path}: a sample is there twice in one epoch; keep one.")
         seen.add((str(sample["id"]), epoch))
@@ -150,37 +142,26 @@ def _input(sample: Mapping[str, Any]) -> list[Any]:
     """Return what a sample asks: its input, without the ids that inspect draws for messages, choices and sandbox."""
     shown = sample["input"]
     if isinstance(shown, list):
-        shown = [[mapping(message).get("role"), mapping(message).get("content")] for message in shown]
+        shown = [[at(message, "role"), at(message, "content")] for message in shown]
     return [shown, *(sample.get(name) for name in ("choices", "files", "setup", "sandbox"))]
 
 
-def _scores(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return listed(mapping(data.get("results")).get("scores"))
-
-
-def _metrics(data: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
+def _metrics(scores: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
     """Yield the score, name and value of each metric but standard errors."""
-    for score in _scores(data):
-        for metric, entry in mapping(score.get("metrics")).items():
-            value = number(mapping(entry).get("value"))
+    for score in scores:
+        for metric, entry in mapping(score, "metrics").items():
+            value = number(at(entry, "value"))
             if value is not None and not metric.endswith(("stderr", "std", "var")):
                 yield score, metric, value
 
 
-def _shared_names(data: Mapping[str, Any]) -> set[str]:
-    """Return the names of scores that several scorers have, such as a key of their values."""
-    pairs = {(str(score.get("name")), str(score.get("scorer"))) for score in _scores(data)}
-    counts = Counter(name for name, _ in pairs)
-    return {name for name, count in counts.items() if count > 1}
-
-
-def _metric_name(score: Mapping[str, Any], metric: str, shared: Collection[str]) -> str:
+def _metric_name(score: Mapping[str, Any], metric: str, scores: Sequence[Mapping[str, Any]]) -> str:
     """Return the name of a metric: the score, the metric, and the reducer of its epochs if the log names one.
 
-    A score whose name is `shared` by several scorers has its scorer's name in front.
+    A score whose name several scorers have, such as a key of their values, has its scorer's name in front.
     """
     name = str(score.get("name"))
-    if name in shared:
+    if len({str(one.get("scorer")) for one in scores if str(one.get("name")) == name}) > 1:
         name = f"{score.get('scorer')}.{name}"
     parts = [name, metric]
     if score.get("reducer") is not None:
@@ -188,22 +169,10 @@ def _metric_name(score: Mapping[str, Any], metric: str, shared: Collection[str])
     return ",".join(map(task_name, parts))
 
 
-def _measured(score: Mapping[str, Any], metric: str, value: float, of_epochs: Values, count: int | None) -> Measured:
-    share = metric == "accuracy" and 0 <= value <= 1
-    error = number(mapping(mapping(score.get("metrics")).get("stderr")).get("value"))
-    return Measured(
-        value=value,
-        unit="fraction" if share else "score",
-        higher_is_better=_direction(score, metric, of_epochs),
-        n=count,
-        interval=normal_interval(value, error, fraction=share) if metric in MEANS else None,
-    )
-
-
-def _direction(score: Mapping[str, Any], metric: str, of_epochs: Values) -> bool | None:
+def _direction(score: Mapping[str, Any], metric: str, of_epochs: Epochs) -> bool | None:
     """Return whether a higher value is better: by the metric's name, or of a mean by the scorer's name and values."""
     direction = known_direction(metric)
-    if direction is not None or metric not in MEANS or reducer_of(score.get("reducer")) is None:
+    if direction is not None or metric not in MEANS or not REDUCERS.fullmatch(str(score.get("reducer") or "mean")):
         return direction
     graded = [value for values in of_epochs.values() for value in values]
     if graded and all(isinstance(value, str) and value in LETTERS for value in graded):
@@ -213,124 +182,90 @@ def _direction(score: Mapping[str, Any], metric: str, of_epochs: Values) -> bool
 
 
 def _values(
-    data: Mapping[str, Any], score: Mapping[str, Any], metric: str, value: float, of_epochs: Values
-) -> dict[str, tuple[float, float]] | str:
+    data: Mapping[str, Any], score: Mapping[str, Any], metric: str, value: float, of_epochs: Epochs
+) -> Values | str:
     """Return sample -> (value over its epochs, weight) where their mean is the metric, or else why there are none.
 
     Each sample counts once, or once for each of its epochs where inspect did not reduce them.
     """
-    reducer = reducer_of(score.get("reducer"))
-    if reducer is None:
-        return f"the reducer of epochs {clip(str(score.get('reducer')), 40)!r} is not known"
-    if mapping(mapping(score.get("metrics")).get(metric)).get("group") is not None:
+    if at(score, "metrics", metric, "group") is not None:
         return "it is one of several values of a metric"
     if metric not in MEANS:
         return NO_MEAN
     if not of_epochs:
         return "the log has no samples with scores"
-    recorded: dict[str, tuple[float, float]] = {}
-    for sample, one in recorded_reductions(data, score).items():
-        if sample in of_epochs:
-            recorded[sample] = one, 1.0
-    calculated: dict[str, tuple[float, float]] = {}
-    by_epochs: dict[str, tuple[float, float]] = {}
+    reducer = score.get("reducer")
+    means: Values = {}
+    by_epochs: Values = {}
     for sample, values in of_epochs.items():
-        one = reducer(values)
-        if one is not None:
-            calculated[sample] = one, 1.0
-            by_epochs[sample] = one, float(len(values))
-    for pairs in (recorded, calculated, by_epochs if score.get("reducer") is None else {}):
-        if _is_mean(pairs, value):
+        floats = [one for one in map(to_float, values) if one is not None]
+        mean = math.fsum(floats) / len(floats)
+        means[sample], by_epochs[sample] = (mean, 1.0), (mean, float(len(floats)))
+    candidates = [_reductions(data, score, of_epochs)]
+    if reducer in (None, "mean"):
+        candidates.append(means)
+    if reducer is None:
+        candidates.append(by_epochs)
+    for pairs in candidates:
+        if is_mean(pairs, value):
             return pairs
-    return NO_MEAN
+    return NO_MEAN if len(candidates) > 1 else f"the log has no such `reductions` by {clip(str(reducer), 40)}"
 
 
-def _is_mean(pairs: Mapping[str, tuple[float, float]], value: float) -> bool:
-    total = math.fsum(weight for _, weight in pairs.values())
-    if not total:
-        return False
-    mean = math.fsum(one * weight for one, weight in pairs.values()) / total
-    return math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9)
-
-
-def _unscored(samples: Sequence[Mapping[str, Any]], of_epochs: Values) -> str:
-    """Return how many samples have no score, and why."""
-    ids = {str(sample["id"]) for sample in samples}
-    errors: dict[str, str] = {}
-    for sample in samples:
-        if sample.get("error") and str(sample["id"]) not in of_epochs:
-            errors[str(sample["id"])] = str(mapping(sample["error"]).get("message"))
-    text = f"{len(ids) - len(of_epochs)} of {len(ids)} samples have no score"
-    if not errors:
-        return text
-    return f"{text}; {len(errors)} stopped with an error: {clip(next(iter(errors.values())), 60)}"
-
-
-def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+def _rules(data: Mapping[str, Any], spec: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the facts that decide numbers beside model and samples: the task's version, arguments, solvers, limits."""
-    plan, config = mapping(data.get("plan")), mapping(spec.get("config"))
-    steps = [[step.get("solver"), step.get("params")] for step in listed(plan.get("steps"))]
+    steps = [[step.get("solver"), step.get("params")] for step in listed(data, "plan", "steps")]
     # The settings of the model, and before them those of the task.
-    generation = {**mapping(spec.get("model_generate_config")), **mapping(plan.get("config"))}
-    generation = {name: value for name, value in generation.items() if name not in WITHOUT_EFFECT}
+    generation = {**mapping(spec, "model_generate_config"), **mapping(data, "plan", "config")}
     rules: dict[str, Any] = {"version": spec.get("task_version")}
     parts = {
         "arguments": spec.get("task_args") or {},
         "solvers": steps,
-        "generation": generation,
-        "model roles": _roles(spec),
+        "generation": {name: value for name, value in generation.items() if name not in WITHOUT_EFFECT},
+        "model roles": {name: at(role, "model") or role for name, role in mapping(spec, "model_roles").items()},
     }
-    for score in _scores(data):
+    for score in scores:
         if score.get("params"):
             parts[f"scorer {clip(str(score.get('scorer')), 60)}"] = score["params"]
     for name, part in parts.items():
         rules[name] = json.dumps(part, sort_keys=True)
     for name in LIMITS:
-        if config.get(name) is not None:
-            rules[name] = str(config[name])
+        if at(spec, "config", name) is not None:
+            rules[name] = str(spec["config"][name])
     return rules
 
 
-def _roles(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model of each role, such as that of the grader."""
-    roles = mapping(spec.get("model_roles"))
-    return {name: mapping(role).get("model", role) for name, role in roles.items()}
-
-
-def _own_grader(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
+def _own_grader(spec: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the evaluated model as the grader, which it is if a scorer of that kind names no other."""
-    for score in _scores(data):
+    for score in scores:
         graded = str(score.get("scorer")).rpartition("/")[2].startswith(GRADED)
-        if graded and not mapping(score.get("params")).get("model") and GRADER not in _roles(spec):
+        if graded and not at(score, "params", "model") and GRADER not in mapping(spec, "model_roles"):
             return {"grader": clip(str(spec.get("model")))}
     return {}
-
-
-# The values of samples over their epochs
 
 
 def epoch_values(samples: Sequence[Mapping[str, Any]], score: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the values of each sample that was scored, in the order of its epochs, by the sample's id."""
     of_epochs: dict[str, list[Any]] = {}
     for sample in sorted(samples, key=lambda sample: sample.get("epoch", 1)):
-        scores = mapping(sample.get("scores"))
+        scores = mapping(sample, "scores")
         of_scorer = scores.get(str(score.get("scorer"))) or scores.get(str(score.get("name")))
-        value = _part(mapping(of_scorer).get("value"), score)
+        value = _part(at(of_scorer, "value"), score)
         if to_float(value) is not None:
             of_epochs.setdefault(str(sample["id"]), []).append(value)
     return of_epochs
 
 
-def recorded_reductions(data: Mapping[str, Any], score: Mapping[str, Any]) -> dict[str, float]:
-    """Return the reduced values that a log itself holds for a score, by the sample's id."""
-    reduced = {}
-    for reduction in listed(data.get("reductions")):
+def _reductions(data: Mapping[str, Any], score: Mapping[str, Any], of_epochs: Epochs) -> Values:
+    """Return the reduced values that a log itself holds for a score, of the samples that it holds."""
+    reduced: Values = {}
+    for reduction in listed(data, "reductions"):
         if (reduction.get("scorer"), reduction.get("reducer")) != (score.get("scorer"), score.get("reducer")):
             continue
-        for sample in listed(reduction.get("samples")):
-            value = to_float(_part(sample.get("value"), score))
-            if value is not None:
-                reduced[str(sample.get("sample_id"))] = value
+        for sample in listed(reduction, "samples"):
+            value, name = to_float(_part(sample.get("value"), score)), str(sample.get("sample_id"))
+            if value is not None and name in of_epochs:
+                reduced[name] = value, 1.0
     return reduced
 
 
@@ -352,50 +287,3 @@ def to_float(value: Any) -> float | None:
         return number(float(value))
     except ValueError:
         return None
-
-
-def reducer_of(name: Any) -> Reducer | None:
-    """Return the reducer that a log names, which is the mean if it names none; None for one that is not known."""
-    if name is None:
-        name = "mean"
-    if not isinstance(name, str):
-        return None
-    if name == "mode":
-        return _mode
-    of_floats: Callable[[list[float]], float] | None = {
-        "mean": lambda floats: math.fsum(floats) / len(floats),
-        "median": statistics.median,
-        "max": max,
-    }.get(name)
-    parts = re.fullmatch(r"(at_least|pass_at|pass_k)_([1-9]\d{0,8})", name)
-    if of_floats is None and parts is None:
-        return None
-
-    def reduce(values: Sequence[Any]) -> float | None:
-        floats = [value for value in map(to_float, values) if value is not None]
-        if not floats:
-            return None
-        if parts is None:
-            return of_floats(floats) if of_floats else None
-        return _counted(parts[1], len(floats), sum(value >= RIGHT for value in floats), int(parts[2]))
-
-    return reduce
-
-
-def _mode(values: Sequence[Any]) -> float | None:
-    """Return the most frequent value; of equally frequent ones the first, as inspect does."""
-    return to_float(Counter(values).most_common(1)[0][0]) if values else None
-
-
-def _counted(how: str, total: int, right: int, k: int) -> float | None:
-    """Return whether k epochs are right or, of k epochs drawn without replacement, the probability that some are.
-
-    That at least one is (pass_at; Chen et al., 2021), or that all are (pass_k; Yao et al., 2024).
-    """
-    if how == "at_least":
-        return float(right >= k)
-    if total < k:
-        return None
-    if how == "pass_at":
-        return 1 - math.comb(total - right, k) / math.comb(total, k)
-    return math.comb(right, k) / math.comb(total, k)

@@ -1,13 +1,8 @@
 """Results of lm-evaluation-harness as an Evaluation: a results file, and the samples files beside it.
 
-The shape of a results file is `lm_eval/result_schema.py` of 0.4.13; files of 0.3 (metrics without a filter) are read,
-too. Samples are those of 0.4.0 and later:
-
-    0.4.0 to 0.4.2     <model arguments>_<task>.jsonl, which holds one JSON list; no hashes
-    0.4.3 to 0.4.6     samples_<task>_<time>.jsonl, one JSON object in a line; no `metrics`, no `filter`
-    later              the same, with `metrics` and `filter`
-
-Until 0.4.6, a task with several filters has each document once for each filter, in the order of its `filter_list`.
+The shape of a results file is `lm_eval/result_schema.py` of 0.4.13. Samples are those of 0.4.3 and later; until 0.4.6
+they name no filter, and a task with several filters has each document once for each filter, in the order of its
+`filter_list`. Arguments are those of lm-eval's model classes (`lm_eval/models/`): `--model_args`, as text or a mapping.
 """
 
 from __future__ import annotations
@@ -18,42 +13,38 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import DataError
+from emobench.core.reading import parse_json
 from emobench.core.settings import file_sha256
 from emobench.data.sampling_units import joined_units
 from emobench.exchange.evaluation import (
     EXPECTED,
+    TEMPLATE_ARGUMENTS,
+    UNNAMED,
     Evaluation,
     Measured,
+    Samples,
+    TaskFacts,
     Window,
-    by_content,
+    at,
+    count_of,
     digest_of,
-    json_rows,
+    json_lines,
     known_direction,
     listed,
     mapping,
     named_model,
     normal_interval,
-    renamed,
     tasks_below,
     text_of,
 )
-from emobench.exchange.lm_eval_model import (
-    changed_weights,
-    deciding_arguments,
-    loading,
-    model_name,
-    precision,
-    variant,
-    window,
-)
-from emobench.leaderboard.private_paths import without_paths
+from emobench.leaderboard.private_paths import distinct_name, without_paths
 from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import (
+    LONGEST,
     NUMBERED,
     LmEvalNumber,
     clip,
@@ -88,129 +79,92 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
     Raises DataError for any other file, and for a line that is no sample; a `lenient` reader does without such samples.
     """
     file = ResultsFile(path, data)
-    notes: tuple[str, ...] = ()
+    model, version, date = file.model, text_of(data, "lm_eval_version"), number(data.get("date"))
+    sha, count = text_of(model.config, "model_sha"), count_of(model.config.get("model_num_parameters"))
+    row: dict[str, Any] = {**named_model(path, model.name, model.variant), "revision": None, "parameters": None}
+    if sha is not None:
+        row["revision"] = sha + model.changed_weights
+    if count is not None and count > 0:
+        row["parameters"] = count
+    packages = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
+    packages = {name: installed for name, installed in packages.items() if installed}
+    read = Evaluation(
+        path=path,
+        format=FORMAT,
+        harness=FORMAT,
+        version=version,
+        model=model.name,
+        variant=model.variant,
+        row=row,
+        created=None if date is None else str(date),
+        tool=f"lm-evaluation-harness {version or 'of an unnamed version'}",
+        cite=_cite(path, model.config),
+        interval_source="ci95: 1.96 of lm-eval's standard errors to either side",
+        provenance={
+            "commit": text_of(data, "git_hash"),
+            "packages": packages,
+            "hardware": text_of(model.config, "device"),
+        },
+        recipe=model.loading,
+        precision=model.precision,
+    )
+    dtype = text_of(model.config, "model_dtype")
+    if dtype is not None:
+        read.recipe = {"dtype": dtype.removeprefix("torch."), **read.recipe}
+    if data.get("chat_template_sha"):
+        read.template = str(data["chat_template_sha"])
+    samples: dict[str, Samples] = {}
     try:
         samples = read_samples(file)
     except DataError as error:
         if not lenient:
             raise
-        samples, notes = Samples(), (f"without per-example results: {error}",)
-    names = {task: by_content(contents) for task, contents in samples.contents.items()}
-    examples: dict[str, Recorded] = {}
-    for metric, recorded in samples.examples.items():
-        examples[metric] = renamed(recorded, names[metric.partition("/")[0]])
-    examples |= _examples_of_groups(file, samples, names)
-    numbers: dict[str, Measured] = {}
-    absent, without = {}, {}
-    why = "it is no mean of its examples" if samples.contents else "evaluate with --log_samples"
+        read.notes.append(f"without per-example results: {error}")
+    for of_task in samples.values():
+        for name, values in of_task.values.items():
+            kept = example_values(file.numbers[name], values) if name in file.numbers else None
+            if kept:
+                read.recorded[name] = Recorded(kept, of_task.units)
+                read.examples[name] = of_task.recorded(kept)
+    read.examples |= _examples_of_groups(file, samples, read.recorded)
     for name, one in file.numbers.items():
         if one.value is None:
-            absent[name] = one.absent
+            read.absent[name] = one.absent
             continue
-        numbers[name] = file.measured(one)
-        if name not in examples:
-            without[name] = why
-    file.require_numbers()
-    of_tasks: dict[str, Any] = {name: {} for name in ("windows", "rules", "members", "protocols", "data")}
-    for given in file.results:
-        task, task_hash = task_name(given), file.text("task_hashes", given)
-        of_tasks["windows"][task] = file.window(given)
-        of_tasks["rules"][task] = file.rules(given)
-        of_tasks["members"][task] = tuple(map(task_name, file.members(given)))
-        of_tasks["protocols"][task] = file.protocol(given)
-        if task_hash:
-            of_tasks["data"][task] = f"sha256:{task_hash} (lm-eval's task_hash)"
-    version, date, chat = file.text("lm_eval_version"), number(data.get("date")), data.get("chat_template_sha")
-    packages = {"lm-eval": version, "transformers": file.text("transformers_version")}
-    return Evaluation(
-        path=path,
-        format=FORMAT,
-        harness=FORMAT,
-        version=version,
-        model=model_name(data),
-        variant=variant(data),
-        numbers=numbers,
-        examples=examples,
-        recorded=samples.examples,
-        without=without,
-        absent=absent,
-        notes=notes,
-        prompts=_renamed_digests(samples.prompts, names),
-        targets=_renamed_digests(samples.targets, names),
-        template=str(chat) if chat else None,
-        precision=precision(data),
-        row=_entry_model(file),
-        recipe=_recipe(file),
-        tool=f"lm-evaluation-harness {version or 'of an unnamed version'}",
-        cite=_cite(file),
-        interval_source="ci95: 1.96 of lm-eval's standard errors to either side",
-        created=None if date is None else str(date),
-        provenance={
-            "commit": file.text("git_hash"),
-            "packages": {name: installed for name, installed in packages.items() if installed},
-            "hardware": file.text("config", "device"),
-        },
-        **of_tasks,
-    )
+        read.numbers[name] = file.measured(one, one.value)
+        if name not in read.examples:
+            read.without[name] = "it is no mean of its examples" if samples else "evaluate with --log_samples"
+    if not read.numbers:
+        raise DataError(f"{path}: has no number under `results` ({', '.join(list(read.absent.values())[:1])}).")
+    for task in file.results:
+        read.tasks[task_name(task)] = file.task(task, samples.get(task_name(task), Samples()))
+    return read
 
 
 class ResultsFile:
     """A results file with its content; raises DataError for any other file. `numbers` are by their names."""
 
     def __init__(self, path: Path, data: Mapping[str, Any]) -> None:
-        self.path, self.data = path, data
+        self.path, self.data, self.model = path, data, ModelArguments(data)
         self._protocols: dict[str, str] = {}
-        self.results = self.mapping("results")
-        if LIGHTEVAL in data:
-            raise DataError(f"{path}: results of LightEval, which are not read; expected {EXPECTED}.")
-        if not self.results or not all(isinstance(values, Mapping) for values in self.results.values()):
-            raise DataError(
-                f"{path}: has no `results` with numbers of tasks; expected a results_*.json as lm_eval --output_path "
-                "writes it."
-            )
+        self.results = mapping(data, "results")
         self.numbers: dict[str, LmEvalNumber] = {}
+        is_lm_eval = False
         for task, values in self.results.items():
-            for one in numbers_of(task, values):
+            for one in numbers_of(task, mapping(values)):
                 if one.name in self.numbers:
                     raise DataError(f"{path}: two numbers are called {one.name!r}; rename one task.")
                 self.numbers[one.name] = one
-        if not self._is_of_lm_eval():
-            raise DataError(
-                f"{path}: its `results` are not those of lm-evaluation-harness, whose numbers have names such as "
-                f'"acc,none" (metric and filter), or "acc" and "acc_stderr"; expected {EXPECTED}.'
-            )
-
-    def _is_of_lm_eval(self) -> bool:
-        """Return whether numbers are named as lm-eval 0.4 does, or stand beside what 0.3 writes."""
-        for values in self.results.values():
-            if any("," in key or f"{key}_stderr" in values for key in values):
-                return True
-        return "model" in self.mapping("config") and self.results.keys() <= self.mapping("versions").keys()
-
-    def mapping(self, key: str) -> Mapping[str, Any]:
-        return mapping(self.data.get(key))
-
-    def text(self, *keys: str) -> str | None:
-        """Return the text under nested keys, if any."""
-        value: Any = self.data
-        for key in keys:
-            value = mapping(value).get(key)
-        return text_of(value)
+                is_lm_eval |= one.key in values or f"{one.metric}_stderr" in values
+        if not is_lm_eval or LIGHTEVAL in data or not all(isinstance(one, Mapping) for one in self.results.values()):
+            raise DataError(f"{path}: has no `results` with numbers such as acc,none; expected {EXPECTED}.")
 
     def config(self, task: str) -> Mapping[str, Any]:
-        return mapping(self.mapping("configs").get(task))
+        return mapping(self.data, "configs", task)
 
-    def require_numbers(self) -> None:
-        """Raise DataError for a file without any number."""
-        numbers = self.numbers.values()
-        if any(one.value is not None for one in numbers):
-            return
-        why = " It was made with --predict_only, which scores nothing." if any(one.is_bypass for one in numbers) else ""
-        raise DataError(f"{self.path}: has no number under `results`.{why}")
-
-    def measured(self, of: LmEvalNumber) -> Measured:
-        """Return a number that is there, with an interval if it has a standard error."""
-        value, members = of.value or 0.0, len(self.members(of.task))
+    def measured(self, of: LmEvalNumber, value: float) -> Measured:
+        """Return a number with this value, with an interval if it has a standard error."""
+        members = len(self.members(of.task))
         return Measured(
             value=value,
             unit=of.unit,
@@ -224,24 +178,17 @@ class ResultsFile:
     def examples(self, of: LmEvalNumber) -> int | None:
         """Return how many examples a number is over."""
         values = self.results[of.task]
-        counts = (
-            mapping(values.get("sample_count")).get(of.key),
-            mapping(self.mapping("n-samples").get(of.task)).get("effective"),
-            values.get("sample_len"),
-        )
-        for count in map(number, counts):
-            if count is not None:
-                return int(count)
-        return None
+        places = [at(values, "sample_count", of.key), at(self.data, "n-samples", of.task, "effective")]
+        return next((count for count in map(count_of, [*places, values.get("sample_len")]) if count is not None), None)
 
     def higher_is_better(self, of: LmEvalNumber) -> bool | None:
         """Return a metric's direction: the file's, or that of its task's configuration, or of its name.
 
         None also where the file says that the tasks of a group disagree.
         """
-        directions = mapping(self.mapping("higher_is_better").get(of.task))
+        directions = mapping(self.data, "higher_is_better", of.task)
         given = [directions.get(of.metric)]
-        for metric in listed(self.config(of.task).get("metric_list")):
+        for metric in listed(self.config(of.task), "metric_list"):
             if metric.get("metric") == of.metric:
                 given.append(metric.get("higher_is_better"))
         for direction in given:
@@ -251,12 +198,25 @@ class ResultsFile:
 
     def members(self, task: str) -> list[str]:
         """Return the tasks that a group is an aggregate of; none for a task."""
-        members = self.mapping("group_subtasks").get(task)
+        members = at(self.data, "group_subtasks", task)
         return [clip(str(name)) for name in members] if isinstance(members, list) else []
 
     def window(self, task: str) -> Window:
-        tokens, chosen = window(self.data)
-        return Window(tokens, chosen or self.config(task).get("output_type") == ROLLING)
+        window = self.model.window
+        return Window(window.tokens, window.decides or self.config(task).get("output_type") == ROLLING)
+
+    def task(self, task: str, samples: Samples) -> TaskFacts:
+        """Return the facts of a task of `results`, and the digests of its examples by their content."""
+        data = text_of(self.data, "task_hashes", task)
+        return TaskFacts(
+            rules=self.rules(task),
+            protocol=self.protocol(task),
+            data=data and f"sha256:{data} (lm-eval's task_hash)",
+            prompts=samples.renamed(samples.prompts),
+            targets=samples.renamed(samples.targets),
+            members=list(map(task_name, self.members(task))),
+            window=self.window(task),
+        )
 
     def protocol(self, task: str) -> str:
         """Return a task's protocol: version, shots, and a digest of its configuration and of what changes prompts.
@@ -269,7 +229,7 @@ class ResultsFile:
                 facts = self.facts(task)
             except RecursionError:
                 raise DataError(f"{self.path}: groups hold one another too deeply.") from None
-            words, shots = ["lm-eval"], self.mapping("n-shot").get(task)
+            words, shots = ["lm-eval"], at(self.data, "n-shot", task)
             if facts["version"] is not None:
                 words.append(f"v{clip(str(facts['version']), 20)}")
             if number(shots) is not None:
@@ -279,28 +239,27 @@ class ResultsFile:
 
     def facts(self, task: str) -> dict[str, Any]:
         """Return the facts that decide a task's numbers beside the model and the data."""
-        config, command = dict(self.config(task)), self.mapping("config")
+        config, command = dict(self.config(task)), self.model.config
         config.pop("metadata", None)
-        config["dataset_kwargs"] = {k: v for k, v in mapping(config.get("dataset_kwargs")).items() if k not in _PLACES}
+        config["dataset_kwargs"] = {k: v for k, v in mapping(config, "dataset_kwargs").items() if k not in _PLACES}
         if str(config.get("dataset_path")).startswith(("/", ".")):
             del config["dataset_path"]
-        shots = self.mapping("n-shot").get(task)
-        members, chat = self.members(task), self.data.get("chat_template_sha")
+        shots, members, chat = at(self.data, "n-shot", task), self.members(task), self.data.get("chat_template_sha")
         facts = {
             "config": config,
             "members": [self.protocol(name) for name in members if name in self.results],
-            "version": self.mapping("versions").get(task),
+            "version": at(self.data, "versions", task),
             "shots": [shots, command.get("fewshot_seed")] if shots and not members else shots,
             "chat": [chat, self.data.get("fewshot_as_multiturn")] if chat else None,
             "system": self.data.get("system_instruction_sha"),
             "limit": command.get("limit"),
             "gen_kwargs": command.get("gen_kwargs"),
         }
-        arguments, read = deciding_arguments(self.data), self.window(task)
-        if arguments:
-            facts["arguments"] = arguments
-        if read.tokens is not None and read.decides:
-            facts["window"] = read.tokens
+        window = self.window(task)
+        if self.model.deciding:
+            facts["arguments"] = self.model.deciding
+        if window.tokens is not None and window.decides:
+            facts["window"] = window.tokens
         return facts
 
     def rules(self, task: str) -> dict[str, Any]:
@@ -323,71 +282,32 @@ class ResultsFile:
         return rules | {f"model argument {key}": value for key, value in arguments.items()}
 
 
-def _entry_model(file: ResultsFile) -> dict[str, Any]:
-    commit = file.text("config", "model_sha")
-    count = number(file.mapping("config").get("model_num_parameters"))
-    return {
-        **named_model(file.path, model_name(file.data), variant(file.data)),
-        "revision": commit and commit + changed_weights(file.data),
-        "parameters": int(count) if count and count > 0 else None,
-    }
-
-
-def _recipe(file: ResultsFile) -> dict[str, Any]:
-    """Return the precision of the weights, and the tokenizer if one was given."""
-    dtype = file.text("config", "model_dtype")
-    recipe = {"dtype": dtype.removeprefix("torch.")} if dtype else {}
-    return recipe | loading(file.data)
-
-
-def _cite(file: ResultsFile) -> str:
-    config = file.mapping("config")
+def _cite(path: Path, config: Mapping[str, Any]) -> str:
     seeds = [f"{shown} {config[key]}" for key, shown in _SEEDS.items() if isinstance(config.get(key), int)]
     arguments = clip(without_paths(str(config.get("model_args"))), 200)
-    parts = (
-        f"{clip(file.path.name, 100)} (sha256 {file_sha256(file.path)[:12]})",
-        f"model {file.text('config', 'model') or 'unnamed'}: {arguments}",
-        f"revision {file.text('config', 'model_revision') or 'unnamed'}",
-        f"seeds: {', '.join(seeds) or 'unnamed'}",
+    return (
+        f"{clip(path.name, 100)} (sha256 {file_sha256(path)[:12]}); "
+        f"model {text_of(config, 'model') or 'unnamed'}: {arguments}; "
+        f"revision {text_of(config, 'model_revision') or 'unnamed'}; seeds: {', '.join(seeds) or 'unnamed'}"
     )
-    return "; ".join(parts)
 
 
-@dataclass(frozen=True)
-class Samples:
-    """`examples` by metric. The digests of each task's examples: of the document, of prompt and target, of the target.
-
-    Only metrics whose number is the mean of their examples have examples; a corpus score (F1, BLEU) has none.
-    `inputs` are each task's `sample_contents`, and `named` its `named_units`.
-    """
-
-    examples: dict[str, Recorded] = field(default_factory=dict)
-    contents: dict[str, dict[str, str]] = field(default_factory=dict)
-    prompts: dict[str, dict[str, str]] = field(default_factory=dict)
-    targets: dict[str, dict[str, str]] = field(default_factory=dict)
-    inputs: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    named: dict[str, dict[str, str]] = field(default_factory=dict)
-
-
-def read_samples(results: ResultsFile) -> Samples:
-    """Return the samples in the files next to the results.
-
-    An example is identified by its number and the hash of its document. Raises DataError for a line that is not a
-    sample.
-    """
-    values: dict[str, dict[str, Any]] = {}
+def read_samples(results: ResultsFile) -> dict[str, Samples]:
+    """Return the samples in the files next to the results, by task. Raises DataError for a line that is no sample."""
+    samples: dict[str, Samples] = {}
     documents: dict[str, dict[str, Any]] = {}
-    samples = Samples()
-    for path, task in samples_files(results.path, results):
+    for path, task in samples_files(results.path):
         name = task_name(task)
+        of_task, of_documents = samples.setdefault(name, Samples()), documents.setdefault(name, {})
         metrics = _metrics_by_filter(results, task)
         filters = list(metrics)
         seen: Counter[str] = Counter()
-        for where, row in json_rows(path):
-            if row.get("doc_id") is None:
-                raise DataError(f"{where}: expected a sample of lm_eval with `doc_id`.")
-            hashes = _hashes(row)
-            example = example_id({**row, **hashes})
+        for where, row in json_lines(path):
+            doc_hash, prompt_hash = text_of(row, "doc_hash"), text_of(row, "prompt_hash")
+            target_hash = text_of(row, "target_hash")
+            if row.get("doc_id") is None or not (doc_hash and prompt_hash and target_hash):
+                raise DataError(f"{where}: expected a sample of lm_eval 0.4.3 or later, with doc_id and hashes.")
+            example = example_id(row)
             chosen = row.get("filter")
             if not isinstance(chosen, str):  # by its place; the last one of a document that repeats
                 chosen = filters[min(seen[example], len(filters) - 1)]
@@ -396,128 +316,222 @@ def read_samples(results: ResultsFile) -> Samples:
             for metric in map(str, scored if isinstance(scored, list) else metrics.get(chosen, ())):
                 if metric not in row:
                     continue
-                of_metric = values.setdefault(LmEvalNumber(task, metric, chosen).name, {})
+                of_metric = of_task.values.setdefault(LmEvalNumber(task, metric, chosen).name, {})
                 if example in of_metric:
                     raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
                 of_metric[example] = row[metric]
-            documents.setdefault(name, {})[example] = row.get("doc")
-            samples.inputs.setdefault(name, {})[example] = sample_contents(row)
-            samples.contents.setdefault(name, {})[example] = hashes["doc_hash"]
-            samples.prompts.setdefault(name, {})[example] = digest_of([hashes["prompt_hash"], hashes["target_hash"]])
-            samples.targets.setdefault(name, {})[example] = hashes["target_hash"]
-    units = {}
-    for task, of_task in documents.items():
-        samples.named[task] = named_units(of_task)
-        units[task] = joined_units(samples.inputs[task], samples.named[task])
-    for name, of_metric in values.items():
-        kept = example_values(results.numbers[name], of_metric) if name in results.numbers else None
-        if kept:
-            samples.examples[name] = Recorded(kept, units[name.partition("/")[0]])
+            of_documents[example] = row.get("doc")
+            of_task.inputs[example] = sample_contents(row)
+            of_task.contents[example] = doc_hash
+            of_task.prompts[example] = digest_of([prompt_hash, target_hash])
+            of_task.targets[example] = target_hash
+    for name, of_documents in documents.items():
+        samples[name].named = named_units(of_documents)
     return samples
 
 
 def _metrics_by_filter(results: ResultsFile, task: str) -> dict[str, list[str]]:
     """Return filter -> the metrics of a task with it. Filters are in the order of the task's configuration."""
-    metrics: dict[str, list[str]] = {
-        str(one.get("name")): [] for one in listed(results.config(task).get("filter_list"))
-    }
+    metrics: dict[str, list[str]] = {}
+    for one in listed(results.config(task), "filter_list"):
+        metrics[str(one.get("name"))] = []
     for one in results.numbers.values():
         if one.task == task:
             metrics.setdefault(one.filter, []).append(one.metric)
     return metrics or {"none": []}
 
 
-def samples_files(path: Path, results: ResultsFile | None = None) -> list[tuple[Path, str]]:
-    """Return the samples files of a results file and the task of each: of its time, or of any if its name has none.
-
-    With the `results` that the file holds, also the files that lm-eval before 0.4.3 names by the model's arguments.
-    """
+def samples_files(path: Path) -> list[tuple[Path, str]]:
+    """Return the samples files of a results file and the task of each: of its time, or of any if its name has none."""
     _, separator, stamp = path.stem.rpartition("_")
     ending = f"_{stamp}" if separator else ""
     files = []
     for file in sorted(path.parent.glob(f"samples_*{glob.escape(ending)}.jsonl")):
         task = file.name.removeprefix("samples_").removesuffix(".jsonl")
         files.append((file, task.removesuffix(ending) if ending else _TIME.sub("", task)))
-    if files or results is None:
-        return files
-    arguments = re.sub("/|=", "__", results.text("config", "model_args") or "")
-    available = {file.name: file for file in path.parent.glob("*.jsonl")}
-    older = [(f"{arguments}_{task}.jsonl", task) for task in results.results]
-    return [(available[name], task) for name, task in older if name in available]
-
-
-def require_no_samples(path: Path) -> None:
-    """Raise DataError for a samples file in the place of its results file, which it names if it is there."""
-    if not (path.name.startswith("samples_") and path.suffix == ".jsonl"):
-        return
-    expected = "its results_*.json, which lm-evaluation-harness writes"
-    for results in sorted(path.parent.glob("results*.json")):
-        if path in dict(samples_files(results)):
-            expected = f"its results file {results}"
-            break
-    raise DataError(f"{path} holds the samples of one task; expected {expected}, or the folder that holds both.")
-
-
-def _hashes(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hashes of a sample's document, prompt and target, made as lm-eval makes them if they are missing."""
-    texts = {
-        "doc_hash": json.dumps(row.get("doc", row["doc_id"]), indent=2, ensure_ascii=False),
-        "prompt_hash": _prompt(row.get("arguments")),
-        "target_hash": str(row.get("target")),
-    }
-    hashes = {}
-    for key, text in texts.items():
-        own = row.get(key)
-        hashes[key] = (
-            own if isinstance(own, str) and own else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        )
-    return hashes
-
-
-def _prompt(arguments: Any) -> str:
-    """Return the first argument of a sample's first request, or all of them if they have another shape."""
-    first = mapping(mapping(arguments).get("gen_args_0")).get("arg_0")
-    if isinstance(arguments, list) and arguments and isinstance(arguments[0], list) and arguments[0]:
-        first = arguments[0][0]
-    return first if isinstance(first, str) else json.dumps(arguments, sort_keys=True)
-
-
-def _renamed_digests(
-    digests: Mapping[str, Mapping[str, str]], names: Mapping[str, Mapping[str, str]]
-) -> dict[str, dict[str, str]]:
-    by_content: dict[str, dict[str, str]] = {}
-    for task, of_task in digests.items():
-        by_content[task] = {names[task][example]: digest for example, digest in of_task.items()}
-    return by_content
+    return files
 
 
 def _examples_of_groups(
-    file: ResultsFile, samples: Samples, names: Mapping[str, Mapping[str, str]]
+    file: ResultsFile, samples: Mapping[str, Samples], recorded: Mapping[str, Recorded]
 ) -> Iterator[tuple[str, Recorded]]:
     """Yield the examples of all tasks of a group, for each of its numbers that is their mean.
 
     Tasks may ask about the same documents, each in a prompt of its own: these are one unit. A passage that has only a
     number for a name is one of its task.
     """
-    members = {name: file.members(name) for name in file.mapping("group_subtasks")}
+    members = {name: file.members(name) for name in mapping(file.data, "group_subtasks")}
     for name, one in file.numbers.items():
         tasks = [task_name(task) for task in tasks_below(members, one.task) if not members.get(task)]
+        if any(f"{task}/{one.shown}" not in recorded for task in tasks):
+            continue
         values: dict[str, tuple[float, float]] = {}
         inputs: dict[str, list[str]] = {}
         units: dict[str, str] = {}
-        complete = True
         for task in tasks:
-            recorded = samples.examples.get(f"{task}/{one.shown}")
-            if recorded is None:
-                complete = False
-                break
-            for example, own in names[task].items():
+            of_task, examples = samples[task], recorded[f"{task}/{one.shown}"].examples
+            for example, own in of_task.names.items():
                 pooled = f"{task}:{own}"
-                if example in recorded.examples:
-                    values[pooled] = recorded.examples[example]
-                inputs[pooled] = samples.inputs[task][example]
-                unit = samples.named[task].get(example)
+                if example in examples:
+                    values[pooled] = examples[example]
+                inputs[pooled] = of_task.inputs[example]
+                unit = of_task.named.get(example)
                 if unit is not None:
                     units[pooled] = f"{task}:{unit}" if unit.startswith(NUMBERED) else unit
-        if complete and gives(one, values):
+        if gives(one, values):
             yield name, Recorded(values, joined_units(inputs, units))
+
+
+# The model: its name, what distinguishes its weights, and its arguments
+
+NAMES = ("pretrained", "model", "path", "engine", "load")
+REVISION = "revision"
+DEFAULT_REVISIONS = ("main", "master")
+ADAPTERS = ("peft", "delta")
+"""Weights that change those of the model; lm-eval calls such a model by their name alone."""
+FILES = ("subfolder", "model_path", *ADAPTERS, "lora_local_path", "steer_path", "gguf_file", "filename", "ckpt_step")
+LOADED = (
+    *("load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "llm_int8_threshold"),
+    *("quantization", "quantization_config", "autogptq", "gptqmodel", "gptq", "awq"),
+)
+"""How the weights are quantised."""
+TOKENIZER = (
+    *("tokenizer", "tokenizer_path", "tokenizer_revision", "tokenizer_mode", "tokenizer_type", "tokenizer_model"),
+    *("tokenizer_backend", "use_fast_tokenizer", "vocab_file", "merge_file"),
+)
+"""A model has a tokenizer, and models with other tokenizers are compared; a difference is reported, too."""
+IDENTITY = (*FILES, *LOADED, *TOKENIZER)
+"""Arguments that distinguish models beside name and revision; they are part of a row's name."""
+WINDOWS = ("max_length", "max_model_len", "context_length")
+"""The window in tokens, as the classes call it."""
+PRECISION = (
+    *("dtype", "softmax_dtype", "mixed_precision_dtype", "bnb_4bit_compute_dtype", "kv_cache_dtype"),
+    *("attn_implementation", "attn_backend", "precision", "seed"),
+)
+"""Arguments that change numbers by rounding or by other random draws. A difference is reported, and no reason to
+refuse."""
+RUN = ("model", "model_dtype", "random_seed", "numpy_seed", "torch_seed")
+"""Fields of `config` that are reported in the same way."""
+WITHOUT_EFFECT = {
+    *("batch_size", "max_batch_size", "device", "device_map", "device_map_option", "parallelize", "tp_plan"),
+    *("max_memory_per_gpu", "max_cpu_memory", "offload_folder", "low_cpu_mem_usage", "trust_remote_code", "token"),
+    *("cache_dir", "download_dir", "local_files_only", "logits_cache", "use_cache", "load_format"),
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "tp_size", "dp_size"),
+    *("distributed_executor_backend", "gpu_memory_utilization", "mem_fraction_static", "swap_space"),
+    *("cpu_offload_gb", "enforce_eager", "enable_prefix_caching", "max_num_seqs", "max_num_batched_tokens"),
+    *("disable_log_stats", "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate"),
+    *("ca_cert_path", "auth_token", "header", "max_lora_rank", "enable_expert_parallel", "block_size"),
+    *("disable_custom_all_reduce", "enable_chunked_prefill"),
+}
+"""Arguments that change no number. All others are taken to decide the numbers."""
+DEFAULTS = {
+    **dict.fromkeys(LOADED, ("False",)),
+    **dict.fromkeys((REVISION, "tokenizer_revision"), DEFAULT_REVISIONS),
+    "truncation": ("False",),
+    "backend": ("default",),
+    "use_fast_tokenizer": ("True",),
+    "tokenizer_mode": ("auto",),
+    "tokenizer_backend": ("huggingface",),
+}
+_PARTS = re.compile(r"(?:\{[^{}]*\}|\[[^\[\]]*\]|\"[^\"]*\"|'[^']*'|[^,])+")
+"""The parts "key=value" of a text, separated by commas outside of brackets and quotes."""
+
+
+class ModelArguments:
+    """The arguments of the model of a results file, as text, without those that are None or have their default."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data, self.config = data, mapping(data, "config")
+        arguments = self.config.get("model_args")
+        if isinstance(arguments, str):
+            arguments = dict(_pair(part) for part in _PARTS.findall(arguments))
+        given = {clip(str(key).strip(), 60): _plain(value) for key, value in mapping(arguments).items()}
+        names = {distinct_name(given[key]) for key in (*NAMES, *ADAPTERS) if key in given}
+        self.given: dict[str, str] = {}
+        for key, value in given.items():
+            own = key in ("tokenizer", "tokenizer_path") and distinct_name(value) in names
+            if key and not own and value != "None" and value not in DEFAULTS.get(key, ()):
+                self.given[key] = value
+
+    def some(self, *names: str) -> dict[str, str]:
+        return {key: self.given[key] for key in names if key in self.given}
+
+    @property
+    def name(self) -> str:
+        """The model by the file's name; of one with an adapter, the model that this was made for."""
+        named, own = next(iter(self.some(*NAMES).values()), None), text_of(self.data, "model_name")
+        if named and own in self.some(*ADAPTERS).values():
+            return named
+        return own or named or UNNAMED
+
+    @property
+    def variant(self) -> str:
+        """The difference from other models of its name, such as "@step1000 (load_in_4bit=True)"."""
+        revision = self.given.get(REVISION) or _plain(self.config.get("model_revision"))
+        if revision in ("None", *DEFAULT_REVISIONS):
+            return self.changed_weights
+        return f"@{revision}{self.changed_weights}"
+
+    @property
+    def changed_weights(self) -> str:
+        """The difference from other models of its revision; of an adapter with its commit on the hub."""
+        parts = []
+        for key, value in self.some(*IDENTITY).items():
+            commit, part = text_of(self.config, f"{key}_sha"), f"{key}={distinct_name(value)}"
+            if commit is not None:
+                part += f"@{commit[:12]}"
+            parts.append(part)
+        return f" ({', '.join(parts)})" if parts else ""
+
+    @property
+    def loading(self) -> dict[str, str]:
+        """How the weights were quantised and which tokenizer was given."""
+        return {key: distinct_name(value) for key, value in self.some(*LOADED, *TOKENIZER).items()}
+
+    @property
+    def deciding(self) -> dict[str, str]:
+        """The arguments that decide the numbers beside the weights and the window."""
+        others = {*NAMES, REVISION, *IDENTITY, *WINDOWS, *PRECISION, *WITHOUT_EFFECT}
+        return {key: value for key, value in self.given.items() if key not in others}
+
+    @property
+    def window(self) -> Window:
+        """The window in tokens, if it is known; it decides the numbers of all tasks if an argument sets it."""
+        chosen, used = next(iter(self.some(*WINDOWS).values()), None), self.data.get("max_length")
+        tokens = str(used) if isinstance(used, int) and used is not True else chosen
+        return Window(tokens, chosen is not None)
+
+    @property
+    def precision(self) -> dict[str, str]:
+        """How the model was run, as far as it changes numbers by rounding or by random draws."""
+        facts = self.some(*TOKENIZER, *PRECISION, *TEMPLATE_ARGUMENTS)
+        for key in RUN:
+            if self.config.get(key) is not None:
+                facts[key] = _plain(self.config[key])
+        return facts
+
+
+def _pair(part: str) -> tuple[str, str]:
+    key, _, value = part.partition("=")
+    return key, value
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
+        try:
+            value = parse_json(value)
+        except ValueError:
+            return _bounded(value)
+    if isinstance(value, (Mapping, list)):
+        return _bounded(json.dumps(value, sort_keys=True))
+    text = _bounded(str(value)).strip().strip("\"'")
+    words = {"true": "True", "false": "False", "none": "None", "": "None"}
+    return words.get(text.lower(), text)
+
+
+def _bounded(text: str) -> str:
+    """Return a text; of a long one the beginning and a digest, so that two texts that differ stay different."""
+    if len(text) <= LONGEST:
+        return clip(text)
+    digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return f"{clip(text, LONGEST - 20)}#{digest[:8]}"

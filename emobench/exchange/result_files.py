@@ -1,29 +1,277 @@
-"""Result files of lm-evaluation-harness, inspect and Every Eval Ever, compared as they are: nothing is recorded."""
+"""Results of lm-evaluation-harness, inspect and Every Eval Ever: read, compared as they are, and imported."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, MetricError
 from emobench.core.reading import expand_home, is_file, is_folder, path_exists
-from emobench.core.settings import PRETRAINED
+from emobench.core.settings import PRETRAINED, file_sha256, parse_call, to_plain
+from emobench.exchange import every_eval_ever, inspect_log, lm_eval
 from emobench.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, read_json, remarks, unpaired
-from emobench.exchange.every_eval_ever import is_record, record_evaluation
-from emobench.exchange.inspect_log import inspect_evaluation, is_inspect_log
-from emobench.exchange.lm_eval import lm_eval_evaluation, require_no_samples
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.run_files import RunExamples
+from emobench.leaderboard.private_paths import published, published_value
+from emobench.leaderboard.run_files import Recorded, RunExamples, write_examples
 from emobench.leaderboard.stats.compare import Comparison, Contrast, compare_models
-from emobench.leaderboard.stats.series import common_examples, scored
+from emobench.leaderboard.stats.series import common_examples, is_log, scored
+from emobench.leaderboard.stats.summary import summarise
+from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.lm_eval_numbers import clip
+from emobench.tasks.scores import Score
 
+SUITES = {lm_eval.FORMAT: 1, inspect_log.FORMAT: 1, every_eval_ever.FORMAT: 1}
+"""The suite of each format's entries, and its version."""
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """The user's facts on the evaluated models: trained from what, with what, which seeds."""
+
+    model: str | None = None
+    objective: str = PRETRAINED
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Imported:
+    """`paired` counts the metrics with per-example results; `notes` name left-out parts, in sentences.
+
+    `replaced` is the entry of the same files that this one supersedes.
+    """
+
+    entry: Entry
+    added: bool
+    replaced: Entry | None
+    paired: int
+    notes: tuple[str, ...]
+
+
+def result_files(path: Path) -> list[Path]:
+    """Return lm_eval's results in a folder at any depth, or else the JSON files, whose names other tools choose."""
+    return sorted(path.rglob("results_*.json")) or sorted(path.glob("*.json")) or sorted(path.glob(RECORDS))
+
+
+def find_results(path: Path) -> list[Path]:
+    """Return the results files of a folder, or the file itself. Raises DataError for neither."""
+    files = [path]
+    if is_folder(path):
+        files = result_files(path)
+    elif not path_exists(path):
+        raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
+    if not files:
+        raise DataError(f"{path} holds no result file; expected {EXPECTED}.")
+    return files
+
+
+def read_results(path: Path, *, lenient: bool = False) -> Evaluation:
+    """Return the evaluation in a file, `lenient` without samples that cannot be read. Raises DataError."""
+    if path.suffix == ".eval":
+        raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
+    if path.name.startswith("samples_") and path.suffix == ".jsonl":
+        raise DataError(f"{path} holds the samples of one task; expected the results_*.json next to it.")
+    data = read_json(path)
+    if inspect_log.is_inspect_log(data):
+        return inspect_log.inspect_evaluation(path, data)
+    if every_eval_ever.is_record(data):
+        return every_eval_ever.record_evaluation(path, data)
+    return lm_eval.lm_eval_evaluation(path, data, lenient=lenient)
+
+
+def import_each(paths: Sequence[Path], given: ImportedModel) -> list[list[Path]]:
+    """Return which files become one entry: each alone, or all together, one for each seed. Raises ConfigError."""
+    if not given.seeds:
+        return [[path] for path in paths]
+    if given.objective == PRETRAINED:
+        raise ConfigError("--seed is the seed of a training; add --objective NAME, what the models were trained with.")
+    if len(given.seeds) != len(paths) or len(set(given.seeds)) != len(paths):
+        raise ConfigError(f"--seed has {len(given.seeds)} values for {len(paths)} files; give each file its own seed.")
+    if len(paths) > 1 and given.model is None:
+        raise ConfigError("Several seeds are one entry; add --model NAME, what the models were trained from.")
+    return [list(paths)]
+
+
+def import_results(
+    paths: Sequence[Path], board: Leaderboard, runs: Path, given: ImportedModel, *, renamed: bool = False
+) -> Imported:
+    """Append the entry of one results file, or of one for each seed; nothing is added where the board has it.
+
+    The same files with other facts (samples found since) supersede their entry. One that names another model, objective
+    or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for any other file
+    and for one that is on the board under another name, ConfigError for an impossible number, StorageError for a disk.
+    """
+    read = [read_results(path, lenient=True) for path in paths]
+    examples, notes = [one.recorded for one in read], tuple(note for one in read for note in one.notes)
+    fields = entry_fields(read, given)
+    keys = [file_sha256(path)[:16] for path in paths]
+    if len(set(keys)) < len(keys):
+        raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
+    seeds = given.seeds or (None,) * len(read)
+    fields["runs"] = [{"seed": seed, "key": key} for seed, key in zip(seeds, keys, strict=True)]
+    entry = new_entry(fields, str(paths[0]))
+    paired = len(set(examples[0]).intersection(*examples))
+    replaced = None
+    for row in board.rows():
+        if row.kind != "imported" or row.suite not in SUITES or set(keys).isdisjoint(row.runs):
+            continue
+        known = board.read(row)
+        alike = [run.key for run in known.runs] == keys
+        if not _named_alike(known, entry) and not (renamed and alike):
+            advice = "add --renamed if the new name is right" if alike else "give each file the name that it has there"
+            raise DataError(
+                f"{paths[0]}: these results are on the board as {_described(known)} [{known.id[:6]}], and would count "
+                f"twice as {_described(entry)}: {advice}."
+            )
+        if alike and _same(known, entry, examples):
+            return Imported(known, False, None, paired, notes)
+        if alike:
+            replaced, fields["supersedes"] = known, known.id
+    for run, recorded in zip(fields["runs"], examples, strict=True):
+        if recorded:
+            path = f"imported/{run['key']}/examples.jsonl"
+            run["examples"] = {"path": path, "sha256": write_examples(runs / path, recorded)}
+    entry = new_entry(fields, str(paths[0]))
+    board.append(entry)
+    return Imported(entry, True, replaced, paired, notes)
+
+
+def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, Any]:
+    """Return an entry's fields, without `runs`, from one evaluation or one for each seed.
+
+    One file's intervals are those that it gives, several files' come from the values and examples of the seeds. Raises
+    DataError where one was made otherwise than the first.
+    """
+    first = read[0]
+    for other in read[1:]:
+        alike = [(one.format, one.protocols, one.data, one.recipe) for one in (first, other)]
+        if alike[0] != alike[1]:
+            raise DataError(
+                f"{other.path}: its tool, protocol, data or precision differs from that of {first.path}, so that they "
+                "are not seeds of one entry. Import them without --seed, each as an entry."
+            )
+    metrics = {name: number.summary() for name, number in first.numbers.items()}
+    missing = dict(first.absent)
+    cited = [first.tool, *(one.cite for one in read)]
+    if len(read) > 1:
+        metrics, missing = _of_seeds(read)
+    else:
+        cited.append(first.interval_source)
+    objective: tuple[str, Mapping[str, Any]]
+    if given.objective != PRETRAINED or not first.objective:
+        objective = parse_call(given.objective)
+    else:
+        objective = first.objective, {}
+        with suppress(ConfigError):  # a label such as "demd + 0.5*mle(demd.cost=pretrained)" stays as it is
+            objective = parse_call(first.objective)
+    name, params = published(list(objective), published_value)
+    model = first.row
+    if given.model is not None:
+        source = published_value(given.model)
+        model = {"name": source.removeprefix("./"), "source": source}
+    return {
+        "kind": "imported",
+        "supersedes": None,
+        "suite": {"name": first.format, "version": SUITES[first.format]},
+        "protocols": first.protocols,
+        "model": model,
+        "objective": {"name": name, "version": "imported", "params": params},
+        "recipe": first.recipe,
+        "seeds": list(given.seeds),
+        "metrics": metrics,
+        "missing": missing,
+        "cost": {},
+        "source": {"cite": "; ".join(filter(None, cited))},
+        "provenance": {
+            **first.provenance,
+            "data": first.data,
+            "created": max(map(_created, read)).isoformat(timespec="seconds"),
+        },
+    }
+
+
+def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the metrics over the seeds, and why others are missing."""
+    metrics: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    names = dict.fromkeys(name for one in read for name in (*one.numbers, *one.absent))
+    for name in names:
+        without = [one.path.name for one in read if name not in one.numbers]
+        if without:
+            missing[name] = f"no number in {clip(without[0], 100)}"
+            continue
+        try:
+            metrics[name] = to_plain(summarise([_score(one, name) for one in read]))
+        except MetricError as error:
+            missing[name] = str(error)
+            continue
+        if not all(one.numbers[name].n for one in read):
+            metrics[name]["n"] = None
+    return metrics, missing
+
+
+def _score(of: Evaluation, name: str) -> Score:
+    """Return a seed's score; where the file does not count its examples, `n` is a placeholder."""
+    number, recorded = of.numbers[name], of.recorded.get(name)
+    score = Score(
+        value=number.value,
+        n=number.n or 1,
+        higher_is_better=number.higher_is_better,
+        unit=number.unit,
+        flags=number.flags,
+        aggregate="corpus",
+    )
+    if recorded is None:
+        return score
+    log = number.unit == "perplexity" and is_log(recorded.sampled, number.value)
+    return replace(score, examples=recorded.examples, units=recorded.units, aggregate="exp_mean" if log else "mean")
+
+
+def _created(of: Evaluation) -> datetime:
+    """Return when the evaluation was made, or else when its file was written."""
+    text = of.created or str(of.path.stat().st_mtime)
+    try:
+        try:
+            created = datetime.fromtimestamp(float(text), UTC)
+        except ValueError:
+            created = datetime.fromisoformat(text)
+    except (OverflowError, OSError, ValueError):
+        raise DataError(f"{of.path}: its date is {clip(text, 40)}; expected ISO 8601 or seconds since 1970.") from None
+    return created if created.tzinfo else created.replace(tzinfo=UTC)
+
+
+def _named_alike(known: Entry, given: Entry) -> bool:
+    """Return whether two entries say the same of who is evaluated in the files that both hold."""
+    seeds = {run.key: run.seed for run in known.runs}
+    alike = all(seeds.get(run.key, run.seed) == run.seed for run in given.runs)
+    return alike and (known.model.name, known.objective.label) == (given.model.name, given.objective.label)
+
+
+def _described(entry: Entry) -> str:
+    seeds = f", seed {', '.join(map(str, entry.seeds))}" if entry.seeds else ""
+    return f"{entry.objective.label} of {entry.model.name}{seeds}"
+
+
+def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]) -> bool:
+    """Return whether an entry says all that these fields say, and has per-example results where there are some."""
+    for run, recorded in zip(known.runs, examples, strict=True):
+        if recorded and run.examples is None:
+            return False
+    # The time of a file without a date and the file's name are others of a copy.
+    provenance = replace(given.provenance, created=known.provenance.created)
+    own = replace(given, id=known.id, supersedes=known.supersedes, runs=known.runs, source=known.source)
+    return replace(own, provenance=provenance) == known
+
+
+# Files that are compared as they are: nothing is recorded
+
 ENDINGS = (".json", ".eval")
 NO_DIRECTION = "descriptive, without a verdict: the files do not say, or do not agree, which direction is better"
 ADVICE = {
@@ -49,20 +297,12 @@ def names_results(text: str) -> bool:
 
 def read_evaluation(text: str) -> Evaluation:
     """Return the evaluation of a file, or of the one result file of a folder. Raises DataError."""
-    return read_results(_file(expand_home(text)))
-
-
-def read_results(path: Path, *, lenient: bool = False) -> Evaluation:
-    """Return the evaluation in a file, `lenient` without samples that cannot be read. Raises DataError."""
-    if path.suffix == ".eval":
-        raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
-    require_no_samples(path)
-    data = read_json(path)
-    if is_inspect_log(data):
-        return inspect_evaluation(path, data)
-    if is_record(data):
-        return record_evaluation(path, data)
-    return lm_eval_evaluation(path, data, lenient=lenient)
+    path = expand_home(text)
+    files = find_results(path)
+    if len(files) > 1:
+        shown = ", ".join(str(file.relative_to(path)) for file in files[:MOST_NAMED])
+        raise DataError(f"{path} holds {len(files)} result files ({shown}); name one of them.")
+    return read_results(files[0])
 
 
 def compare_files(
@@ -78,103 +318,65 @@ def compare_files(
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
     read = {text: read_evaluation(text) for text in named}
     base = read[baseline or texts[-1]]
-    models = []
-    for evaluation in read.values():
-        _require_common(evaluation, base)
-        models.append(_short(evaluation.model) + evaluation.variant)
+    titles = [evaluation.title for evaluation in read.values()]
+    entries: dict[str, Entry] = {}
     evaluations: dict[str, Evaluation] = {}
-    entries: list[Entry] = []
-    apart: dict[str, dict[str, str]] = {}
+    excluded: dict[str, dict[str, str]] = {}
     problems, notes = [], []
-    for (text, evaluation), model in zip(read.items(), models, strict=True):
-        name = model if models.count(model) == 1 else text
-        entry = _entry(evaluation, name)
-        evaluations[entry.id] = evaluation
-        entries.append(entry)
-        if evaluation is not base:
-            apart[entry.id] = _apart(evaluation, base)
-        if not any(evaluation.prompts.values()):
-            problems.append(f"{evaluation.path} has none; {ADVICE[evaluation.format]}.")
+    for text, evaluation in read.items():
+        name = evaluation.title if titles.count(evaluation.title) == 1 else text
+        entries[text] = _entry(evaluation, name)
+        evaluations[entries[text].id] = evaluation
         notes += [f"{name}: {note}." for note in evaluation.notes]
-    if any(apart.values()) and not anyway:
-        raise ConfigError(_refusal(evaluations, apart, base))
+        if evaluation is not base:
+            excluded[entries[text].id] = _excluded(evaluation, base)
+            notes += [f"{name}: {remark}" for remark in remarks(evaluation, base)]
+        if not any(facts.prompts for facts in evaluation.tasks.values()):
+            problems.append(f"{evaluation.path} has none; {ADVICE[evaluation.format]}.")
+    if any(excluded.values()) and not anyway:
+        raise ConfigError(_refusal(evaluations, excluded, base))
 
     def examples_of(entry: Entry) -> list[RunExamples]:
         examples = evaluations[entry.id].examples
         return [{metric: recorded.sampled for metric, recorded in examples.items()}]
 
-    rows = [entry for entry in entries if entry.id in apart]
-    (first,) = [entry for entry in entries if entry.id not in apart]
-    comparison = compare_models(first, rows, examples_of, apart)
+    base_row = entries.pop(baseline or texts[-1])
+    comparison = compare_models(base_row, list(entries.values()), examples_of, excluded)
     explained = []
     for contrast in comparison.contrasts:
-        identity = contrast.candidate
-        explained.append(_explained(contrast, evaluations[identity], base, apart[identity]))
-    for entry in rows:
-        notes += [f"{entry.model.name}: {remark}" for remark in remarks(evaluations[entry.id], base)]
+        ours = evaluations[contrast.candidate]
+        explained.append(_explained(contrast, [ours, base], excluded[contrast.candidate]))
     return replace(comparison, contrasts=tuple(explained), remarks=tuple(map(clean, notes))), problems
 
 
-def _explained(contrast: Contrast, ours: Evaluation, theirs: Evaluation, apart: Collection[str]) -> Contrast:
+def _explained(contrast: Contrast, sides: Sequence[Evaluation], excluded: Collection[str]) -> Contrast:
     """Return a contrast that says whose per-example results are missing, and why, or that no direction is known."""
     if contrast.family is None and contrast.higher_is_better is None and not contrast.verdict:
-        return contrast if contrast.metric in apart else replace(contrast, why=NO_DIRECTION)
+        return contrast if contrast.metric in excluded else replace(contrast, why=NO_DIRECTION)
     if contrast.verdict != "undetermined" or contrast.p is not None:
         return contrast
     models: dict[str, list[str]] = {}
-    for one in (ours, theirs):
+    for one in sides:
         if contrast.metric not in one.examples and contrast.metric in one.without:
-            models.setdefault(one.without[contrast.metric], []).append(_short(one.model) + one.variant)
-    if not models:
-        return contrast
+            models.setdefault(one.without[contrast.metric], []).append(one.title)
     reasons = [f"no per-example results of {' and '.join(names)}; {why}" for why, names in models.items()]
-    return replace(contrast, why=". ".join(reasons))
+    return replace(contrast, why=". ".join(reasons)) if reasons else contrast
 
 
-def _short(model: str) -> str:
-    return model.rstrip("/").rpartition("/")[2] or model
-
-
-def _file(path: Path) -> Path:
-    if not is_folder(path):
-        if path_exists(path):
-            return path
-        raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
-    files = result_files(path)
-    if not files:
-        raise DataError(
-            f"{path} holds no results_*.json; expected the folder given to lm_eval --output_path, or a JSON log of "
-            "inspect."
-        )
-    if len(files) > 1:
-        shown = ", ".join(str(file.relative_to(path)) for file in files[:MOST_NAMED])
-        raise DataError(f"{path} holds {len(files)} result files ({shown}); name one of them.")
-    return files[0]
-
-
-def result_files(path: Path) -> list[Path]:
-    """Return lm_eval's results in a folder at any depth, or else the JSON files, whose names other tools choose."""
-    return sorted(path.rglob("results_*.json")) or sorted(path.glob("*.json")) or sorted(path.glob(RECORDS))
-
-
-def _require_common(ours: Evaluation, theirs: Evaluation) -> None:
-    if ours.numbers.keys().isdisjoint(theirs.numbers):
-        tasks = [", ".join(list(one.rules)[:MOST_NAMED]) for one in (ours, theirs)]
+def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
+    """Return metric -> why its examples do not pair, for the metrics of both. Raises ConfigError for no metric."""
+    common = [metric for metric in ours.numbers if metric in theirs.numbers]
+    if not common:
+        tasks = [", ".join(list(one.tasks)[:MOST_NAMED]) for one in (ours, theirs)]
         raise ConfigError(f"{ours.path} ({tasks[0]}) and {theirs.path} ({tasks[1]}) have no metric in common.")
-
-
-def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
-    """Return metric -> why its examples do not pair, for the metrics of both."""
     by_task: dict[str, str] = {}
-    apart = {}
-    for metric, number in ours.numbers.items():
-        if metric not in theirs.numbers:
-            continue
+    excluded = {}
+    for metric in common:
         task = metric.partition("/")[0]
         if task not in by_task:
             by_task[task] = "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED])
         why = by_task[task]
-        scale, other = number.scale or "none", theirs.numbers[metric].scale or "none"
+        scale, other = ours.numbers[metric].scale or "none", theirs.numbers[metric].scale or "none"
         if not why and scale != other:
             why = f"scale: {clip(scale, LONGEST)} and {clip(other, LONGEST)}"
         left, right = ours.examples.get(metric), theirs.examples.get(metric)
@@ -184,41 +386,34 @@ def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
             except MetricError as error:
                 why = str(error)
         if why:
-            apart[metric] = f"not the same evaluation: {why}"
-    return apart
+            excluded[metric] = f"not the same evaluation: {why}"
+    return excluded
 
 
-def _refusal(of: Mapping[str, Evaluation], why: Mapping[str, Mapping[str, str]], base: Evaluation) -> str:
-    lines = []
-    for identity, reasons in why.items():
+def _refusal(of: Mapping[str, Evaluation], excluded: Mapping[str, Mapping[str, str]], base: Evaluation) -> str:
+    lines = [f"Not the same examples as in {base.path}:"]
+    for identity, reasons in excluded.items():
         by_task = {metric.partition("/")[0]: text.partition(": ")[2] for metric, text in reasons.items()}
-        lines += [f"  {of[identity].path}: {task}: {text}." for task, text in list(by_task.items())[:MOST_NAMED]]
-        more = len(by_task) - MOST_NAMED
-        lines += [f"  and {more} more tasks."] if more > 0 else []
-    ending = "Evaluate both models alike, or add --anyway to see these tasks without a verdict."
-    return "\n".join([f"Not the same examples as in {base.path}:", *lines, ending])
+        for task, text in list(by_task.items())[:MOST_NAMED]:
+            lines.append(f"  {of[identity].path}: {task}: {text}.")
+        if len(by_task) > MOST_NAMED:
+            lines.append(f"  and {len(by_task) - MOST_NAMED} more tasks.")
+    return "\n".join([*lines, "Evaluate both models alike, or add --anyway to see these tasks without a verdict."])
 
 
 def _entry(one: Evaluation, name: str) -> Entry:
     """Return an evaluation as a row of a comparison, which is on no board."""
-    metrics = {}
+    numbers = {}
     for metric, number in one.numbers.items():
-        examples = one.prompts.get(metric.partition("/")[0], {})
-        metrics[metric] = replace(number, n=number.n or len(examples) or None).summary()
-    fields: dict[str, Any] = {
-        "kind": "imported",
-        "supersedes": None,
+        facts = one.tasks.get(metric.partition("/")[0])
+        numbers[metric] = replace(number, n=number.n or (facts and len(facts.prompts)) or None)
+    plain = replace(one, numbers=numbers, created=EPOCH, recipe={}, absent={}, objective=None)
+    fields = entry_fields([plain], ImportedModel())
+    fields |= {
         "suite": {"name": one.harness, "version": 1},
         "protocols": {},
         "model": {"name": name, "source": hashlib.sha256(str(one.path).encode()).hexdigest()},
-        "objective": {"name": PRETRAINED, "version": "imported", "params": {}},
-        "recipe": {},
-        "seeds": [],
-        "metrics": metrics,
-        "missing": {},
         "runs": [],
-        "cost": {},
         "source": {"cite": str(one.path)},
-        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": EPOCH},
     }
     return new_entry(fields, str(one.path))

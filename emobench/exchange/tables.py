@@ -9,8 +9,9 @@ from typing import Any
 
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean
-from emobench.report.numbers import decimals, interval_of, number, unit_label
-from emobench.report.tables import Cell, Table, csv_text, markdown_table, markdown_text
+from emobench.leaderboard.query.standings import View
+from emobench.report.board_table import report
+from emobench.report.tables import csv_text, markdown_text
 
 
 def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -75,15 +76,17 @@ def card_name(entry: Entry) -> str:
 
 
 def model_card(entry: Entry) -> str:
-    """Return a model card: YAML front matter with the entry's metrics as stored (fractions), then a table in percent.
+    """Return a model card: YAML front matter with the entry's metrics as stored (fractions), then the board's table.
 
-    A missing metric is in the table alone, with its reason: metadata has no place for a reason.
+    A missing metric is below the table alone, with its reason: metadata has no place for a reason.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
     results = []
     for name, metric in entry.metrics.items():
         task, kind = name.split("/", 1)
+        given = {"unit": metric.unit, "seeds": len(entry.seeds) or None, "n": metric.n, "std": metric.std}
+        given |= {"ci95": list(metric.ci95) if metric.ci95 else None, "ci95_of": metric.ci95_of}
         results.append(
             EvalResult(
                 task_type=TASK_TYPE,
@@ -92,52 +95,17 @@ def model_card(entry: Entry) -> str:
                 metric_type=clean(kind),
                 metric_name=clean(name),
                 metric_value=metric.mean,
-                metric_args=_arguments(metric, len(entry.seeds)),
+                metric_args={key: value for key, value in given.items() if value is not None},
             )
         )
     data = ModelCardData(model_name=_title(entry), tags=["emobench"], eval_results=results)
-    return "\n".join(["---", data.to_yaml(), "---", "", _body(entry)])
+    parts = ["---", data.to_yaml(), "---", "", f"# {markdown_text(_title(entry))}", ""]
+    parts.append(f"Suite {markdown_text(str(entry.suite))}, entry `{entry.id}` of an emobench leaderboard.")
+    parts += ["", report([entry], view=View(intervals=True)).markdown()]
+    if entry.source.cite:
+        parts += ["", f"Source: {markdown_text(clean(entry.source.cite))}"]
+    return "\n".join(parts) + "\n"
 
 
 def _title(entry: Entry) -> str:
     return clean(entry.model.name if entry.untrained else f"{entry.model.name}-{entry.objective.label}")
-
-
-def _arguments(metric: MetricSummary, seeds: int) -> dict[str, Any]:
-    """Return what a value needs to be read: its unit, its spread over seeds and its interval, where there are any."""
-    given = {
-        "unit": metric.unit,
-        "seeds": seeds or None,
-        "n": metric.n,
-        "std": metric.std,
-        "ci95": list(metric.ci95) if metric.ci95 else None,
-        "ci95_of": metric.ci95_of,
-    }
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _body(entry: Entry) -> str:
-    seeds = {0: "", 1: ", 1 seed"}.get(len(entry.seeds), f", {len(entry.seeds)} seeds")
-    lines = [
-        f"# {markdown_text(_title(entry))}",
-        "",
-        f"Suite {markdown_text(str(entry.suite))}{seeds}, entry `{entry.id}` of an emobench leaderboard.",
-        "",
-        markdown_table(_table(entry)),
-    ]
-    if entry.source.cite:
-        lines += ["", f"Source: {markdown_text(clean(entry.source.cite))}"]
-    return "\n".join(lines) + "\n"
-
-
-def _table(entry: Entry) -> Table:
-    rows = []
-    for name, metric in entry.metrics.items():
-        places = decimals([metric])
-        interval = interval_of(metric, places) if metric.ci95 else ""
-        protocol = entry.protocols.get(name.split("/", 1)[0], "")
-        rows.append((f"{name} {unit_label([metric])}", number(metric, places), interval, protocol))
-    rows += [(name, f"missing: {why}", "", "") for name, why in entry.missing.items()]
-    columns = ("metric", "value", "95 % interval", "protocol")
-    cells = tuple(tuple(Cell(clean(text)) for text in row) for row in rows)
-    return Table(title="", columns=columns, rows=cells, left=columns)

@@ -5,8 +5,9 @@ Differences of this machine, such as packages or data, are listed before it star
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any, Literal
 from emobench.core.errors import ConfigError, ModelError
 from emobench.core.reading import names_path
 from emobench.core.settings import PRETRAINED, to_plain
-from emobench.kinds.interface import Kind
 from emobench.leaderboard.entry import ROUNDING, Entry, MetricSummary
 from emobench.leaderboard.private_paths import published
 from emobench.models.catalog import CATALOG, HUB_ID
@@ -60,104 +60,86 @@ def request_of(entry: Entry, given: Request) -> Request:
     used, and no file or folder of this machine.
     """
     if entry.kind != "measured":
-        raise ConfigError(
-            f"{entry.id} is {entry.kind}, from {entry.source.cite}, and was not run by emobench; expected an entry of "
-            "kind measured: see `emobench leaderboard show --kind measured`."
-        )
+        raise ConfigError(f"{entry.id} is {entry.kind}, from {entry.source.cite}, and was not run by emobench.")
     others = sorted(given.settings.keys() & {"objective", "recipe", "tasks", "corpus", "protocol"})
     if others:
         raise ConfigError(f"--set {others[0]}: the entry decides it; drop it.")
-    _refuse_paths(entry, given)
+    if given.suite is None and entry.suite.name not in suite_names():
+        raise ConfigError(f"{entry.id}: there is no installed suite {entry.suite.name}; give its file: --suite FILE.")
     suite = find_suite(given.suite or entry.suite.name)
     if (suite.name, suite.version) != (entry.suite.name, entry.suite.version):
         raise ConfigError(
             f"{entry.id} is of the suite {entry.suite}, and here is {suite.name} v{suite.version}. Install emobench "
             f"{entry.provenance.packages.get('emobench', 'of that time')}."
         )
-    _refuse_paths_in_rules(entry, given, suite)
-    objective, params = _objective(entry, given)
-    settings = dict(given.settings)
-    if params:
-        settings["objective"] = params
-    recorded = Recorded(
-        protocols=entry.protocols,
-        changes=entry.changes,
-        corpora=_corpora(entry, suite),
-        recipes=_recipes(entry),
-    )
+    if not entry.untrained and not given.objectives:
+        require_installed(entry.objective.name)
+    for place, value in _followed(entry, given, suite):
+        for text in filter(names_path, _texts(value)):
+            raise ConfigError(
+                f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
+                'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
+            )
+    # An entry names the class of an objective in a file; a combination has its parameters in its name.
+    objective, params = entry.objective.name, to_plain(entry.objective.params)
+    if given.objectives:
+        objective = given.objectives[0]
+    if entry.untrained:
+        objective, params = PRETRAINED, {}
+    elif "(" in objective or not (given.objectives or _ONE_NAME.fullmatch(objective)):
+        params = {}
     return replace(
         given,
         suite=given.suite or entry.suite.name,
         model=given.model or _model(entry),
         objectives=(objective,),
         seeds=entry.seeds,
-        settings=settings,
+        settings={**given.settings, **({"objective": params} if params else {})},
         dtype=entry.recipe.get("dtype", "float32"),
         from_scratch=bool(entry.recipe.get("from_scratch")),
-        recorded=recorded,
+        recorded=Recorded(
+            protocols=entry.protocols,
+            changes=entry.changes,
+            corpora=_corpora(entry, suite),
+            recipes=tuple(_recipes(entry)),
+        ),
     )
 
 
-def _refuse_paths(entry: Entry, given: Request) -> None:
-    """Raise ConfigError for an entry that names a file or folder here, other than those that the user names again."""
-    if given.suite is None and entry.suite.name not in suite_names():
-        raise ConfigError(f"{entry.id}: there is no installed suite {entry.suite.name}; give its file: --suite FILE.")
-    if not entry.untrained and not given.objectives:
-        require_installed(entry.objective.name)
-    named: dict[str, Any] = {
-        "recipe.corpus": [values.get("corpus") for values in _recipes(entry)],
-        "provenance.data": _corpora_read(entry),
-    }
+def _followed(entry: Entry, given: Request, suite: Suite) -> Iterator[tuple[str, Any]]:
+    """Yield the places of an entry, and their values, that may name files and that the user does not replace."""
+    yield "recipe.corpus", [values.get("corpus") for values in _recipes(entry)]
+    yield "provenance.data", _corpora_read(entry)
     if given.model is None:
-        named["model.name"] = entry.model.name
+        yield "model.name", entry.model.name
     if not given.objectives or "(" not in given.objectives[0]:
-        named["objective.params"] = to_plain(entry.objective.params)
-    for place, value in named.items():
-        _refuse_texts(entry, place, _texts(value))
-
-
-def _refuse_paths_in_rules(entry: Entry, given: Request, suite: Suite) -> None:
-    """Raise ConfigError for a path in a changed rule that no setting of the user replaces."""
-    names: dict[str, str] = {}
-    for run in suite.runs:
-        names |= {short_name(name): name for name in run.tasks}
+        yield "objective.params", to_plain(entry.objective.params)
+    names = {short_name(name): name for run in suite.runs for name in run.tasks}
     for task, changes in entry.changes.items():
         settings: Mapping[str, Any] = {}
         if task in names:
-            settings = rule_changes(given, _kind_of(names[task]))
-        _refuse_texts(entry, f"changes.{task}", _texts_kept(nested_rules(changes, {}), settings))
+            own = kind_of_name(names[task])
+            settings = rule_changes(given, own[0] if own else load_kind(find_task(names[task]).kind))
+        yield f"changes.{task}", _kept(nested_rules(changes, {}), settings)
 
 
-def _kind_of(task: str) -> Kind:
-    named = kind_of_name(task)
-    return named[0] if named else load_kind(find_task(task).kind)
-
-
-def _refuse_texts(entry: Entry, place: str, texts: Iterable[str]) -> None:
-    for text in texts:
-        if names_path(text):
-            raise ConfigError(
-                f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
-                'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
-            )
-
-
-def _texts_kept(rules: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all texts of nested rules that settings do not replace."""
+def _kept(rules: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested rules without those that settings replace."""
+    kept = {}
     for name, value in rules.items():
         if name not in settings:
-            yield from _texts(value)
+            kept[name] = value
         elif isinstance(value, Mapping) and isinstance(settings[name], Mapping):
-            yield from _texts_kept(value, settings[name])
+            kept[name] = _kept(value, settings[name])
+    return kept
 
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield all texts within plain data but its keys."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _texts(inner)
@@ -197,32 +179,28 @@ def require_recorded(entry: Entry, plan: Plan) -> None:
 
 def differences_of(entry: Entry, plan: Plan) -> list[str]:
     """Return the differences of this machine from the entry, a line each: packages, hardware, data, code."""
-    row, provenance = plan.rows[0], entry.provenance
+    row, provenance, device = plan.rows[0], entry.provenance, plan.request.device
     code = ("name", "version", "source_sha256")
     fields = objective_fields(row)
-    data = _digests(provenance.data)
-    data_here = {}
+    data, data_here = _digests(provenance.data), {}
     if plan.ready or plan.ingredients.look is False:
         data_here = _digests(published(data_of(row)))
-    recorded: dict[str, Any] = {
-        "packages": dict(provenance.packages),
-        "hardware": provenance.hardware,
-        "data": data,
-        "objective": {name: getattr(entry.objective, name) for name in code},
-    }
-    here: dict[str, Any] = {
-        "packages": packages(),
-        "hardware": hardware(plan.request.device),
-        # Missing data have no digest.
-        "data": data_here if plan.ready else {**data, **data_here},
-        "objective": {name: fields[name] for name in code},
+    if not plan.ready:  # missing data have no digest
+        data_here = {**data, **data_here}
+    pairs: dict[str, tuple[Any, Any]] = {
+        "packages": (dict(provenance.packages), packages()),
+        "hardware": (provenance.hardware, hardware(device)),
+        "data": (data, data_here),
+        "objective": (
+            {name: getattr(entry.objective, name) for name in code},
+            {name: fields[name] for name in code},
+        ),
     }
     if provenance.environment is not None:
-        recorded["environment"] = dict(provenance.environment)
-        here["environment"] = machine_facts(plan.request.device)
+        pairs["environment"] = dict(provenance.environment), machine_facts(device)
     if plan.model.made_by is not None:
-        recorded["pretraining"] = to_plain(entry.model.pretraining)
-        here["pretraining"] = plan.model.made_by.pretraining_fields()
+        pairs["pretraining"] = to_plain(entry.model.pretraining), plan.model.made_by.pretraining_fields()
+    recorded, here = ({name: pair[side] for name, pair in pairs.items()} for side in (0, 1))
     return list(differences(recorded, here))
 
 
@@ -238,16 +216,6 @@ def _digests(data: Mapping[str, str]) -> dict[str, str]:
     return {name: text.partition(" (")[0] for name, text in data.items() if not name.startswith(PROMPTS)}
 
 
-def _objective(entry: Entry, given: Request) -> tuple[str, dict[str, Any]]:
-    """Return an objective as `--objective` takes it, and its parameters; a combination has them in its name."""
-    params = to_plain(entry.objective.params)
-    if entry.untrained:
-        return PRETRAINED, {}
-    if given.objectives:  # of a file, whose class alone an entry names
-        return given.objectives[0], {} if "(" in given.objectives[0] else params
-    return entry.objective.name, params if _ONE_NAME.fullmatch(entry.objective.name) else {}
-
-
 def _model(entry: Entry) -> str:
     name, revision = entry.model.name, entry.model.revision
     if entry.model.source == "local folder" and name not in CATALOG:
@@ -256,27 +224,24 @@ def _model(entry: Entry) -> str:
     return f"{name}@{revision}" if pinned else name
 
 
-def _recipes(entry: Entry) -> tuple[Mapping[str, Any], ...]:
+def _recipes(entry: Entry) -> list[Mapping[str, Any]]:
     """Return the values of each training; with several, they are numbered in an entry."""
     if entry.untrained:
-        return ()
+        return []
     # Entries of half precision that do not say it were trained with weights of that precision.
     common = {"weight_dtype": entry.recipe.get("dtype", "float32")}
-    numbered = []
+    numbered: list[Mapping[str, Any]] = []
     for name, values in entry.recipe.items():
-        if not _NUMBERED.fullmatch(name):
-            continue
-        if not isinstance(values, Mapping):
-            raise ConfigError(
-                f"{entry.id}: `recipe` has {values!r} under {name!r}; expected the settings of a training."
-            )
-        numbered.append(common | dict(values))
+        if _NUMBERED.fullmatch(name):
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{entry.id}: `recipe` has {values!r} under {name!r}; expected settings.")
+            numbered.append(common | dict(values))
     if numbered:
-        return tuple(numbered)
+        return numbered
     recipe = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
     if recipe.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
         del recipe["optimizer"]
-    return (common | recipe,)
+    return [common | recipe]
 
 
 def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
@@ -327,16 +292,17 @@ class Agreement:
 def agreements(entry: Entry, rerun: Entry) -> list[Agreement]:
     """Return the agreement of each metric of an entry and of its rerun; some metrics may be in one of them only."""
     results: list[Agreement] = []
-    for name, recorded in entry.metrics.items():
-        here = rerun.metrics.get(name)
-        if here is None:
+    for name in dict.fromkeys([*entry.metrics, *rerun.metrics]):
+        recorded, here = entry.metrics.get(name), rerun.metrics.get(name)
+        if recorded is None:
+            results.append(Agreement(name, None, rerun.metrics[name].mean, None, None, "new"))
+        elif here is None:
             results.append(Agreement(name, recorded.mean, None, None, recorded.std, "missing now"))
         else:
-            verdict, difference = _verdict(recorded, here), here.mean - recorded.mean
-            results.append(Agreement(name, recorded.mean, here.mean, difference, recorded.std, verdict))
-    for name, new in rerun.metrics.items():
-        if name not in entry.metrics:
-            results.append(Agreement(name, None, new.mean, None, None, "new"))
+            difference = here.mean - recorded.mean
+            results.append(
+                Agreement(name, recorded.mean, here.mean, difference, recorded.std, _verdict(recorded, here))
+            )
     return results
 
 
@@ -345,7 +311,7 @@ def _verdict(recorded: MetricSummary, here: MetricSummary) -> Verdict:
         return "exactly"
     if len(recorded.values) == len(here.values):
         pairs = zip(recorded.values, here.values, strict=True)
-        if all(abs(a - b) <= ROUNDING * max(abs(a), abs(b)) for a, b in pairs):
+        if all(math.isclose(a, b, rel_tol=ROUNDING) for a, b in pairs):
             return "float rounding"
     if recorded.std is not None and abs(here.mean - recorded.mean) <= recorded.std:
         return "within the spread over seeds"

@@ -9,43 +9,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, product
 from typing import Any
 
-from emobench.core.errors import MetricError
+from emobench.core.errors import ConfigError, DataError, MetricError, UnknownNameError
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.store import Leaderboard, published_root
 from emobench.models.catalog import CATALOG
-from emobench.registry import find_suite
+from emobench.models.model import Model
+from emobench.registry import find_suite, load_kind
 from emobench.report.numbers import plain
 from emobench.report.paper_table import Duel, PaperComparison
-from emobench.reproduce.requests import (
-    PaperModel,
-    at_scale,
-    firsts,
-    models_of,
-    of_model,
-    published_entries,
-    scale_of,
-    selection_request,
-    selection_tasks,
-    table_request,
-)
 from emobench.reproduce.sample_corpus import oracle_outline, with_oracle, without_oracle
 from emobench.runs.dry_run import Outline, Read, StageLine, make_outline, requests_words
 from emobench.runs.execution.reporter import Reporter, Silent
 from emobench.runs.inspect.samples import RoundRobin, judged_pairs
-from emobench.runs.planning.ingredients import Ingredients, shown_name
+from emobench.runs.planning.ingredients import Ingredients, base_model, shown_name
 from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import parts_of
 from emobench.runs.run import run_plan, score_plan
 from emobench.runs.stages.evaluate import Evaluation
 from emobench.tasks.scores import Score
+from emobench.tasks.spec import Task
 from emobench.tasks.table import CandidateSelection, Oracle, Scale, Table
+from emobench.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class PaperModel:
+    """A model of the table, by the paper's name, and the one that is run for it."""
+
+    paper: str
+    model: str
+
+
+MODEL, DATA = "model", "data"
+"""The panels of a figure of scaling: over the size of the model, and over the number of training tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A model of a table or figure, and the request for its rows."""
+
+    request: Request
+    title: str
+    paper: str = ""
+    """The paper's model whose numbers stand beside these."""
+    tokens: int = 0
+    panels: tuple[str, ...] = ()
+    """Of a figure of scaling: the training tokens, and the panels that it is a point of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +80,8 @@ class Choice:
     def remarks(self, metric: str, where: str) -> Iterator[str]:
         """Yield the scores that decided, by a metric, and excluded candidates; nothing for one candidate."""
         if self.scores:
-            scores = [f"{text} {plain(score, 'fraction', 1)}" for text, score in self.scores.items()]
-            tied = list(self.scores.values()).count(self.scores[self.objective]) > 1
-            first = " (the first of equal ones)" if tied else ""
-            yield (
-                f"{self.row} is {self.objective}, chosen by the mean {metric} (%) over {where}: "
-                f"{', '.join(scores)}{first}."
-            )
+            scores = ", ".join(f"{text} {plain(score, 'fraction', 1)}" for text, score in self.scores.items())
+            yield f"{self.row} is {self.objective}, chosen by the mean {metric} (%) over {where}: {scores}."
         for text, why in self.left_out.items():
             yield f"{text} could not be chosen for {self.row}, without a {metric} of every task and seed: {why}"
 
@@ -93,111 +106,28 @@ class MeasuredRows:
     entries: list[Entry]
     remarks: list[str]
     """The choices, in words."""
-    ingredients: Ingredients
-    """The files that were read."""
 
 
-def outline_table(table: Table, request: Request, scale: str | None = None, *, exact: bool = True) -> Outline:
+def outline_table(
+    table: Table, request: Request, scale: str | None = None, models: Sequence[str] = (), *, exact: bool = True
+) -> Outline:
     """Return the dry run of a table or figure, with the requests to its judges.
 
     The first candidate of a row stands for the one that will be chosen. `exact` is that of `make_outline`.
     """
-    chosen = scale_of(table, scale)
-    oracle = _oracle_of(chosen, request)
+    oracle = _oracle_of(table, scale, request)
     outlines: list[Outline] = []
-    prepare = None
-    if oracle is not None:
-        prepare = without_oracle(table)
-    scaled, subjects, remarks = scaled_request(table, chosen, request, prepare)
-    if oracle is not None:
-        outlines.append(oracle_outline(table, oracle, scaled, exact=exact))
     judging: list[StageLine] = []
     read = Read()
-    for subject in subjects:
-        own = of_model(table, scaled, subject)
-        for outline in row_outlines(table, own, subject.model, exact=exact, read=read):
-            if oracle is not None:  # its texts take the place of these downloads
-                replaced = f"corpus {oracle.corpus} ("
-                kept = [line for line in outline.lines if not line.what.startswith(replaced)]
-                outline = replace(outline, lines=tuple(kept))
-            outlines.append(outline)
-        judging += judging_lines(table, own, shown_name(subject.model))
-    outline = joined_outline(table, outlines, remarks)
-    return replace(outline, lines=(*outline.lines, *judging))
-
-
-def reproduce(
-    table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
-) -> list[Reproduction]:
-    """Repeat a table or figure, model by model; judges of a figure then compare the rows of each model."""
-    reporter = reporter or Silent()
-    chosen = scale_of(table, scale)
-    oracle = _oracle_of(chosen, request)
-    prepare = None
-    if oracle is not None:
-        prepare = with_oracle(table, oracle, reporter)
-    scaled, subjects, remarks = scaled_request(table, chosen, request, prepare)
-    requests = [of_model(table, scaled, subject) for subject in subjects]
-    cache = check_rows(table, requests)
-    results = []
-    for subject, own in zip(subjects, requests, strict=True):
-        measured = measure_rows(table, own, reporter, shown_name(subject.model), cache)
-        result = _compared(table, request, own, subject, measured, remarks)
-        results.append(_judged(table, own, result, reporter))
-    return results
-
-
-def scaled_request(
-    table: Table, scale: Scale | None, request: Request, prepare: Callable[[Request], Request] | None
-) -> tuple[Request, list[PaperModel], list[str]]:
-    """Return the request at a scale, the models with those that are run for them, and remarks.
-
-    At a scale one model is run: for the paper's model that `--model` names, else for the first one.
-    """
-    subjects = models_of(table, request)
-    if scale is None:
-        return request, subjects, []
-    scaled, remarks = at_scale(table, scale, request, prepare)
-    assert scaled.model is not None
-    return scaled, [PaperModel(subjects[0].paper, scaled.model)], remarks
-
-
-def _oracle_of(scale: Scale | None, request: Request) -> Oracle | None:
-    """Return the oracle that a scale trains. None if it trains none or the data folders have an oracle's texts."""
-    if scale is None or scale.oracle is None:
-        return None
-    files = [local_file(scale.oracle.corpus, split, request.data_dirs) for split in SPLITS]
-    return None if all(files) else scale.oracle
-
-
-# The rows of a table for one request; `scaling` uses these, too.
-
-
-def row_outlines(table: Table, request: Request, title: str, *, exact: bool, read: Read) -> list[Outline]:
-    """Return the dry runs of choosing among candidates, if some row has several, and of the table's rows."""
-    outlines = []
-    selection = selection_request(table, request)
-    if selection is not None:
-        outlines.append(_marked(make_outline(selection, exact=exact, read=read), title, ", to choose"))
-    rows = table_request(table, request, firsts(table))
-    return [*outlines, _marked(make_outline(rows, exact=exact, read=read), title, "")]
-
-
-def _marked(outline: Outline, model: str, purpose: str) -> Outline:
-    """Return an outline whose trainings and evaluations name the model, so that several can be joined."""
-    lines = []
-    for line in outline.lines:
-        if line.objective:
-            name = shown_name(model)
-            if line.stage == "evaluate":
-                name += purpose
-            line = replace(line, what=f"{name}: {line.what}", subject=name)
-        lines.append(line)
-    return replace(outline, lines=tuple(lines))
-
-
-def joined_outline(table: Table, outlines: Sequence[Outline], remarks: Sequence[str]) -> Outline:
-    """Return the dry runs of a table's requests as one."""
+    scaled, steps, remarks = steps_of(table, request, scale, models, oracle and partial(without_oracle, table))
+    for step in steps:
+        outlines += row_outlines(table, step, exact=exact, read=read)
+        judging += judging_lines(table, step)
+    if oracle is not None:  # its texts take the place of these downloads
+        for number, outline in enumerate(outlines):
+            kept = [line for line in outline.lines if not line.what.startswith(f"corpus {oracle.corpus} (")]
+            outlines[number] = replace(outline, lines=tuple(kept))
+        outlines.insert(0, oracle_outline(table, oracle, scaled, exact=exact))
     outline = outlines[0]
     for other in outlines[1:]:
         outline = outline.joined(other)
@@ -205,23 +135,329 @@ def joined_outline(table: Table, outlines: Sequence[Outline], remarks: Sequence[
     for row, candidates in table.rows.items():
         if len(candidates) > 1:
             assumptions.append(f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here.")
-    names = [text.partition("(")[0] for text in firsts(table)]
-    swept = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if swept:
-        assumptions.append(f"{', '.join(swept)}: every value is a row of its own; none is chosen.")
-    title = f"{table.name}: {table.description}"
-    return replace(outline, title=title, assumptions=(*assumptions, *remarks), several=True)
+    title, lines = f"{table.name}: {table.description}", (*outline.lines, *judging)
+    return replace(outline, title=title, lines=lines, assumptions=(*assumptions, *remarks), several=True)
 
 
-def check_rows(table: Table, requests: Sequence[Request]) -> Ingredients | None:
-    """Plan the rows of each request, so that what would fail after another model's days fails now.
+def reproduce(
+    table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
+) -> list[Reproduction]:
+    """Repeat a table or figure, model by model; judges of a figure then compare the rows of each model."""
+    reporter = reporter or Silent()
+    oracle = _oracle_of(table, scale, request)
+    prepare = None
+    if oracle is not None:
+        prepare = partial(with_oracle, table, oracle, reporter)
+    _, steps, remarks = steps_of(table, request, scale, prepare=prepare)
+    results = []
+    for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
+        by_row = dict(zip(table.rows, rows.entries, strict=True))
+        duels, missing = _duels(table, step.request, by_row, reporter)
+        assert step.request.model is not None
+        result = Reproduction(
+            model=step.request.model,
+            published_model=step.paper,
+            found=_compared(table, request, step, by_row, [*rows.remarks, *remarks], missing),
+            choices=rows.choices,
+            duels=tuple(duels),
+        )
+        results.append(result)
+    return results
 
-    Returns the files that were read.
+
+# From a table to the requests that repeat it: its rows, their models, and the scale
+
+
+def published_entries(table: Table) -> list[Entry]:
+    """Return the paper's rows, in its order, with tasks by our names; none if nothing is published.
+
+    Raises ConfigError if the published board has none of this table.
+    """
+    if table.published is None:
+        return []
+    entries = Leaderboard(published_root()).entries(suite=table.published)
+    if not entries:
+        raise ConfigError(f"{table.name}: the published board has no entry of {table.published}; install it whole.")
+    missing = {entry.objective.name for entry in entries} ^ set(table.rows)
+    if missing:
+        raise ConfigError(f"{table.name}: its `rows` and those of {table.published} differ in {', '.join(missing)}.")
+    return [_renamed(entry, table.renamed) for entry in entries]
+
+
+def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
+    """Return an entry whose tasks or columns have other names."""
+    ours, protocols = {}, {}
+    for key in entry.metrics:
+        task, slash, metric = key.partition("/")
+        ours[key] = names.get(key) or f"{names.get(task, task)}{slash}{metric}"
+        protocols[ours[key].partition("/")[0]] = entry.protocols[task]
+    return replace(
+        entry,
+        metrics={ours[key]: summary for key, summary in entry.metrics.items()},
+        families={ours[key]: family for key, family in entry.families.items()},
+        primary=entry.primary and ours[entry.primary],
+        protocols=protocols,
+    )
+
+
+def models_of(table: Table, request: Request) -> list[PaperModel]:
+    """Return the paper's models; with `--model` that one of them, or the given one in the place of the first of them.
+
+    `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
+    """
+    papers = paper_models(table)
+    wanted = papers if request.model is None else [request.model]
+    for name in request.stand_ins:
+        if name not in wanted:
+            allowed = [wanted_name for wanted_name in wanted if wanted_name in papers]
+            raise UnknownNameError("model", name, allowed, where=f"{table.name}, --model: ")
+    models = []
+    for name in wanted:
+        paper = name if name in papers else papers[0]
+        models.append(PaperModel(paper, request.stand_ins.get(name, name)))
+    return models
+
+
+def paper_models(table: Table) -> list[str]:
+    """Return the names of the paper's models, in its order."""
+    return list(dict.fromkeys(entry.model.name for entry in published_entries(table))) or list(table.models)
+
+
+def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
+    """Return a request for one of the table's models, with the table's settings for it; settings of the request win."""
+    of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
+    settings = merged(of_table, request.settings)
+    return replace(request, model=subject.model, seeds=request.seeds or table.seeds, settings=settings)
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings of both; `above` wins."""
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = merged(old, value)
+        both[key] = value
+    return both
+
+
+def scale_of(table: Table, name: str | None) -> Scale | None:
+    """Return a scale of a table by name, None for the table as it is."""
+    if name is None:
+        return None
+    if name not in table.scales:
+        raise UnknownNameError("scale", name, table.scales, where=f"{table.name}: ")
+    return table.scales[name]
+
+
+def steps_of(
+    table: Table,
+    request: Request,
+    scale: str | None = None,
+    models: Sequence[str] = (),
+    prepare: Callable[[Request], Request] | None = None,
+) -> tuple[Request, list[Step], list[str]]:
+    """Return the request at a scale, the steps of a table or figure, and remarks.
+
+    At a scale one model of a table is run: for the paper's model that `--model` names, else for the first one. Of a
+    figure of scaling, `models` are instead of its own, from small to large. `prepare` is that of `at_scale`.
+    """
+    chosen = scale_of(table, scale)
+    remarks: list[str] = []
+    if table.tokens:
+        names, tokens = list(models or table.models), table.tokens
+        if chosen is not None:
+            names, tokens = list(models or chosen.models), chosen.tokens
+            request, remarks = at_scale(table, chosen, replace(request, model=names[-1]))
+        return request, list(_scaling_steps(table, request, names, tokens)), remarks
+    subjects = models_of(table, request)
+    if chosen is not None:
+        request, remarks = at_scale(table, chosen, request, prepare)
+        assert request.model is not None
+        subjects = [PaperModel(subjects[0].paper, request.model)]
+    steps = []
+    for subject in subjects:
+        own = of_model(table, request, subject)
+        steps.append(Step(request=own, title=shown_name(subject.model), paper=subject.paper))
+    return request, steps, remarks
+
+
+def _scaling_steps(table: Table, request: Request, names: Sequence[str], tokens: Sequence[int]) -> Iterator[Step]:
+    """Yield each model on the most tokens, and the last one on fewer, too."""
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--model is given as {', '.join(names)}; expected each model once, from small to large.")
+    if "max_tokens" in request.section("recipe"):
+        raise ConfigError(f"--set recipe.max_tokens: {table.name} is over the number of tokens, and sets it; drop it.")
+    last, most = names[-1], tokens[-1]
+    points = [(name, most, (MODEL,)) for name in names[:-1]]
+    points += [(last, count, (DATA,)) for count in tokens[:-1]]
+    for name, count, panels in [*points, (last, most, (MODEL, DATA))]:
+        settings: dict[str, Any] = dict(request.settings)
+        settings["recipe"] = {**request.section("recipe"), "max_tokens": count}
+        own = replace(request, model=request.stand_ins.get(name, name), settings=settings, stand_ins={})
+        own = replace(own, seeds=request.seeds or table.seeds)
+        yield Step(request=own, title=f"{shown_name(name)}, {count:,} tokens", tokens=count, panels=panels)
+
+
+def at_scale(
+    table: Table, scale: Scale, request: Request, prepare: Callable[[Request], Request] | None = None
+) -> tuple[Request, list[str]]:
+    """Return a request with a scale's model and settings, for tasks whose texts are available, and remarks on it.
+
+    The request's own model, settings and tasks stay. For one of the paper's models, by name, the scale's model stands
+    in. `prepare` adds the texts that the scale makes. Raises DataError if no task is left.
+    """
+    for name, place in request.stand_ins.items():
+        raise ConfigError(
+            f"--model {name}={place}: at this scale {table.name} has a model of its own; drop one of --scale and "
+            f"{name}=, or give --model {place}."
+        )
+    model = request.model or scale.model
+    if request.model in paper_models(table):
+        model = scale.model
+    scaled = replace(request, model=model, settings=merged(scale.settings, request.settings))
+    if prepare is not None:
+        scaled = prepare(scaled)
+    remarks = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
+    if scaled.words("tasks") is not None:
+        return scaled, remarks
+    left_out: dict[str, list[str]] = {}
+    for name, why in _problems(table, scaled, base_model(model, scaled)):
+        left_out.setdefault(why, []).append(name)
+    kept = left_out.pop("", [])
+    if not kept:
+        names = list(chain.from_iterable(left_out.values()))
+        recipe, _ = parts_of(scaled, find_suite(table.suite))[0]
+        raise DataError(
+            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(names)}); "
+            f"add --data-dir DIR, a folder with {recipe.corpus}.train.jsonl and {names[0]}.test.jsonl."
+        )
+    if left_out:
+        remarks += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
+        scaled = replace(scaled, settings={**scaled.settings, "tasks": kept})
+    return scaled, remarks
+
+
+def _problems(table: Table, request: Request, base: Model) -> Iterator[tuple[str, str]]:
+    """Yield each task with the reason why it cannot be evaluated, or an empty one."""
+    at, suite = Ingredients(request, look=True), find_suite(table.suite)
+    parts = parts_of(request, suite)
+    choosing = selection_request(table, request)
+    by_name: dict[str, list[Task]] = {}
+    for _, tasks in [*parts, *(parts_of(choosing, suite) if choosing else ())]:
+        for task in tasks:
+            by_name.setdefault(task.name, []).append(task)
+    for recipe, tasks in parts:
+        for task in tasks:
+            yield task.name, _problem(at, recipe, by_name[task.name], base)
+
+
+def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: Model) -> str:
+    given = [at.task_data(task) for task in alike]
+    if None in given or not all(at.training_texts(recipe, split) for split in ("train", "validation")):
+        return "whose texts are not in the data folders"
+    try:
+        for task, data in zip(alike, given, strict=True):
+            load_kind(task.kind).runtime.check(task, data, base)
+    except DataError:
+        return "none of whose texts is long enough"
+    return ""
+
+
+def firsts(table: Table) -> tuple[str, ...]:
+    """Return the first candidate of each row."""
+    return tuple(candidates[0] for candidates in table.rows.values())
+
+
+def selection_request(table: Table, request: Request) -> Request | None:
+    """Return the request whose scores choose among candidates. None if each row has one."""
+    candidates: list[str] = []
+    for texts in table.rows.values():
+        if len(texts) > 1:
+            candidates += texts
+    if not candidates or table.select is None:
+        return None
+    settings: dict[str, Any] = {**request.settings, "tasks": selection_tasks(table, request)}
+    for section, values in table.select.settings.items():
+        given = request.section(section)
+        for key in values.keys() & given.keys():
+            if not given[key] or given[key] == "test":  # it would leave the choice to the test split
+                raise ConfigError(
+                    f"--set {section}.{key}={given[key]}: {table.name} chooses parameters by {section}.{key}, so that "
+                    f"the test split does not; expected another value, such as {values[key]}, or drop it."
+                )
+        settings[section] = {**values, **given}
+    return replace(request, objectives=tuple(candidates), settings=settings)
+
+
+def selection_tasks(table: Table, request: Request) -> list[str]:
+    """Return the requested tasks whose scores choose."""
+    assert table.select is not None
+    wanted = request.words("tasks")
+    tasks = [task for task in table.select.tasks if wanted is None or task in wanted]
+    if not tasks:
+        raise ConfigError(
+            f"--set tasks={','.join(wanted or ())}: none of them can choose the parameters of {table.name}; add one of "
+            f"{', '.join(table.select.tasks)}."
+        )
+    return tasks
+
+
+def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -> Request:
+    """Return the request of the table's rows, without settings that are for choosing, such as icl.held_out."""
+    chooses: Mapping[str, Any] = {}
+    if table.select is not None:
+        chooses = table.select.settings
+    settings = {}
+    for section, given in request.settings.items():
+        kept = given
+        if section in chooses:
+            kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
+        if kept and not (table.judges and section == "judge"):  # they compare rows, and none of them by itself
+            settings[section] = kept
+    return replace(request, objectives=objectives, settings=settings)
+
+
+def _oracle_of(table: Table, scale: str | None, request: Request) -> Oracle | None:
+    """Return the oracle that a scale trains. None if it trains none or the data folders have an oracle's texts."""
+    chosen = scale_of(table, scale)
+    if chosen is None or chosen.oracle is None:
+        return None
+    files = [local_file(chosen.oracle.corpus, split, request.data_dirs) for split in SPLITS]
+    return None if all(files) else chosen.oracle
+
+
+# The rows of a step
+
+
+def row_outlines(table: Table, step: Step, *, exact: bool, read: Read) -> Iterator[Outline]:
+    """Yield the dry runs of choosing among candidates, if some row has several, and of the table's rows.
+
+    Their trainings and evaluations name the step, so that the outlines of several can be joined.
+    """
+    rows = table_request(table, step.request, firsts(table))
+    for planned, purpose in ((selection_request(table, step.request), ", to choose"), (rows, "")):
+        if planned is None:
+            continue
+        outline = make_outline(planned, exact=exact, read=read)
+        lines = []
+        for line in outline.lines:
+            if line.objective:
+                subject = step.title + (purpose if line.stage == "evaluate" else "")
+                line = replace(line, what=f"{subject}: {line.what}", subject=subject)
+            lines.append(line)
+        yield replace(outline, lines=tuple(lines))
+
+
+def measure(table: Table, steps: Sequence[Step], reporter: Reporter) -> list[MeasuredRows]:
+    """Train and evaluate the rows of each step.
+
+    All are planned first, so that what would fail after another model's days fails now.
     """
     cache: Ingredients | None = None
-    for request in requests:
-        cache = make_plan(table_request(table, request, firsts(table)), known=cache).ingredients
-    return cache
+    for step in steps:
+        cache = make_plan(table_request(table, step.request, firsts(table)), known=cache).ingredients
+    return [measure_rows(table, step.request, reporter, step.title, cache) for step in steps]
 
 
 def measure_rows(
@@ -243,7 +479,7 @@ def measure_rows(
             remarks += choice.remarks(table.select.metric, where)
     objectives = tuple(choice.objective for choice in choices)
     plan = make_plan(table_request(table, request, objectives), known=cache)
-    return MeasuredRows(tuple(choices), run_plan(plan, reporter), remarks, plan.ingredients)
+    return MeasuredRows(tuple(choices), run_plan(plan, reporter), remarks)
 
 
 def choose(
@@ -262,7 +498,7 @@ def choose(
         return Choice(row=row, objective=candidates[0])
     means: dict[str, float] = {}
     left_out: dict[str, str] = {}
-    more_is_better = True
+    sign = 1
     for text in candidates:
         try:
             scores = [_score(task, select.metric) for task in chain.from_iterable(measured[text])]
@@ -270,15 +506,14 @@ def choose(
             left_out[text] = str(error)
         else:
             means[text] = sum(score.value for score in scores) / len(scores)
-            more_is_better = bool(scores[0].higher_is_better)
+            sign = 1 if scores[0].higher_is_better else -1
     if not means:
         raise MetricError(
             f"No {select.metric} of every task and seed was computed for any candidate of {row}, so that no parameter "
             f"can be chosen by it: {left_out[candidates[0]]}"
         )
-    best = max(means.values()) if more_is_better else min(means.values())
-    first = next(text for text, mean in means.items() if mean == best)
-    return Choice(row=row, objective=first, scores=means, left_out=left_out)
+    best = max(means, key=lambda text: sign * means[text])
+    return Choice(row=row, objective=best, scores=means, left_out=left_out)
 
 
 def _score(evaluation: Evaluation, metric: str) -> Score:
@@ -292,79 +527,54 @@ def _score(evaluation: Evaluation, metric: str) -> Score:
     raise MetricError(f"a task has no metric {metric}.")
 
 
-# The paper's numbers and ours.
+# The paper's numbers and ours
 
 
 def _compared(
     table: Table,
     given: Request,
-    request: Request,
-    subject: PaperModel,
-    measured: MeasuredRows,
+    step: Step,
+    measured: Mapping[str, Entry],
     remarks: Sequence[str],
-) -> Reproduction:
-    """Return the rows next to the paper's. `given` is the user's request, `request` that of the rows."""
+    missing: Sequence[str],
+) -> PaperComparison:
+    """Return the measured rows next to the paper's. `given` is the user's request."""
     published: dict[str, Entry] = {}
     for entry in published_entries(table):
-        if entry.model.name == subject.paper:
+        if entry.model.name == step.paper:
             published[entry.objective.name] = entry
-    entries = measured.entries
-    by_row = dict(zip((choice.row for choice in measured.choices), entries, strict=True))
-    baseline = by_row[table.baseline]
-    others = [entry for entry in entries if entry.id != baseline.id]
-    examples = ExamplesReader(request.runs, [request.leaderboard])
-    all_remarks = [*measured.remarks, *remarks]
-    all_remarks += _differences(given, subject, baseline, published)
-    all_remarks += table.remarks
-    all_remarks += _absent(published, entries)
-    contrasts = compare(baseline, others, examples, anyway=True)
-    comparison = PaperComparison(
-        title=f"{table.name} · {baseline.model.name}",
-        columns=_columns(table, published, entries),
-        published=published,
-        measured=by_row,
-        baseline=table.baseline,
-        comparison=contrasts,
-        remarks=(*all_remarks, *examples.problems),
-    )
-    return Reproduction(model=subject.model, published_model=subject.paper, found=comparison, choices=measured.choices)
-
-
-def _columns(table: Table, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""
-    measured = list(chain.from_iterable(entry.metrics for entry in entries))
-    wanted: list[str] = []
+    entries, baseline = list(measured.values()), measured[table.baseline]
+    examples = ExamplesReader(step.request.runs, [step.request.leaderboard])
+    contrasts = compare(baseline, [entry for entry in entries if entry.id != baseline.id], examples, anyway=True)
+    available = list(dict.fromkeys(chain.from_iterable(entry.metrics for entry in entries)))
     if published:
-        wanted += next(iter(published.values())).metrics
+        wanted = list(next(iter(published.values())).metrics)
     else:
-        tasks = [metric.split("/", 1)[0] for metric in measured]
-        for task, metric in product(dict.fromkeys(tasks), table.metrics):
-            wanted.append(f"{task}/{metric}")
-    return tuple(metric for metric in wanted if metric in measured)
-
-
-def _absent(published: Mapping[str, Entry], entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield the first reason for each column of the paper that was not measured."""
-    columns = set(chain.from_iterable(entry.metrics for entry in published.values()))
-    measured = set(chain.from_iterable(entry.metrics for entry in entries))
-    for metric in sorted(columns - measured):
+        tasks = dict.fromkeys(metric.split("/", 1)[0] for metric in available)
+        wanted = [f"{task}/{metric}" for task, metric in product(tasks, table.metrics)]
+    sentences = [*remarks, *_differences(given, step, baseline, bool(published)), *table.remarks]
+    for metric in sorted({name for entry in published.values() for name in entry.metrics} - set(available)):
         reasons = [entry.missing[metric] for entry in entries if metric in entry.missing]
         if reasons:
-            yield f"{metric} is missing here: {reasons[0]}"
+            sentences.append(f"{metric} is missing here: {reasons[0]}")
+    return PaperComparison(
+        title=f"{table.name} · {baseline.model.name}",
+        columns=tuple(metric for metric in wanted if metric in available),
+        published=published,
+        measured=measured,
+        baseline=table.baseline,
+        comparison=contrasts,
+        remarks=(*sentences, *examples.problems, *missing),
+    )
 
 
-def _differences(given: Request, subject: PaperModel, entry: Entry, published: Mapping[str, Entry]) -> Iterator[str]:
+def _differences(given: Request, step: Step, entry: Entry, published: bool) -> Iterator[str]:
     """Yield the reasons why these numbers may differ from the paper's, as far as the request and an entry know."""
-    alias = CATALOG.get(subject.paper)
-    as_large = alias is not None and entry.model.parameters == alias.parameters
-    if published and subject.paper in given.stand_ins and as_large:
+    alias = CATALOG.get(step.paper)
+    converted = step.paper in given.stand_ins and alias is not None and entry.model.parameters == alias.parameters
+    if published and step.request.model != step.paper and not converted:
         yield (
-            f"{subject.paper} was read from what --model gives for it: {entry.model.name}, which has as many "
-            "parameters."
-        )
-    elif published and subject.model != subject.paper:
-        yield (
-            f"The paper's numbers are of {subject.paper}, and these of {entry.model.name}: their difference "
+            f"The paper's numbers are of {step.paper}, and these of {entry.model.name}: their difference "
             "says nothing of an objective."
         )
     if given.limit is not None:
@@ -388,31 +598,30 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
     return lines
 
 
-# Judges of a figure of wins, ties and losses.
+# Judges of a figure of wins, ties and losses
 
 
 def judges_of(table: Table, request: Request) -> list[Any]:
     """Return the judges of a figure: the one that `--set judge.name` gives, or else the figure's own."""
+    if not table.judges:
+        return []
     given = request.section("judge")
     names = [given["name"]] if "name" in given else table.judges
     return [judged_pairs().rule_of({"judge": {**given, "name": name}}) for name in names]
 
 
-def _judged(table: Table, request: Request, result: Reproduction, reporter: Reporter) -> Reproduction:
-    """Add the comparison of each row with the baseline by each judge, seed by seed, and reasons for missing ones.
+def _duels(
+    table: Table, request: Request, measured: Mapping[str, Entry], reporter: Reporter
+) -> tuple[list[Duel], list[str]]:
+    """Return the comparison of each row with the baseline by each judge, seed by seed, and reasons for missing ones.
 
     Replies are kept in the folder of runs.
     """
-    if not table.judges:
-        return result
-    measured = result.found.measured
-    baseline = measured[table.baseline]
-    others = [row for row in measured if row != table.baseline]
     duels: list[Duel] = []
     missing: list[str] = []
-    for rule, row in product(judges_of(table, request), others):
-        for seed in measured[row].seeds:
-            pair = [measured[row], baseline]
+    for rule, (row, entry) in product(judges_of(table, request), measured.items()):
+        for seed in entry.seeds if row != table.baseline else ():
+            pair = [entry, measured[table.baseline]]
             judging = RoundRobin(entries=pair, rule=rule, runs=request.runs, seed=seed, offline=request.offline)
             try:
                 tables = judging.judge(reporter, request.device)
@@ -423,7 +632,7 @@ def _judged(table: Table, request: Request, result: Reproduction, reporter: Repo
                 (duel,) = judged.duels
                 duels.append(
                     Duel(
-                        subject=measured[row].model.name,
+                        subject=entry.model.name,
                         row=row,
                         baseline=table.baseline,
                         judge=judged.judge,
@@ -437,26 +646,23 @@ def _judged(table: Table, request: Request, result: Reproduction, reporter: Repo
                         ci95=duel.ci95,
                     )
                 )
-    comparison = replace(result.found, remarks=(*result.found.remarks, *missing))
-    return replace(result, duels=tuple(duels), found=comparison)
+    return duels, missing
 
 
-def judging_lines(table: Table, request: Request, model: str) -> Iterator[StageLine]:
+def judging_lines(table: Table, step: Step) -> Iterator[StageLine]:
     """Yield the requests to the judges of a figure, for a dry run; nothing for a table."""
-    if not table.judges:
-        return
-    suite, at = find_suite(table.suite), Ingredients(request, look=True)
+    request, suite = step.request, find_suite(table.suite)
+    at = Ingredients(request, look=True)
     settings = {name: values for name, values in request.settings.items() if name != "judge"}
     others = [row for row in table.rows if row != table.baseline]
     comparisons = len(others) * len(request.seeds or suite.seeds)
-    parts = parts_of(replace(request, settings=settings), suite)
-    for rule, (_, tasks) in product(judges_of(table, request), parts):
+    for rule, (_, tasks) in product(judges_of(table, request), parts_of(replace(request, settings=settings), suite)):
         for task in tasks:
             cost = judged_pairs().unanswered(rule, task, at.task_data(task))
             count, tokens = cost.count * comparisons, (cost.read + cost.written) * comparisons
             yield StageLine(
                 stage="evaluate",
-                what=f"{model}: {rule.name} compares {', '.join(others)} with {table.baseline} on {task.name}",
+                what=f"{step.title}: {rule.name} compares {', '.join(others)} with {table.baseline} on {task.name}",
                 amount=requests_words(count, tokens),
                 requests=count,
                 request_tokens=tokens,

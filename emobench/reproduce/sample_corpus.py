@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from io import BufferedRandom
 from itertools import chain
@@ -25,7 +25,7 @@ from typing import Any
 from emobench import __version__
 from emobench.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.core.locks import locked
-from emobench.core.reading import open_file, parse_json, path_exists, read_text
+from emobench.core.reading import open_file, parse_mapping, path_exists, read_text
 from emobench.core.settings import PRETRAINED, to_plain
 from emobench.data.sources import SPLITS
 from emobench.models.catalog import ModelFacts
@@ -34,7 +34,7 @@ from emobench.models.model import Model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite
 from emobench.runs.dry_run import Outline, StageLine, make_outline, too_long
-from emobench.runs.execution.reporter import Progress, Reporter
+from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.estimate import sampling_seconds, this_machine
 from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.plan import make_plan
@@ -105,9 +105,8 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
     )
     model = Model(request.model, options)
     with quiet_libraries():
-        facts = model.facts
-    length = _length(request, facts.context)
-    _require_short(request, facts, length)
+        length = _length(request, model.facts.context)
+    _require_short(request, model.facts, length)
     require_writable(request.out, "--out")
     with storage_errors(request.out, "--out"), locked(request.facts_file.with_suffix(".lock")):
         recorded = _claim(request, _settings(request, model, length))
@@ -172,38 +171,29 @@ def _settings(request: CorpusRequest, model: Model, length: int) -> dict[str, An
 def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of the folder; write them if it has none. Raises ConfigError for texts of other settings."""
     other = "Give another --out or --name, or the settings that it was made with"
-    recorded = _read_facts(request)
-    if recorded is not None:
-        differing = []
-        for key, value in settings.items():
-            if recorded.get(key) != value:
-                differing.append(f"{key} {_shown(recorded.get(key))} there, {_shown(value)} here")
-        if differing:
-            raise ConfigError(f"{request.facts_file} was made with other settings: {', '.join(differing)}. {other}.")
-        return recorded
-    for split in SPLITS:
-        if path_exists(request.file(split)):
-            raise ConfigError(f"{request.file(split)} is there, and not by this command. {other}.")
-    facts = {**settings, "splits": {}}
-    _write(request.facts_file, facts)
-    return facts
-
-
-def _read_facts(request: CorpusRequest) -> dict[str, Any] | None:
-    """Return the facts of the folder. None if it has none."""
     file = request.facts_file
-    advice = f"Restore it, or move all files {request.out / request.name}.* elsewhere and sample them anew."
     try:
-        facts = parse_json(read_text(file))
-        if isinstance(facts, dict) and isinstance(facts.get("splits"), dict):
-            return facts
+        recorded = parse_mapping(read_text(file))
+        if not isinstance(recorded.get("splits"), dict):
+            raise ValueError("it was altered")
     except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}. {advice}") from None
-    except ValueError as error:
-        raise DataError(f"{file} is no JSON: {error}. {advice}") from None
-    raise DataError(f"{file} does not hold what this command writes: it was altered. {advice}")
+        for split in SPLITS:
+            if path_exists(request.file(split)):
+                raise ConfigError(f"{request.file(split)} is there, and not by this command. {other}.") from None
+        recorded = {**settings, "splits": {}}
+        _write(file, recorded)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{file} cannot be read ({error}). Restore it, or move all files {request.out / request.name}.* elsewhere "
+            "and sample them anew."
+        ) from None
+    differing = []
+    for key, value in settings.items():
+        if recorded.get(key) != value:
+            differing.append(f"{key} {_shown(recorded.get(key))} there, {_shown(value)} here")
+    if differing:
+        raise ConfigError(f"{file} was made with other settings: {', '.join(differing)}. {other}.")
+    return recorded
 
 
 def _check_finished(request: CorpusRequest, recorded: Mapping[str, Any]) -> None:
@@ -217,32 +207,26 @@ def _check_finished(request: CorpusRequest, recorded: Mapping[str, Any]) -> None
 def _sample(request: CorpusRequest, model: Model, facts: dict[str, Any], reporter: Reporter) -> None:
     loaded = model.load(frozen=True)
     for split in SPLITS:
-        final = request.file(split)
-        if not final.exists():
-            part = final.with_suffix(".part")
-            with reporter.work(f"sample {request.name}.{split}", "texts") as progress:
-                _sample_split(request, loaded, split, facts["length"], part, progress)
-            facts["splits"][split] = _count(part, request.texts[split])
-            _write(request.facts_file, facts)
-            part.replace(final)
+        final, count = request.file(split), request.texts[split]
+        if final.exists():
+            continue
+        part = final.with_suffix(".part")
+        with reporter.work(f"sample {request.name}.{split}", "texts") as progress, part.open("a+b") as file:
+            done = _whole_lines(file)
+            progress(done, count)
+            for row in _rows(request, loaded, split, facts["length"], done):
+                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                done += 1
+                if done % _batch(request) == 0 or done == count:
+                    file.flush()
+                    progress(done, count)
+        facts["splits"][split] = _count(part, count)
+        _write(request.facts_file, facts)
+        part.replace(final)
 
 
-def _sample_split(request: CorpusRequest, loaded: Any, split: str, length: int, part: Path, progress: Progress) -> None:
-    count = request.texts[split]
-    with part.open("a+b") as file:
-        there = _whole_lines(file)
-        progress(there, count)
-        for index, row in _rows(request, loaded, split, length, there):
-            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            if (index + 1) % _batch(request) == 0 or index + 1 == count:
-                file.flush()
-                progress(index + 1, count)
-
-
-def _rows(
-    request: CorpusRequest, loaded: Any, split: str, length: int, there: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a split in order, from the row `there` on."""
+def _rows(request: CorpusRequest, loaded: Any, split: str, length: int, done: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a split in order, without the first `done` ones."""
     import torch
 
     from emobench.inference.decoding.continuations import iter_continuations
@@ -261,14 +245,14 @@ def _rows(
             token_budget=_batch(request) * (1 + length),
         ),
         vocabulary=token_count(loaded.tokenizer),
-        done=range(there),
+        done=range(done),
     )
     try:
         for index, (continuation,) in chain.from_iterable(batches):
-            if index >= there:
+            if index >= done:
                 ids = continuation.ids
                 text = loaded.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-                yield index, {"id": index, "text": text, "length": len(ids), "ended": continuation.ended}
+                yield {"id": index, "text": text, "length": len(ids), "ended": continuation.ended}
     except torch.OutOfMemoryError:
         raise ModelError(
             f"The device has no room for {_batch(request)} texts of {length} tokens at once; give a smaller --batch. "
@@ -334,39 +318,30 @@ def _shown(value: Any) -> str:
 # evaluated model begins where the oracle began, so that the oracle's texts are as far from it as that training goes.
 
 
-def with_oracle(table: Table, oracle: Oracle, reporter: Reporter) -> Callable[[Request], Request]:
-    """Return a function that adds the oracle and its texts to a request. It makes them at first use."""
-
-    def add(request: Request) -> Request:
-        ((planned, folder),) = train_plan(make_plan(_teaching(table, oracle, request)), reporter)
-        counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
-        texts = request.runs / "texts" / f"{planned.key}-{counts}-{oracle.tokens}"
-        sampling = CorpusRequest(
-            model=str(folder),
-            out=texts,
-            texts=oracle.texts,
-            length=oracle.tokens,
-            name=oracle.corpus,
-            device=request.device,
-            offline=request.offline,
-        )
-        sample_corpus(sampling, reporter)
-        settings = {**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}}
-        return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))
-
-    return add
+def with_oracle(table: Table, oracle: Oracle, reporter: Reporter, request: Request) -> Request:
+    """Return a request with the oracle and its texts, which are made if they are missing."""
+    ((planned, folder),) = train_plan(make_plan(_teaching(table, oracle, request)), reporter)
+    counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
+    texts = request.runs / "texts" / f"{planned.key}-{counts}-{oracle.tokens}"
+    sampling = CorpusRequest(
+        model=str(folder),
+        out=texts,
+        texts=oracle.texts,
+        length=oracle.tokens,
+        name=oracle.corpus,
+        device=request.device,
+        offline=request.offline,
+    )
+    sample_corpus(sampling, reporter)
+    settings = {**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}}
+    return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))
 
 
-def without_oracle(table: Table) -> Callable[[Request], Request]:
-    """Return a function that prepares the dry run of a request without texts: the oracle is as large as the model."""
-
-    def add(request: Request) -> Request:
-        names = chain.from_iterable(run.tasks for run in find_suite(table.suite).runs)
-        tasks = [short_name(name) for name in names]
-        model = {**request.section("oracle"), "model": PRETRAINED}
-        return replace(request, settings={**request.settings, "oracle": model, "tasks": tasks})
-
-    return add
+def without_oracle(table: Table, request: Request) -> Request:
+    """Return a request without texts for the dry run: the oracle is as large as the model."""
+    names = chain.from_iterable(run.tasks for run in find_suite(table.suite).runs)
+    oracle = {**request.section("oracle"), "model": PRETRAINED}
+    return replace(request, settings={**request.settings, "oracle": oracle, "tasks": list(map(short_name, names))})
 
 
 def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: bool = True) -> Outline:

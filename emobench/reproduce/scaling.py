@@ -8,24 +8,18 @@ once. Finished ones are reused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
-from typing import Any
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import DataError
 from emobench.core.settings import PRETRAINED
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
-from emobench.reproduce.requests import at_scale, scale_of
-from emobench.reproduce.run import check_rows, joined_outline, measure_rows, row_outlines
-from emobench.runs.dry_run import Outline, Read
+from emobench.reproduce.run import DATA, MODEL, Step, measure, steps_of
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.planning.ingredients import shown_name
 from emobench.runs.planning.request import Request
 from emobench.tasks.table import Table
-
-MODEL, DATA = "model", "data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,43 +68,13 @@ class Scaling:
         return fitted
 
 
-@dataclass(frozen=True)
-class Step:
-    """A model on some tokens: a request, and the panels that it is a point of."""
-
-    model: str
-    tokens: int
-    panels: tuple[str, ...]
-    request: Request
-
-    @property
-    def title(self) -> str:
-        return f"{shown_name(self.model)}, {self.tokens:,} tokens"
-
-
-def outline_scaling(
-    table: Table, request: Request, models: Sequence[str], scale: str | None = None, *, exact: bool = True
-) -> Outline:
-    """Return the dry run of a figure."""
-    steps, remarks = steps_of(table, request, models, scale)
-    read = Read()
-    outlines: list[Outline] = []
-    for step in steps:
-        outlines += row_outlines(table, step.request, step.title, exact=exact, read=read)
-    return joined_outline(table, outlines, remarks)
-
-
 def reproduce_scaling(
     table: Table, request: Request, models: Sequence[str], reporter: Reporter, scale: str | None = None
 ) -> Scaling:
     """Repeat a figure of scaling; `models` are instead of its own, from small to large."""
-    steps, remarks = steps_of(table, request, models, scale)
-    cache = check_rows(table, [step.request for step in steps])
+    _, steps, remarks = steps_of(table, request, scale, models)
     measured: list[tuple[Step, list[Entry]]] = []
-    for step in steps:
-        reporter.note(step.title)
-        rows = measure_rows(table, step.request, reporter, step.title, cache)
-        cache = rows.ingredients
+    for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
         remarks += [f"{step.title}: {remark}" for remark in rows.remarks]
         measured.append((step, rows.entries))
     tasks = _common(list(chain.from_iterable(entries for _, entries in measured)), table.metrics[0])
@@ -124,33 +88,6 @@ def reproduce_scaling(
         points=tuple(points),
         remarks=tuple(remarks),
     )
-
-
-def steps_of(
-    table: Table, request: Request, models: Sequence[str] = (), scale: str | None = None
-) -> tuple[list[Step], list[str]]:
-    """Return the requests of a figure, from small to large, and remarks on its scale."""
-    chosen = scale_of(table, scale)
-    remarks: list[str] = []
-    names, tokens = list(models or table.models), list(table.tokens)
-    if chosen is not None:
-        names, tokens = list(models or chosen.models), list(chosen.tokens)
-        request, remarks = at_scale(table, chosen, replace(request, model=names[-1]))
-    if len(set(names)) < len(names):
-        raise ConfigError(f"--model is given as {', '.join(names)}; expected each model once, from small to large.")
-    if "max_tokens" in request.section("recipe"):
-        raise ConfigError(f"--set recipe.max_tokens: {table.name} is over the number of tokens, and sets it; drop it.")
-
-    def step(model: str, count: int, *panels: str) -> Step:
-        settings: dict[str, Any] = dict(request.settings)
-        settings["recipe"] = {**request.section("recipe"), "max_tokens": count}
-        own = replace(request, model=request.stand_ins.get(model, model), settings=settings, stand_ins={})
-        return Step(model, count, panels, replace(own, seeds=request.seeds or table.seeds))
-
-    last, most = names[-1], tokens[-1]
-    steps = [step(name, most, MODEL) for name in names[:-1]]
-    steps += [step(last, count, DATA) for count in tokens[:-1]]
-    return [*steps, step(last, most, MODEL, DATA)], remarks
 
 
 def _common(entries: Sequence[Entry], metric: str) -> tuple[str, ...]:

@@ -89,34 +89,25 @@ class _Likelihood(StatisticsObjective):
         return {"log_prob": torch.full_like(s.log_prob, -1)}
 
 
-@dataclass(frozen=True)
 class _Inputs:
     """Random hidden states and head with gradients, and tokens with the frequencies of text."""
 
-    hidden_ND: Tensor
-    weight_VD: Tensor
-    ids_BT: Tensor
-    """Each row has one token more than targets: its first token."""
-
-    @staticmethod
-    def make(shape: tuple[int, int, int], device: str, dtype: torch.dtype) -> _Inputs:
+    def __init__(self, shape: tuple[int, int, int], device: str, dtype: torch.dtype) -> None:
         N, V, D = shape
         # Zipf-Mandelbrot. For 500 to 10,000 tokens, U/N is about that of WikiText-2 in GPT-2's tokens.
         most_V = ((torch.arange(V, dtype=torch.float64) + 3.7) ** -1.25).cumsum(0)
         drawn_BT = torch.rand(-(-N // ROW), min(ROW, N) + 1, generator=torch.Generator().manual_seed(0))
         ids_BT = torch.searchsorted(most_V / most_V[-1], drawn_BT.double()).clamp(max=V - 1)
+        self.ids_BT = ids_BT.to(device)
+        """Each row has one token more than targets: its first token."""
         generator = torch.Generator(device).manual_seed(0)
         hidden_ND = torch.randn(N, D, generator=generator, device=device).to(dtype)
         weight_VD = torch.randn(V, D, generator=generator, device=device).div_(D**0.5).to(dtype)
-        return _Inputs(hidden_ND.requires_grad_(), weight_VD.requires_grad_(), ids_BT.to(device))
+        self.hidden_ND, self.weight_VD = hidden_ND.requires_grad_(), weight_VD.requires_grad_()
 
     def aligned(self, value_BT: Tensor) -> Tensor:
         """Return the values at the labels, (N, ...)."""
         return value_BT[:, 1:].flatten(0, 1)[: len(self.hidden_ND)]
-
-    @property
-    def gradient_bytes(self) -> int:
-        return self.hidden_ND.nbytes + self.weight_VD.nbytes
 
     def clear(self) -> None:
         self.hidden_ND.grad = self.weight_VD.grad = None
@@ -145,19 +136,15 @@ class _Benched(CheckedObjective):
         """Return a function that computes the mean loss. Raises PluginError for side data of a wrong shape."""
         objective, hidden_ND, weight_VD = self.ready, self.inputs.hidden_ND, self.inputs.weight_VD
         targets = prepare_for(objective, self.labels_N, vocabulary=self.vocabulary, dtype=weight_VD.dtype)
+        side = {}
         try:
-            # Random columns are float64, but training uses float32.
-            side = {
-                n: (v.float() if v.dtype == torch.float64 else v).to(hidden_ND.device) for n, v in self.side.items()
-            }
+            for name, value in self.side.items():  # random columns are float64, but training uses float32
+                value = value.float() if value.dtype == torch.float64 else value
+                side[name] = value.to(hidden_ND.device)
         except Broken as problem:
             raise PluginError(f"{objective.name}: {problem}. See `emobench objectives check`.") from None
-
-        def mean() -> Tensor:
-            found = objective_loss(objective, hidden_ND, weight_VD, None, targets, side=side, denominator=len(targets))
-            return found.total
-
-        return mean
+        given: dict[str, Any] = {"side": side, "denominator": len(targets)}
+        return lambda: objective_loss(objective, hidden_ND, weight_VD, None, targets, **given).total
 
 
 def measure(
@@ -179,23 +166,38 @@ def measure(
                 f"'{name}' is a function of the {level(objective)} and the batch: it has no loss of tokens that could "
                 f"be measured alone. Time a training: `emobench train --objective {name}`."
             )
+    held = {CROSS_ENTROPY: 0}
+    peaks: dict[str, int] = {}
+    runs: dict[str, Callable[[], None]] = {}
     with _enough_memory(shape, device):
-        inputs = _Inputs.make(shape, device, getattr(torch, dtype))
+        inputs = _Inputs(shape, device, getattr(torch, dtype))
         labels_N = inputs.aligned(inputs.ids_BT)
-        subjects = {n: _Benched(o, inputs) for n, o in {LIKELIHOOD: _Likelihood(), **objectives}.items()}
 
         def cross_entropy() -> Tensor:
             return F.cross_entropy((inputs.hidden_ND @ inputs.weight_VD.T).float(), labels_N)
 
-        losses = {CROSS_ENTROPY: cross_entropy, **{name: subject.loss() for name, subject in subjects.items()}}
-        runs = {name: _step(inputs, loss) for name, loss in losses.items()}
+        runs[CROSS_ENTROPY] = _step(inputs, cross_entropy)
+        for name, objective in {LIKELIHOOD: _Likelihood(), **objectives}.items():
+            subject = _Benched(objective, inputs)
+            runs[name] = _step(inputs, subject.loss())
+            held[name] = sum(tensor.nbytes for tensor in subject.ready.frozen_state().values())
         seconds = alternating_seconds(runs, device, rounds, progress)
-        peaks = {}
         for name, run in runs.items():
             inputs.clear()  # free the gradients of the last step
-            peaks[name] = peak_bytes(run, device)
+            peaks[name] = peak_bytes(run, device) - inputs.hidden_ND.nbytes - inputs.weight_VD.nbytes
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    held = {name: sum(t.nbytes for t in subject.ready.frozen_state().values()) for name, subject in subjects.items()}
+    losses = []
+    for name, median in medians.items():
+        cost = LossCost(
+            name,
+            milliseconds=1e3 * median,
+            spread=(max(seconds[name]) - min(seconds[name])) / median,
+            x_cross_entropy=median / medians[CROSS_ENTROPY],
+            x_mle=median / medians[LIKELIHOOD],
+            step_bytes=peaks[name],
+            held_bytes=held[name],
+        )
+        losses.append(cost)
     cuda = inputs.hidden_ND.is_cuda
     return BenchResult(
         *shape,
@@ -207,18 +209,7 @@ def measure(
         rounds=rounds,
         clock="CUDA events" if cuda else "CPU time, the sum over threads",
         memory="torch's allocations on the GPU" if cuda else "torch's allocations, by its profiler",
-        losses=[
-            LossCost(
-                name,
-                milliseconds=1e3 * median,
-                spread=(max(seconds[name]) - min(seconds[name])) / median,
-                x_cross_entropy=median / medians[CROSS_ENTROPY],
-                x_mle=median / medians[LIKELIHOOD],
-                step_bytes=peaks[name] - inputs.gradient_bytes,
-                held_bytes=held.get(name, 0),
-            )
-            for name, median in medians.items()
-        ],
+        losses=losses,
     )
 
 
@@ -266,13 +257,13 @@ def _seconds(run: Callable[[], None], device: str, times: int = 1) -> float:
             run()
         return (time.process_time() - start) / times
     with torch.cuda.device(device):
-        start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start_event.record()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
         for _ in range(times):
             run()
-        end_event.record()
-        end_event.synchronize()
-    return start_event.elapsed_time(end_event) / 1e3 / times
+        end.record()
+        end.synchronize()
+    return begin.elapsed_time(end) / 1e3 / times
 
 
 def peak_bytes(run: Callable[[], None], device: str) -> int:

@@ -1,6 +1,6 @@
 """Checks of a ModelObjective on two tiny random models: GPT-2 (learned positions) and Llama (rotary positions).
 
-Legend: B sequences, T positions, U units.
+Legend: U units.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from emobench.core.conformance import Broken, Explained, check
-from emobench.objectives import IGNORED, ModelObjective, Objective, UnitLosses
-from emobench.testing.derivative_checks import HeldConstants
+from emobench.objectives import IGNORED, Objective, UnitLosses
 from emobench.testing.subject import CUT_OFF, CheckedObjective, distance
+from emobench.testing.token_checks import HeldConstants
 
 EXACT = 1e-6
 """Relative error. Weights are float64, but Llama normalises in float32, and padding changes attention sums."""
@@ -28,6 +28,52 @@ HALF = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
 FAMILIES = ("gpt2", "llama")
 
 
+class _Case:
+    """An objective on a random model and a batch."""
+
+    def __init__(self, subject: CheckedObjective, family: str, batch: Mapping[str, Tensor]) -> None:
+        self.objective, self.family, self.batch = subject.ready, family, batch
+        self.model = _random_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
+
+    def units(self, **changes: Any) -> UnitLosses:
+        """Return the losses of the units, with another `objective`, `model` or `batch` if given."""
+        given = {"objective": self.objective, "model": self.model, "batch": self.batch, **changes}
+        losses = given["objective"].loss(given["model"].forward, given["batch"])  # a bound method, as in training
+        if not isinstance(losses, UnitLosses):
+            raise Broken(f"its loss is a {type(losses).__name__}; expected emobench.UnitLosses(losses, weights)")
+        shapes = [tuple(value.shape) for value in (losses.losses_U, losses.weights_U)]
+        if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+            raise Broken(f"its losses and weights have shapes {shapes[0]} and {shapes[1]}; expected one vector each")
+        return losses
+
+    def total(self, **changes: Any) -> Tensor:
+        units = self.units(**changes)
+        return (units.losses_U * units.weights_U).sum()
+
+    def slopes(self, total: Tensor) -> list[Tensor]:
+        """Return the gradient of each parameter; 0 if the total does not depend on it."""
+        inputs = list(self.model.parameters())
+        return list(torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True))
+
+    def same(self, words: str, total: Tensor) -> None:
+        """Raise Broken unless this is the case's own total."""
+        error = distance(total.detach(), self.total().detach())
+        if not error < EXACT:
+            raise Broken(f"{words} by {error:.1e}")
+
+
+def _whole(subject: CheckedObjective) -> list[_Case]:
+    return [_Case(subject, family, subject.batch) for family in FAMILIES]
+
+
+def _cases(subject: CheckedObjective) -> list[_Case]:
+    """Return for each family a batch of full rows, and a batch with one shorter row."""
+    ragged = {name: value.clone() for name, value in subject.batch.items()}
+    ragged["labels"][-1, -2:] = IGNORED
+    ragged["attention_mask"][-1, -2:] = 0
+    return _whole(subject) + [_Case(subject, family, ragged) for family in FAMILIES]
+
+
 @check(
     "Return UnitLosses of two vectors; override `total_weight(batch)` where units are not target tokens, so that "
     "it is the sum of the weights, known before the model runs.",
@@ -35,13 +81,13 @@ FAMILIES = ("gpt2", "llama")
 )
 def units(subject: CheckedObjective) -> None:
     """One finite loss and one weight for each unit; the weights add up to total_weight."""
-    for family, batch in _cases(subject):
-        found = _units(subject.ready, _model(subject, family), batch)
-        if not found.losses_U.requires_grad:
+    for case in _cases(subject):
+        units = case.units()
+        if not units.losses_U.requires_grad:
             raise Explained(CUT_OFF)
-        if not torch.isfinite(found.losses_U).all():
-            raise Broken(f"its loss is not finite on a random {family}")
-        total, expected = float(found.weights_U.detach().sum()), float(subject.ready.total_weight(batch))
+        if not torch.isfinite(units.losses_U).all():
+            raise Broken(f"its loss is not finite on a random {case.family}")
+        total, expected = float(units.weights_U.detach().sum()), float(subject.ready.total_weight(case.batch))
         if abs(total - expected) > 1e-6 * max(abs(expected), 1):
             raise Broken(f"its weights add up to {total:g}, its total_weight is {expected:g}")
 
@@ -52,75 +98,71 @@ def units(subject: CheckedObjective) -> None:
 )
 def gradients(subject: CheckedObjective) -> None:
     """The gradient reaches the parameters, and agrees with finite differences along a random direction."""
-    for family in FAMILIES:
-        inputs = list(_model(subject, family).parameters())
-        total = _total(subject.ready, _model(subject, family), subject.batch)
-        if not any(slope.any() for slope in _slopes(total, inputs)):
-            raise Broken(f"no gradient reaches the parameters of a random {family}")
-    _compare_with_differences(subject)
-
-
-def _compare_with_differences(subject: CheckedObjective) -> None:
+    for case in _whole(subject):
+        if not any(slope.any() for slope in case.slopes(case.total())):
+            raise Broken(f"no gradient reaches the parameters of a random {case.family}")
     # Only GPT-2: Llama normalises in float32, which is too coarse for finite differences.
-    model, held = _model(subject, "gpt2"), HeldConstants()
-    inputs = list(model.parameters())
+    case, held = _whole(subject)[0], HeldConstants()
+    inputs = list(case.model.parameters())
     generator = torch.Generator().manual_seed(subject.seed)
     along = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in inputs]
     with held:
-        total = _total(subject.ready, model, subject.batch)
-    expected = float(sum((s * a).sum() for s, a in zip(_slopes(total, inputs), along, strict=True)))
+        total = case.total()
+    expected = sum(float((slope * a).sum()) for slope, a in zip(case.slopes(total), along, strict=True))
     ends = []
     for step in (STEP, -2 * STEP):  # the second step starts at the end of the first
         _move(inputs, along, step)
         held.rewind()
         with held:
-            ends.append(_total(subject.ready, model, subject.batch))
+            ends.append(case.total())
     _move(inputs, along, STEP)
-    found = float((ends[0] - ends[1]).detach()) / (2 * STEP)
-    error = abs(found - expected) / max(abs(expected), 1e-3 * abs(float(total.detach())))
+    numeric = float((ends[0] - ends[1]).detach()) / (2 * STEP)
+    error = abs(numeric - expected) / max(abs(expected), 1e-3 * abs(float(total.detach())))
     if not error < DIFFERENCES:
         raise Broken(f"autograd's gradient and finite differences differ by {error:.1e}")
+
+
+def _move(inputs: list[Tensor], along: list[Tensor], step: float) -> None:
+    with torch.no_grad():
+        for value, direction in zip(inputs, along, strict=True):
+            value.add_(direction, alpha=step)
 
 
 @check("Pass `attention_mask` to the model, and leave out positions whose next label is -100, before any mean.")
 def padding(subject: CheckedObjective) -> None:
     """Columns of padding change nothing, whatever tokens they hold."""
-    for family, batch in _cases(subject):
-        expected = _total(subject.ready, _model(subject, family), batch)
+    for case in _cases(subject):
         for token in (0, subject.vocabulary - 1):
-            found = _total(subject.ready, _model(subject, family), padded(batch, 3, token))
-            _same("three columns of padding change its loss", found, expected)
+            case.same("three columns of padding change its loss", case.total(batch=padded(case.batch, 3, token)))
 
 
 @check("The loss uses a sequence's place in the batch.")
 def order(subject: CheckedObjective) -> None:
     """Sequences in another order add up to the same."""
-    for family, batch in _cases(subject):
-        flipped = {name: value.flip(0) for name, value in batch.items()}
-        found, expected = (_total(subject.ready, _model(subject, family), b) for b in (flipped, batch))
-        _same("with its sequences in another order a batch has another loss", found, expected)
+    for case in _cases(subject):
+        flipped = {name: value.flip(0) for name, value in case.batch.items()}
+        case.same("with its sequences in another order a batch has another loss", case.total(batch=flipped))
 
 
 @check("A mean over the batch, or a comparison of its sequences: return losses and weights; the trainer divides.")
 def accumulation(subject: CheckedObjective) -> None:
     """The sequences of a batch, one at a time, add up to the whole."""
-    for family, batch in _cases(subject):
-        model = _model(subject, family)
-        rows = [{name: value[i : i + 1] for name, value in batch.items()} for i in range(len(batch["labels"]))]
-        found = torch.stack([_total(subject.ready, model, row) for row in rows]).sum()
-        _same("the sum over its sequences and the loss of a batch differ", found, _total(subject.ready, model, batch))
+    for case in _cases(subject):
+        totals = []
+        for row in range(len(case.batch["labels"])):
+            totals.append(case.total(batch={name: value[row : row + 1] for name, value in case.batch.items()}))
+        case.same("the sum over its sequences and the loss of a batch differ", torch.stack(totals).sum())
 
 
 @check("Divide by the number of targets with .clamp(min=1), and keep the loss a function of the logits (times 0).")
 def empty_batch(subject: CheckedObjective) -> None:
     """A batch without targets has loss 0, gradients of 0 and goes backward."""
     batch = {**subject.batch, "labels": torch.full_like(subject.batch["labels"], IGNORED)}
-    for family in FAMILIES:
-        model = _model(subject, family)
-        total = _total(subject.ready, model, batch)
+    for case in _whole(subject):
+        total = case.total(batch=batch)
         if not total.requires_grad:
             raise Broken("a batch without targets has a loss that cannot go backward")
-        if float(total.detach()) != 0 or any((slope != 0).any() for slope in _slopes(total, list(model.parameters()))):
+        if float(total.detach()) != 0 or any((slope != 0).any() for slope in case.slopes(total)):
             raise Broken("a batch without targets has a loss or gradients")
 
 
@@ -130,82 +172,37 @@ def empty_batch(subject: CheckedObjective) -> None:
 )
 def determinism(subject: CheckedObjective) -> None:
     """The same inputs give the same bits."""
-    for family in FAMILIES:
-        model = _model(subject, family)
-        one, two = (_units(subject.ready, model, subject.batch) for _ in range(2))
-        if not torch.equal(one.losses_U, two.losses_U):
+    for case in _whole(subject):
+        if not torch.equal(case.units().losses_U, case.units().losses_U):
             raise Broken("the same inputs twice give two losses")
 
 
 @check("Work on logits.float(): sums over the vocabulary need its precision.")
 def precisions(subject: CheckedObjective) -> None:
     """In bfloat16 and float16 its loss is close to float64 with the same weights."""
-    for family in FAMILIES:
+    for case in _whole(subject):
         for dtype, tolerance in HALF.items():
-            model = copy.deepcopy(_model(subject, family)).to(dtype)
-            found = _total(subject.ready, model, subject.batch)
-            error = distance(found, _total(subject.ready, model.double(), subject.batch))
+            model = copy.deepcopy(case.model).to(dtype)
+            error = distance(case.total(model=model), case.total(model=model.double()))
             if not error < tolerance:
-                raise Broken(f"in {str(dtype).removeprefix('torch.')} its loss is off by {error:.1e} on a {family}")
+                raise Broken(
+                    f"in {str(dtype).removeprefix('torch.')} its loss is off by {error:.1e} on a {case.family}"
+                )
 
 
 def losses(subject: CheckedObjective, objective: Objective) -> Tensor:
     """Return the losses of the units, for the checks of any objective."""
-    return _units(objective, _model(subject, FAMILIES[0]), subject.batch).losses_U.detach()
+    return _whole(subject)[0].units(objective=objective).losses_U.detach()
 
 
 def padded(batch: Mapping[str, Tensor], columns: int, token: int = 0) -> dict[str, Tensor]:
     """Return a batch with more columns on the right, as the collator pads."""
     fills = {"labels": IGNORED, "input_ids": token}
-    return {
-        name: torch.cat([v, torch.full_like(v[:, :1], fills.get(name, 0)).expand(-1, columns, *v.shape[2:])], dim=1)
-        for name, v in batch.items()
-    }
-
-
-def _cases(subject: CheckedObjective) -> list[tuple[str, dict[str, Tensor]]]:
-    """Return for each family a batch of full rows, and a batch with one shorter row."""
-    ragged = {name: value.clone() for name, value in subject.batch.items()}
-    ragged["labels"][-1, -2:] = IGNORED
-    ragged["attention_mask"][-1, -2:] = 0
-    return [(family, batch) for family in FAMILIES for batch in (subject.batch, ragged)]
-
-
-def _units(objective: Objective, model: Any, batch: Mapping[str, Tensor]) -> UnitLosses:
-    assert isinstance(objective, ModelObjective)
-    found = objective.loss(model.forward, batch)  # a bound method, as in training
-    if not isinstance(found, UnitLosses):
-        raise Broken(f"its loss is a {type(found).__name__}; expected emobench.UnitLosses(losses, weights)")
-    shapes = [tuple(value.shape) for value in (found.losses_U, found.weights_U)]
-    if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
-        raise Broken(f"its losses and weights have shapes {shapes[0]} and {shapes[1]}; expected one vector each")
-    return found
-
-
-def _total(objective: Objective, model: Any, batch: Mapping[str, Tensor]) -> Tensor:
-    found = _units(objective, model, batch)
-    return (found.losses_U * found.weights_U).sum()
-
-
-def _same(words: str, found: Tensor, expected: Tensor) -> None:
-    error = distance(found.detach(), expected.detach())
-    if not error < EXACT:
-        raise Broken(f"{words} by {error:.1e}")
-
-
-def _slopes(total: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    found = torch.autograd.grad(total, inputs, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(inputs, found, strict=True)]
-
-
-def _move(inputs: list[Tensor], along: list[Tensor], step: float) -> None:
-    with torch.no_grad():
-        for value, direction in zip(inputs, along, strict=True):
-            value.add_(direction, alpha=step)
-
-
-def _model(subject: CheckedObjective, family: str) -> Any:
-    return _random_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
+    wide = {}
+    for name, value in batch.items():
+        shape = (len(value), columns, *value.shape[2:])
+        wide[name] = torch.cat([value, value.new_full(shape, fills.get(name, 0))], dim=1)
+    return wide
 
 
 @cache

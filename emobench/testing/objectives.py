@@ -1,9 +1,13 @@
-"""The contract of objectives: checks of the loss at its level, and of setup, parameters, state and documentation."""
+"""The contract of objectives, and facts of their classes for `emobench objectives list` and `show`.
+
+Checks are of the loss at its level, and of setup, parameters, state and documentation.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emobench.core.conformance import Broken, Check, Skipped, check, docstrings, require_source
+from emobench.core.conformance import SOURCE, Broken, Check, Skipped, check, docstrings, require_source
 from emobench.core.errors import ConfigError
-from emobench.objectives import ModelObjective, Objective
+from emobench.objectives import STATISTICS, ModelObjective, Objective, StatisticsObjective
 from emobench.testing import model_checks, token_checks
 from emobench.testing.subject import CheckedObjective, level
 
@@ -56,7 +60,7 @@ def setup(subject: CheckedObjective) -> None:
     "it; or compute it from the step alone.",
 )
 def state(subject: CheckedObjective) -> None:
-    """What `state` returns is enough to go on after a resume, with the same losses."""
+    """The values of `state` are enough to go on after a resume, with the same losses."""
     trained, context = subject.fresh()
     for step in range(STEPS):
         trained.begin_step(step, context.total_steps)
@@ -79,7 +83,7 @@ def state(subject: CheckedObjective) -> None:
     "a value, or treat its ends apart: 0/0 and log 0 stand there.",
 )
 def parameters(subject: CheckedObjective) -> None:
-    """Defaults are allowed, what is out of range is refused, and the loss is finite at both ends."""
+    """Defaults are allowed, values out of range are refused, and the loss is finite at both ends."""
     fields = {f.name: f for f in dataclasses.fields(subject.objective)}  # type: ignore[arg-type]
     if not fields:
         raise Skipped("it has no parameters")
@@ -142,3 +146,89 @@ def checks(
         if one is not token_checks.side_data or objective.side_names:
             chosen.append(one)
     return chosen, CheckedObjective(objective, given_side=dict(side or {}), **sizes)
+
+
+# The facts that a class states itself
+
+LEVELS = {
+    "statistics": "Functions of token statistics",
+    "logits": "Functions of the logits",
+    "model": "Functions of the model and the batch",
+}
+SENTENCE_END = re.compile(r"(?<!Eq)(?<!Sec)(?<!al)(?<!e\.g)\. (?=[A-Z`])")
+EMPHASIS = re.compile(r"(?<![\w*])\*(?=\S)([^*]*\S)\*(?![\w*])")
+LINE_IN_PARAGRAPH = re.compile(r"(?<=\S)\n(?=[^\s*-])")
+FRAGMENT = re.compile(r"Eqs?\. ?\d[\d, and-]*|([\w.-]+ )?(19|20)\d\d")
+"""Pieces of a reference that are no source alone: Eq. 14, 2015, NeurIPS 2018."""
+
+
+def facts(cls: Any) -> dict[str, Any]:
+    """Return the facts that the class of an objective states itself."""
+    equation, _, about = _own_doc(cls).partition("\n\n")
+    about = EMPHASIS.sub(r"\1", LINE_IN_PARAGRAPH.sub(" ", about))
+    kind = level(cls)
+    needs = {"log_prob", *cls.needs}
+    slopes = None
+    if issubclass(cls, StatisticsObjective):
+        slopes = "autograd" if cls.slopes is StatisticsObjective.slopes else "closed form"
+    return {
+        "version": cls.version,
+        "group": _group(cls, kind),
+        "summary": _summary(cls, about),
+        "about": about,
+        "equation": " ".join(equation.split()),
+        "level": kind,
+        "statistics": sorted(needs & set(STATISTICS)) if kind == "statistics" else [],
+        "side_data": sorted(needs - set(STATISTICS)),
+        "slopes": slopes,
+        "source": _source(cls),
+    }
+
+
+def _own_doc(cls: type) -> str:
+    text = cls.__dict__.get("__doc__") or ""
+    return "" if text.startswith(f"{cls.__name__}(") else inspect.cleandoc(text)
+
+
+def _summary(cls: Any, about: str) -> str:
+    """Return one line: of the module where it is about this objective, else of the class, else of the module."""
+    own = SENTENCE_END.split(" ".join(about.split()))[0]
+    title = _module_title(cls)
+    return EMPHASIS.sub(r"\1", (title or own) if _is_alone(cls) else (own or title)).rstrip(".")
+
+
+def _source(cls: Any) -> str:
+    """Return the bracket, or else the sentence, that names where an equation is from; never a piece of a reference."""
+    texts = docstrings(cls)
+    if _is_alone(cls):
+        texts.reverse()  # the module's first
+    paragraphs = [" ".join(paragraph.split()) for text in texts for paragraph in text.split("\n\n")]
+    for pieces in (re.compile(r"\(([^()]*)\)").findall, SENTENCE_END.split):
+        for text in paragraphs:
+            for piece in pieces(text):
+                words = piece.strip(" .")
+                if SOURCE.search(words) and not FRAGMENT.fullmatch(words):
+                    return EMPHASIS.sub(r"\1", words)
+    return ""
+
+
+def _is_alone(cls: Any) -> bool:
+    """Return whether a module is about this objective: it has no other, or begins with its name."""
+    values = vars(inspect.getmodule(cls)).values()
+    classes = [value for value in values if inspect.isclass(value) and value.__module__ == cls.__module__]
+    objectives = [value for value in classes if issubclass(value, Objective) and not inspect.isabstract(value)]
+    return len(objectives) == 1 or _module_title(cls).lower().startswith(cls.name)
+
+
+def _module_title(cls: Any) -> str:
+    return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
+
+
+def _group(cls: Any, kind: str) -> str:
+    """Return the title under which an objective is listed."""
+    extra = []
+    if "expected_cost" in cls.needs:
+        extra.append("transport costs")
+    if set(cls.needs) - set(STATISTICS):
+        extra.append("side data (other tokens, a teacher, a known language)")
+    return ", with ".join([LEVELS[kind], *([" and ".join(extra)] if extra else [])])

@@ -184,18 +184,18 @@ def level(objective: Objective | type[Objective]) -> str:
     """Return "statistics", "logits" or "model". Raises PluginError for a class that is none of them."""
     cls = objective if isinstance(objective, type) else type(objective)
     levels = {"statistics": StatisticsObjective, "logits": LogitsObjective, "model": ModelObjective}
-    found = next((name for name, base in levels.items() if issubclass(cls, base)), None)
-    if found is None:
-        raise PluginError(
-            f"{cls.__name__} is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."
-        )
-    return found
+    for name, base in levels.items():
+        if issubclass(cls, base):
+            return name
+    raise PluginError(
+        f"{cls.__name__} is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."
+    )
 
 
-def distance(found: Tensor, expected: Tensor) -> float:
+def distance(value: Tensor, expected: Tensor) -> float:
     """Return the relative error in L2 norm."""
-    found, expected = found.detach().double(), expected.detach().double()
-    return float((found - expected).norm() / expected.norm().clamp_min(1e-300))
+    value, expected = value.detach().double(), expected.detach().double()
+    return float((value - expected).norm() / expected.norm().clamp_min(1e-300))
 
 
 @dataclass

@@ -1,21 +1,25 @@
-"""Checks of objectives that run in the engine.
+"""Checks of objectives that run in the engine, and of their derivatives.
 
-Legend: N tokens, V vocabulary, D width.
+Derivatives: autograd against finite differences, and closed-form slopes against autograd.
+
+Legend: N tokens, M target tokens, V vocabulary, D width.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from emobench.core.conformance import Broken, Skipped, check
-from emobench.objectives import IGNORED, StatisticsObjective
-from emobench.testing.derivative_checks import gradients, loss_call, slopes, tolerance
-from emobench.testing.subject import CheckedObjective, EngineResult, distance
+from emobench.core.conformance import Broken, Explained, Skipped, check
+from emobench.objectives import IGNORED, CostEmbedding, LogitsObjective, Objective, StatisticsObjective, TokenStatistics
+from emobench.objectives.statistics import statistics_from_logits
+from emobench.testing.subject import CUT_OFF, CheckedObjective, EngineResult, distance
 
 PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.float16: (1e-3, 5e-3)}
 """Relative errors of the losses and of the gradients, compared with float64 on the same rounded inputs. With half
@@ -24,6 +28,165 @@ FAR = 1000.0
 """Length of a hidden state along its target's row for which the probability is exactly 1, or 0, in float32."""
 RESERVED = {"loss", "tokens", "mle", "grew", "shrank", "alternatives"}
 """Names that training logs for every objective."""
+LOGITS = "the logits"
+EXACT = 1e-9
+"""Relative error in float64, for the same function with another order of summation."""
+SINGLE = 1e-5
+"""Relative error for a loss that converts its inputs to float32."""
+STEPS = {torch.float64: (1e-5, 1e-5), torch.float32: (1e-2, 1e-2)}
+"""Precision of the loss -> step of the central differences, and allowed relative error."""
+
+CERTAIN = 30.0
+"""Length of a hidden state along its target's row for which q_t is 1 in float64."""
+_DETACH = (Tensor.detach, Tensor.detach_, torch.detach)
+_SWITCHES = (torch._C._set_grad_enabled,)
+"""Functions that no_grad calls. They are always executed: gradients would otherwise stay disabled."""
+
+
+class HeldConstants(TorchFunctionMode):
+    """Gives a function the same constants in each call: the values that it detached, or computed under no_grad, in the
+    first call.
+
+    Autograd treats these parts as constants. Finite differences must also hold them constant to give the same gradient.
+    Call `rewind` before each repetition.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[Any] = []
+        self._next: int | None = None
+
+    def rewind(self) -> None:
+        """Return the stored constants from now on, starting with the first."""
+        self._next = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _SWITCHES or (torch.is_grad_enabled() and func not in _DETACH):
+            return func(*args, **(kwargs or {}))
+        if self._next is not None and self._next < len(self._held):
+            self._next += 1
+            return self._held[self._next - 1]
+        out = func(*args, **(kwargs or {}))
+        self._held.append(out)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class LossCall:
+    """The inputs of `loss` on the target tokens: statistics by name, (M,), or the logits, (M, V)."""
+
+    objective: Objective
+    leaves: dict[str, Tensor]
+    ids_M: Tensor
+    side: dict[str, Tensor]
+
+    def statistics(self, values: Mapping[str, Tensor]) -> TokenStatistics:
+        return TokenStatistics(values, self.ids_M, self.side)
+
+    def loss_M(self, values: Mapping[str, Tensor]) -> Tensor:
+        if isinstance(self.objective, LogitsObjective):
+            return self.objective.loss(values[LOGITS], self.ids_M, self.side)
+        assert isinstance(self.objective, StatisticsObjective)
+        return self.objective.loss(self.statistics(values))
+
+    def slopes(self, loss_M: Tensor) -> dict[str, Tensor]:
+        """Return autograd's d loss / d leaf; 0 if the loss does not depend on a leaf."""
+        slopes = torch.autograd.grad(loss_M.sum(), list(self.leaves.values()), allow_unused=True)
+        pairs = zip(self.leaves.items(), slopes, strict=True)
+        return {name: torch.zeros_like(leaf) if slope is None else slope for (name, leaf), slope in pairs}
+
+
+def loss_call(subject: CheckedObjective, hidden_ND: Tensor | None = None) -> LossCall:
+    """Return the float64 call of a subject's objective on its target tokens, or on other hidden states."""
+    objective, kept_N = subject.ready, subject.labels_N != IGNORED
+    ids_M = subject.labels_N[kept_N]
+    side = {name: value[kept_N] for name, value in subject.side.items()}
+    values = {LOGITS: (subject.hidden_ND if hidden_ND is None else hidden_ND)[kept_N] @ subject.weight_VD.T}
+    if isinstance(objective, StatisticsObjective):
+        cost_MV = (objective.cost_embedding or CostEmbedding(subject.weight_VD)).costs(ids_M)
+        values = statistics_from_logits(values[LOGITS], ids_M, objective.statistic_names, cost_MV)
+    return LossCall(objective, {name: value.requires_grad_() for name, value in values.items()}, ids_M, side)
+
+
+def tolerance(subject: CheckedObjective) -> float:
+    """Return the allowed relative error: larger for an objective that computes its loss in float32."""
+    call = loss_call(subject)
+    return EXACT if call.loss_M(call.leaves).dtype == torch.float64 else SINGLE
+
+
+@check(
+    "A part of the loss is cut from autograd without `.detach()`: a tensor made anew, `.item()`, rounding, or a "
+    "custom backward that is another function's. Constants are marked by `.detach()` or torch.no_grad(); or a "
+    "token's loss reads other tokens.",
+)
+def gradients(subject: CheckedObjective) -> None:
+    """Autograd's derivatives agree with finite differences.
+
+    Central ones, along a random direction of each statistic, or of the logits.
+    """
+    call, held = loss_call(subject), HeldConstants()
+    with held:
+        loss_M = call.loss_M(call.leaves)
+    if not loss_M.requires_grad:
+        raise Explained(CUT_OFF)
+    size, allowed = STEPS.get(loss_M.dtype, STEPS[torch.float32])
+    generator = torch.Generator().manual_seed(subject.seed)
+    slopes = call.slopes(loss_M)
+    if not _any(slopes) and not _any(_slopes_up_to_certainty(subject)):
+        raise Explained("its gradient is 0 on every token: it trains nothing")
+    for name, slope in slopes.items():
+        leaf = call.leaves[name].detach()
+        along = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
+        expected_M = _over_tokens(slope * along)
+
+        def loss_at(step: float, name: str = name, leaf: Tensor = leaf, along: Tensor = along) -> Tensor:
+            held.rewind()
+            with held:
+                loss_M = call.loss_M({**call.leaves, name: leaf + step * along})
+            return loss_M.detach()
+
+        numeric_M = (loss_at(size) - loss_at(-size)) / (2 * size)
+        scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()) + 1e-12)
+        error = float((numeric_M - expected_M).norm() / scale)
+        if not error < allowed:
+            raise Broken(f"autograd's derivative of its loss by {name} and finite differences differ by {error:.1e}")
+
+
+@check("Differentiate again: parts under `.detach()` are constants; a statistic that is left out has slope 0.")
+def slopes(subject: CheckedObjective) -> None:
+    """Closed-form slopes are those of autograd."""
+    call = loss_call(subject)
+    if not isinstance(call.objective, StatisticsObjective):
+        raise Skipped("slopes belong to a StatisticsObjective")
+    slopes = call.objective.slopes(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()}))
+    if slopes is None:
+        raise Skipped("it gives none: autograd finds them")
+    for name in sorted(slopes.keys() - call.leaves.keys()):
+        raise Broken(f"its slopes name '{name}', which it does not need; it needs {', '.join(sorted(call.leaves))}")
+    for name, expected_M in call.slopes(call.loss_M(call.leaves)).items():
+        slope_M = slopes.get(name, torch.zeros_like(expected_M))
+        if slope_M.shape != expected_M.shape:
+            raise Broken(f"its slope of {name} has shape {tuple(slope_M.shape)}; expected {tuple(expected_M.shape)}")
+        error = float((slope_M - expected_M).norm() / expected_M.norm().clamp_min(1e-6))
+        if not error < tolerance(subject):
+            raise Broken(f"its slope of {name} and autograd's differ by {error:.1e}")
+
+
+def _slopes_up_to_certainty(subject: CheckedObjective) -> dict[str, Tensor]:
+    """Return slopes for target probabilities up to 1: a loss may have gradients only for likely targets."""
+    unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
+    targets_ND = unit_VD[subject.labels_N.clamp(min=0)]
+    lengths_N = torch.linspace(0, CERTAIN, subject.tokens, dtype=targets_ND.dtype)
+    call = loss_call(subject, subject.hidden_ND + lengths_N[:, None] * targets_ND)
+    return call.slopes(call.loss_M(call.leaves))
+
+
+def _any(slopes: Mapping[str, Tensor]) -> bool:
+    return any(bool(slope.any()) for slope in slopes.values())
+
+
+def _over_tokens(value: Tensor) -> Tensor:
+    return value if value.dim() == 1 else value.sum(dim=1)
 
 
 class NewTensors(TorchDispatchMode):
@@ -95,8 +258,8 @@ def masking(subject: CheckedObjective) -> None:
 @check("With no token a mean is 0/0 and a maximum has no value; work token by token.")
 def empty_batch(subject: CheckedObjective) -> None:
     """A batch without targets has loss 0 and gradients of 0."""
-    found = subject.run(labels_N=torch.full_like(subject.labels_N, IGNORED))
-    for name, value in found.values.items():
+    result = subject.run(labels_N=torch.full_like(subject.labels_N, IGNORED))
+    for name, value in result.values.items():
         if value.any():
             raise Broken(f"a batch without targets has a {name}")
 
@@ -118,10 +281,10 @@ def order(subject: CheckedObjective) -> None:
     labels_N = torch.where(subject.labels_N == IGNORED, IGNORED, subject.labels_N % 2)
     expected = subject.run(labels_N=labels_N)
     rows = torch.randperm(subject.tokens, generator=torch.Generator().manual_seed(subject.seed))
-    found = subject.run(labels_N=labels_N, rows=rows)
+    result = subject.run(labels_N=labels_N, rows=rows)
     for name in ("loss", "gradient of the hidden states"):
-        found.values[name] = found.values[name][rows.argsort()]
-    _same(subject, "tokens in another order and before", found, expected)
+        result.values[name] = result.values[name][rows.argsort()]
+    _same(subject, "tokens in another order and before", result, expected)
 
 
 @check(
@@ -160,11 +323,11 @@ def precisions(subject: CheckedObjective) -> None:
     """float32, bfloat16 and float16 are close to float64 on the same inputs."""
     for dtype, tolerances in PRECISIONS.items():
         hidden_ND, weight_VD = subject.hidden_ND.to(dtype), subject.weight_VD.to(dtype)
-        found = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD, dtype=dtype)
+        result = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD, dtype=dtype)
         expected = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD)
         name = str(dtype).removeprefix("torch.")
-        _check_finite(found, f"in {name}")
-        for what, value in found.values.items():
+        _check_finite(result, f"in {name}")
+        for what, value in result.values.items():
             error = distance(value, expected.values[what])
             if not error < tolerances[what != "loss"]:
                 raise Broken(f"in {name} the {what} is off by {error:.1e}")
@@ -184,8 +347,8 @@ def hard_rows(subject: CheckedObjective) -> None:
         (0.0, "where all tokens are equally likely"),
     ):
         for dtype in (torch.float32, torch.float64):
-            found = subject.run(hidden_ND=scale * targets_ND, weight_VD=unit_VD, dtype=dtype)
-            _check_finite(found, words + (" (float32)" if dtype == torch.float32 else " (float64)"))
+            result = subject.run(hidden_ND=scale * targets_ND, weight_VD=unit_VD, dtype=dtype)
+            _check_finite(result, words + (" (float32)" if dtype == torch.float32 else " (float64)"))
 
 
 @check(
@@ -208,7 +371,7 @@ def memory(subject: CheckedObjective) -> None:
 
 @check("`parts` returns vectors (N,), as `loss` does, and names none of them loss or tokens.")
 def parts(subject: CheckedObjective) -> None:
-    """What is logged is one number for each token, whatever the chunks and the batch."""
+    """Logged parts are one number for each token, whatever the chunks and the batch."""
     call = loss_call(subject)
     if isinstance(call.objective, StatisticsObjective):
         names = set(call.objective.parts(call.statistics({n: leaf.detach() for n, leaf in call.leaves.items()})))
@@ -225,15 +388,15 @@ def parts(subject: CheckedObjective) -> None:
                 raise Broken(f"its part '{name}' depends on the other tokens of its chunk or batch")
 
 
-def _check_finite(found: EngineResult, where: str) -> None:
-    parts = {f"part '{name}'": value for name, value in found.parts.items()}
-    for name, value in {**found.values, **parts}.items():
+def _check_finite(result: EngineResult, where: str) -> None:
+    parts = {f"part '{name}'": value for name, value in result.parts.items()}
+    for name, value in {**result.values, **parts}.items():
         if not torch.isfinite(value).all():
             raise Broken(f"its {name} is not finite {where}")
 
 
-def _same(subject: CheckedObjective, what: str, found: EngineResult, expected: EngineResult) -> None:
-    for name, value in found.values.items():
+def _same(subject: CheckedObjective, what: str, result: EngineResult, expected: EngineResult) -> None:
+    for name, value in result.values.items():
         error = distance(value, expected.values[name])
         if not error < tolerance(subject):
             raise Broken(f"{what} differ in the {name} by {error:.1e}")

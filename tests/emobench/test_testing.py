@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import unittest
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,13 +23,15 @@ def test_installed_objectives_pass(name: str) -> None:
     assert [o for o in run_checks(load_objective(name).objective) if o.status == "failed"] == []
 
 
+SMALL = {"tokens": 6, "width": 3, "vocabulary": 5}
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [
         ("tailr(gamma=1)", {"seed": 7}),
-        ("tailr(min_weight=0.3)", {"tokens": 6, "width": 3, "vocabulary": 5}),
-        ("mixce(gamma=0)", {"tokens": 6, "width": 3, "vocabulary": 5}),
-        ("emo(cost=initial)", {"tokens": 6, "width": 3, "vocabulary": 5, "seed": 7}),
+        *((text, SMALL) for text in ("tailr(min_weight=0.3)", "mixce(gamma=0)", "emo(cost=initial)")),
+        *((text, {}) for text in ("power(min_prob=1)", "power(max_prob=0.01)")),  # these train on few tokens
     ],
 )
 def test_they_pass_with_other_parameters_and_sizes(text: str, sizes: dict[str, int]) -> None:
@@ -92,15 +92,6 @@ def test_every_level_passes(objective: emobench.Objective) -> None:
     found = run_checks(objective)
     assert [o for o in found if o.status == "failed"] == []
     assert {o.name for o in found if o.status == "skipped"} <= {"slopes", "parts", "parameters", "side data"}
-
-
-@pytest.mark.parametrize("check", plugin_checks(Good()), ids=str)
-def test_one_case_for_each_promise(check: Any) -> None:
-    if str(check) in ("slopes", "parts"):  # it has neither
-        with pytest.raises(unittest.SkipTest):
-            check()
-    else:
-        check()
 
 
 def derived(base: type[emobench.Objective] = Good, **names: Any) -> emobench.Objective:
@@ -180,16 +171,6 @@ def one_hot(s: Any) -> Tensor:
     return (s.log_prob > -1).to(s.log_prob)
 
 
-EXPLAINED = (
-    "It raises",
-    "expected one number per token",
-    "was not asked for",
-    "did you mean",
-    "gradient: ",
-    "expected (2, 19)",
-    "trains no",
-)
-"""Where what was found says what to mend itself."""
 CHUNKS_OF_ONE = "Chunks of size 1 and the reference differ"
 BROKEN: list[tuple[str, Any, str]] = [
     ("documentation", lambda: written("Log-likelihood. Own."), "Its docstring shows no equation."),
@@ -329,8 +310,6 @@ def test_a_broken_promise_is_found_by_its_check(name: str, make: Callable[[], An
     found = outcome(make(), name)
     assert found.status == "failed"
     assert sentence in found.found
-    if (name, make, sentence) in BROKEN:
-        assert bool(found.usually) != any(words in found.found for words in EXPLAINED)
 
 
 def test_a_failure_is_raised_with_what_it_usually_means() -> None:
@@ -351,21 +330,6 @@ def test_the_checks_behind_a_gate_are_skipped() -> None:
         assert "or `loss` keeps something between calls" in next(o.usually for o in found if o.status == "failed")
 
 
-def test_causes_come_before_what_they_cause() -> None:
-    names = [o.name for o in run_checks(losing(lambda s: -s.log_prob / len(s)))]
-    assert names[1:7] == ["loss", "determinism", "chunks", "accumulation", "order", "engine"]
-    assert names[7] == "gradients"
-    assert names[-1] == "documentation"
-    hint = outcome(losing(lambda s: -s.log_prob * s.log_prob.mean()), "gradients").usually
-    assert hint.endswith("or a token's loss reads other tokens.")
-    assert [str(check) for check in plugin_checks(GoodModel())][-1] == "documentation"
-
-
-@pytest.mark.parametrize("text", ["power(min_prob=1)", "power(max_prob=0.01)"])
-def test_a_loss_may_train_on_few_tokens(text: str) -> None:
-    assert outcome(load_objective(text).objective, "gradients").status == "ok"
-
-
 def test_missing_side_data_is_reported() -> None:
     def loss(self: Any, s: Any) -> Tensor:
         return -s.log_prob * s.side["weigth"]
@@ -382,20 +346,12 @@ def test_missing_side_data_is_reported() -> None:
     assert outcome(derived(needs={"weigth"}, loss=loss), "side data", side=given).status == "ok"
 
 
-@pytest.mark.parametrize("source", ["Mine.", "My own idea.", "OWN.", "-log q_t, own"])
-def test_an_own_equation_has_a_source(source: str) -> None:
-    assert outcome(written(f"-log q_t\n\n{source}"), "documentation").status == "ok"
-
-
-def test_the_word_own_alone_is_not_a_source() -> None:
-    found = outcome(written("-log q_t\n\nAgainst the model's own words and its own entropy."), "documentation")
-    assert found.found == "Its docstring names no source."
-
-
-def test_a_misspelt_statistic_is_named_with_the_line_that_reads_it() -> None:
-    found = outcome(losing(lambda s: s.entrpy), "loss")
-    assert "has no attribute 'entrpy'" in found.found
-    assert f"({inspect.getfile(Good)}:" in found.found
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [*((text, "ok") for text in ("Mine.", "OWN.", "-log q_t, own")), ("Against its own entropy.", "failed")],
+)
+def test_an_own_equation_has_a_source(source: str, status: str) -> None:
+    assert outcome(written(f"-log q_t\n\n{source}"), "documentation").status == status
 
 
 def test_side_data_is_given_or_made_from_an_example_of_the_batch() -> None:

@@ -14,7 +14,7 @@ from emobench.core.errors import ConfigError, DataError, UserError
 from emobench.core.files import write_whole
 from emobench.core.settings import PRETRAINED
 from emobench.exchange import every_eval_ever, tables
-from emobench.exchange.results_import import Imported, ImportedModel, find_results, import_each, import_results
+from emobench.exchange.result_files import Imported, ImportedModel, find_results, import_each, import_results
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import select

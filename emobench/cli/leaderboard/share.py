@@ -11,8 +11,7 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.exchange.sharing import share
-from emobench.exchange.sharing.places import find_place
+from emobench.exchange import sharing
 from emobench.leaderboard.pack import PROMPTS
 from emobench.leaderboard.pack import pack as pack_files
 from emobench.leaderboard.store import Leaderboard
@@ -62,8 +61,8 @@ def push(
     The files are packed first, as by `emobench leaderboard pack`. Both boards are verified before anything is written.
     Nothing there is replaced, and two pushes at once do not conflict. A push that was stopped is given again.
     """
-    place = find_place(repo)
-    done = share.push(Leaderboard(leaderboard), place, runs, sign_key, reporter(quiet).note)
+    place = sharing.find_place(repo)
+    done = sharing.push(Leaderboard(leaderboard), place, runs, sign_key, reporter(quiet).note)
     if json:
         print_json({"repo": place.name, "sent": done.entries, "skipped": done.there, "files": done.files})
         return
@@ -89,8 +88,8 @@ def pull(
 
     All of it is verified before anything is written. Nothing here is replaced.
     """
-    place = find_place(repo)
-    done = share.pull(Leaderboard(leaderboard), place, allowed_signers)
+    place = sharing.find_place(repo)
+    done = sharing.pull(Leaderboard(leaderboard), place, allowed_signers)
     if json:
         received = {"received": done.entries, "skipped": done.there, "files": done.files, "hidden": done.hidden}
         print_json({"repo": place.name, **received})

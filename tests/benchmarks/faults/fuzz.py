@@ -24,7 +24,7 @@ from typing import Any
 from emobench.core.errors import EmobenchError
 from emobench.core.settings import to_plain
 from emobench.exchange.every_eval_ever import files
-from emobench.exchange.sharing.digests import read_digests
+from emobench.exchange.sharing import read_digests
 from emobench.exchange.tables import card_name
 from emobench.kinds.generation.samples import read_samples as read_generated
 from emobench.kinds.icl.losses import read_samples as read_losses

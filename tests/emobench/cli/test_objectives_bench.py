@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.testing.bench import CROSS_ENTROPY, LIKELIHOOD, alternating_seconds, measure, peak_bytes
+from emobench.testing.bench import CROSS_ENTROPY, LIKELIHOOD, alternating_seconds, peak_bytes
 
 TOKENS, VOCABULARY, WIDTH = 40, 101, 16
 SHAPE = ("--shape", f"{TOKENS},{VOCABULARY},{WIDTH}", "--rounds", "2")
@@ -87,7 +87,6 @@ def test_the_table_has_a_line_for_each_and_says_how_it_was_measured(command: Cal
         (["mle", "--shape", "512,32000"], "--shape is '512,32000'; expected TOKENS,VOCABULARY,WIDTH"),
         (["mle", "--shape", "512,-2,64"], "--shape is '512,-2,64'; expected"),
         (["mle", "--shape", "512,1,64"], "--shape is '512,1,64'; expected"),
-        (["mle", "--shape", "a,b,c"], "such as 512,32000,512."),
         (["mle", "--dtype", "float8"], "--dtype is float8; expected float32, bfloat16 or float16."),
         (["mle", "--device", "tpu"], "--device tpu is unknown"),
         (["mle", "emoo"], "There is no objective 'emoo'; did you mean 'emo'?"),
@@ -134,11 +133,3 @@ def test_runs_alternate_and_each_is_measured_in_every_round() -> None:
     assert steps == [(i, 8) for i in range(1, 9)]
     turns = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
     assert turns == ["a", "b", "a", "b", "a", "b"]  # once to load, then three rounds, the second of them reversed
-
-
-def test_cross_entropy_holds_three_times_the_logits() -> None:
-    shape = (200, 1000, 8)
-    plain = measure({}, shape, rounds=1).losses[0]
-    # Logits, their log-softmax and its gradient, of which dX and dW are subtracted.
-    logits, gradients = 4 * 200 * 1000, 4 * (200 + 1000) * 8
-    assert plain.step_bytes == pytest.approx(3 * logits - gradients, rel=0.02)

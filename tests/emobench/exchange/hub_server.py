@@ -14,7 +14,7 @@ from typing import Any
 REPO = "some-org/boards"
 
 
-class Hub(ThreadingHTTPServer):
+class HubServer(ThreadingHTTPServer):
     """The data set's files are in a folder. A commit whose parent is not the newest one is refused, as by the hub."""
 
     def __init__(self, root: Path) -> None:
@@ -44,7 +44,7 @@ class Hub(ThreadingHTTPServer):
 
 
 class _Answers(BaseHTTPRequestHandler):
-    server: Hub  # type: ignore[assignment]
+    server: HubServer  # type: ignore[assignment]
 
     def do_GET(self) -> None:
         path, root = self.path.partition("?")[0], self.server.root

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import pytest
 from scipy import stats
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.exchange.lm_eval_model import model_arguments, variant, window
-from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.exchange.results_import import ImportedModel, find_results, import_results
+from emobench.exchange.lm_eval import ModelArguments
+from emobench.exchange.result_files import ImportedModel, compare_files, find_results, import_results, read_evaluation
 from emobench.leaderboard.comparable import comparison_key, differences
-from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.leaderboard.stats.random_effects import over_items
 from emobench.leaderboard.store import Leaderboard
 
@@ -136,17 +136,16 @@ def test_model_arguments_without_an_effect_are_not_refused(args: str, tmp_path: 
         ({"config": {"model": "vllm"}}, {}, "model vllm and hf"),
         ({"args": "attn_implementation=sdpa"}, {}, "attn_implementation sdpa and none"),
         ({"config": {"torch_seed": 1}}, {"config": {"torch_seed": 2}}, "torch_seed 1 and 2"),
+        ({"args": "tokenizer=org/another"}, {}, "tokenizer org/another and none"),
+        ({"args": "use_fast_tokenizer=False"}, {}, "use_fast_tokenizer False and none"),
     ],
 )
 def test_how_a_model_was_run_is_reported(
-    left: dict[str, Any], right: dict[str, Any], text: str, tmp_path: Path, command: Callable[..., Any]
+    left: dict[str, Any], right: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
-    files = both(tmp_path, left, right)
-    found, _ = compare_files(files)
+    found, _ = compare_files(both(tmp_path, left, right))
     assert None not in verdicts(found).values()
     assert [text in remark for remark in found.remarks] == [True]
-    assert text in " ".join(command("compare", *files).ok().out.split())
-    assert command("compare", *files, "--json").json["comparisons"][0]["remarks"] == list(found.remarks)
 
 
 @pytest.mark.parametrize(
@@ -172,12 +171,6 @@ def test_other_facts_of_the_command_are_refused(
     left: dict[str, Any], right: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
     assert refused_tasks(both(tmp_path, left, right), text) == {"quiz", "text"}
-
-
-def test_a_rule_of_any_name_can_be_shown(tmp_path: Path, command: Callable[..., Any]) -> None:
-    config = {"quiz": {"\ud800": "\ud800", "x" * 10_000: 1}, "text": {"output_type": "loglikelihood_rolling"}}
-    refused = command("compare", *both(tmp_path, {"top": {"configs": config}}, {}))
-    assert (refused.code, "its ?: ? and none" in refused.err, len(refused.err) < 2000) == (2, True, True)
 
 
 def test_two_chat_models_are_paired_by_document_and_target(tmp_path: Path) -> None:
@@ -223,6 +216,7 @@ def test_chat_models_with_other_targets_or_documents_are_refused(tmp_path: Path)
         (None, {"model_revision": "step5"}, "@step5"),
         ("subfolder=checkpoint-500", {}, " (subfolder=checkpoint-500)"),
         ("peft=ann/one,load_in_4bit=True", {}, " (peft=ann/one, load_in_4bit=True)"),
+        ("pretrained=gpt2,peft=ann/lora", {}, " (peft=ann/lora)"),
         ("peft=ann/one", {"peft_sha": "0123456789abcdef"}, " (peft=ann/one@0123456789ab)"),
         ("load_in_8bit=False", {}, ""),
         ("revision=a,gguf_file=q4.gguf,quantization=awq", {}, "@a (gguf_file=q4.gguf, quantization=awq)"),
@@ -233,95 +227,66 @@ def test_chat_models_with_other_targets_or_documents_are_refused(tmp_path: Path)
     ],
 )
 def test_what_distinguishes_checkpoints_is_part_of_a_rows_name(args: Any, config: Any, expected: str) -> None:
-    assert variant({"config": {"model_args": args, **config}}) == expected
+    assert ModelArguments({"config": {"model_args": args, **config}}).variant == expected
 
 
 PATHS = ("/a/one/adapter", "/a/two/adapter", "./adapter", "~/adapter", "runs/1/adapter", r"C:\a\adapter", "adapter")
 
 
-@pytest.mark.parametrize("name", ["pretrained", "peft", "delta", "lora_local_path", "tokenizer", "model_path"])
+@pytest.mark.parametrize("name", ["pretrained", "peft", "lora_local_path"])
 def test_models_in_folders_of_one_name_are_different_models(name: str, tmp_path: Path) -> None:
     board = Leaderboard(tmp_path / "board")
     base = {} if name == "pretrained" else {"pretrained": "org/m"}
     for i, path in enumerate(PATHS):
-        own = path if name in ("pretrained", "peft", "delta") else "org/m"  # what lm-eval calls the model
+        own = "org/m" if name == "lora_local_path" else path  # what lm-eval calls the model
         evaluated(tmp_path / "in", str(i), {**base, name: path}, top={"model_name": own})
     for path in find_results(tmp_path / "in"):
         import_results([path], board, tmp_path / "runs", ImportedModel())
     models = [entry.model for entry in board.entries()]
     assert len({model.name for model in models}) == len({model.source for model in models}) == len(PATHS)
-    assert all("adapter" in model.name for model in models)
-    shown = str(models)
-    assert not any(folder in shown for folder in ("a/", "one/", "two/", "runs", "C:"))
+    assert not any(folder in str(models) for folder in ("a/", "one/", "two/", "runs", "C:"))
     found, _ = compare_files(sorted(str(path) for path in (tmp_path / "in").glob("*")))
     assert len({entry.model.name for entry in (found.baseline, *found.candidates)}) == len(PATHS)
 
 
 def test_one_path_in_several_spellings_is_one_model() -> None:
     paths = ["/a/b/adapter", "/a/b/adapter/", "/a//b/adapter", "/a/./b/adapter", r"\a\b\adapter"]
-    assert len({variant({"config": {"model_args": {"peft": path}}}) for path in paths}) == 1
+    assert len({ModelArguments({"config": {"model_args": {"peft": path}}}).variant for path in paths}) == 1
 
 
-def test_an_adapter_of_two_models_is_two_models(tmp_path: Path) -> None:
-    found = []
-    for base in ("gpt2", "org/m"):
-        top = {"model_name": "ann/lora"}
-        (path,) = find_results(Path(evaluated(tmp_path, base, f"pretrained={base},peft=ann/lora", top=top)))
-        found.append(import_results([path], Leaderboard(tmp_path / base), tmp_path / "runs", ImportedModel()).entry)
-    assert [entry.model.name for entry in found] == ["gpt2 (peft=ann/lora)", "m (peft=ann/lora)"]
-    assert [entry.model.source for entry in found] == ["gpt2 (peft=ann/lora)", "org/m (peft=ann/lora)"]
+def imported(root: Path, args: Any, given: ImportedModel | None = None, **changes: Any) -> Entry:
+    (path,) = find_results(Path(evaluated(root, "m", args, **changes)))
+    return import_results([path], Leaderboard(root / "board"), root / "runs", given or ImportedModel()).entry
 
 
 @pytest.mark.parametrize(
     "args", ["subfolder=a", "load_in_8bit=True", "peft=ann/lora", "gguf_file=q.gguf", "tokenizer=t"]
 )
 def test_other_weights_of_one_commit_are_another_model(args: str, tmp_path: Path) -> None:
-    found = []
-    for i, own in enumerate(("", args)):
-        changes = {"config": {"model_sha": "0" * 40}, "top": {"model_name": "org/m"}}
-        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", f"pretrained=org/m,{own}", **changes)))
-        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", ImportedModel()).entry)
-    assert found[0].model.revision == "0" * 40
-    assert comparison_key(found[0]) != comparison_key(found[1])
+    changes = {"config": {"model_sha": "0" * 40}, "top": {"model_name": "org/m"}}
+    first, other = (imported(tmp_path / own, f"pretrained=org/m,{own}", **changes) for own in ("", args))
+    assert first.model.revision == "0" * 40
+    assert comparison_key(first) != comparison_key(other)
 
 
 def test_files_without_a_model_may_be_of_different_ones(tmp_path: Path) -> None:
-    found = []
-    for i in range(2):
-        (path,) = find_results(Path(evaluated(tmp_path / str(i), str(i), "", top={"model_name": None})))
-        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", ImportedModel()).entry)
+    found = [imported(tmp_path / str(i), "", top={"model_name": None, "date": 1.8e9 + i}) for i in range(2)]
     assert [entry.model.name for entry in found] == ["unnamed", "unnamed"]
     assert found[0].model.source != found[1].model.source
 
 
-@pytest.mark.parametrize("args", ["tokenizer=org/another", "tokenizer_path=/a/t", "use_fast_tokenizer=False"])
-def test_another_tokenizer_is_compared_and_reported(args: str, tmp_path: Path) -> None:
-    files = both(tmp_path, {"args": f"pretrained=a,{args}"}, {"args": "pretrained=a"})
-    found, _ = compare_files(files)
-    assert None not in verdicts(found).values()
-    name, _, value = args.partition("=")
-    assert [f"{name} {value} and none" in remark for remark in found.remarks] == [True]
-    assert [f"({name}=" in entry.model.name for entry in (*found.candidates, found.baseline)] == [True, False]
-
-
 @pytest.mark.parametrize("args", ["tokenizer=org/another", "load_in_4bit=True", "quantization=awq"])
 def test_trained_models_that_were_loaded_otherwise_are_not_comparable(args: str, tmp_path: Path) -> None:
+    objectives = {"": "mle", args: "emo"}
     found = []
-    for i, own in enumerate(("", args)):
-        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", f"pretrained=/a/{i},{own}")))
-        given = ImportedModel("gpt2", ("mle", "emo")[i], (0,))
-        found.append(import_results([path], Leaderboard(tmp_path / f"b{i}"), tmp_path / "runs", given).entry)
+    for own, objective in objectives.items():
+        given = ImportedModel("gpt2", objective, (0,))
+        found.append(imported(tmp_path / objective, f"pretrained=/a/{objective},{own}", given))
     name, _, value = args.partition("=")
     assert differences(*found) == [f"recipe.{name}: none and {value}"]
-    paths = [path for i in range(2) for path in find_results(tmp_path / str(i))]
+    paths = [path for objective in objectives.values() for path in find_results(tmp_path / objective / "m")]
     with pytest.raises(DataError, match="precision"):
         import_results(paths, Leaderboard(tmp_path / "b"), tmp_path / "runs", ImportedModel("gpt2", "mle", (0, 1)))
-
-
-def test_long_arguments_that_differ_at_their_end_differ(tmp_path: Path) -> None:
-    long = [json.dumps({"text": "x" * 600 + end}) for end in "ab"]
-    files = both(tmp_path, *({"args": {"chat_template_args": text}} for text in long))
-    assert refused_tasks(files, "model argument chat_template_args") == {"quiz", "text"}
 
 
 @pytest.mark.parametrize("name", ["enable_thinking", "chat_template_args", "think_end_token"])
@@ -331,22 +296,6 @@ def test_arguments_of_a_models_own_template_are_reported(name: str, tmp_path: Pa
     found, _ = compare_files(both(tmp_path, *own))
     assert None not in verdicts(found).values()
     assert [name in remark for remark in found.remarks] == [False, True]
-
-
-def test_27_checkpoints_have_27_names(tmp_path: Path, command: Callable[..., Any]) -> None:
-    for step in range(27):
-        name = f"pretrained=EleutherAI/pythia-14m,revision=step{step}"
-        evaluated(tmp_path / "in", f"s{step}", name, top={"model_name": "EleutherAI/pythia-14m"})
-    files = sorted(str(path) for path in (tmp_path / "in").glob("*"))
-    found, _ = compare_files(files)
-    names = {entry.model.name for entry in (found.baseline, *found.candidates)}
-    assert names == {f"pythia-14m@step{step}" for step in range(27)}
-    board = Leaderboard(tmp_path / "board")
-    for path in find_results(tmp_path / "in"):
-        import_results([path], board, tmp_path / "runs", ImportedModel())
-    assert {entry.model.name for entry in board.entries()} == names
-    shown = command("leaderboard", "show", "--leaderboard", board.root, "--runs", tmp_path / "runs").ok().out
-    assert all(f"@step{step}" in shown for step in range(27))
 
 
 @pytest.mark.parametrize(
@@ -364,23 +313,24 @@ def test_27_checkpoints_have_27_names(tmp_path: Path, command: Callable[..., Any
     ],
 )
 def test_arguments_are_read_from_text_and_from_mappings(given: Any, expected: dict[str, str]) -> None:
-    assert model_arguments({"config": {"model_args": given}}) == expected
+    assert ModelArguments({"config": {"model_args": given}}).given == expected
 
 
 def test_the_window_is_the_one_that_was_used() -> None:
-    assert window({"max_length": 128, "config": {"model_args": "max_length=64"}}) == ("128", True)
-    assert window({"config": {"model_args": "max_model_len=64"}}) == ("64", True)
-    assert window({"max_length": 128}) == ("128", False)
-    assert window({"max_length": True}) == window({"max_length": "x"}) == window({}) == (None, False)
+    def window(arguments: str | None = None, **data: Any) -> tuple[str | None, bool]:
+        given = ModelArguments({**data, "config": {"model_args": arguments}}).window
+        return given.tokens, given.decides
+
+    assert window("max_length=64", max_length=128) == ("128", True)
+    assert window("max_model_len=64") == ("64", True)
+    assert window(max_length=128) == ("128", False)
+    assert window(max_length=True) == window(max_length="x") == window() == (None, False)
 
 
 def test_imports_of_other_arguments_have_other_protocols(tmp_path: Path) -> None:
-    found = []
-    for i, args in enumerate(("pretrained=a", "pretrained=b", "add_bos_token=True", "max_length=64", "batch_size=4")):
-        (path,) = find_results(Path(evaluated(tmp_path / str(i), "m", args)))
-        found.append(import_results([path], Leaderboard(tmp_path / f"board{i}"), tmp_path / "runs", ImportedModel()))
-    protocols = [done.entry.protocols["text"] for done in found]
-    assert protocols[0] == protocols[1] == protocols[4]
+    arguments = ("pretrained=a", "pretrained=b", "batch_size=4", "add_bos_token=True", "max_length=64")
+    protocols = [imported(tmp_path / args, args).protocols["text"] for args in arguments]
+    assert protocols[0] == protocols[1] == protocols[2]
     assert len(set(protocols)) == 3
 
 
@@ -395,42 +345,28 @@ LIGHTEVAL = {
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
+    "content",
     [
-        (LIGHTEVAL, "LightEval"),
-        ({**LIGHTEVAL, "config_general": {"model_config": {"model_name": "org/m"}}}, "LightEval"),
-        ({"results": {"arc": {"accuracy": 0.5}}}, "not those of lm-evaluation-harness"),
-        ({"results": {"arc": {"accuracy": 0.5}}, "config": {"model": "m"}}, "not those of lm-evaluation-harness"),
-        ({"results": {"m": {"arc": 0.5}}, "model": "m"}, "not those of lm-evaluation-harness"),
-        ({"humaneval": {"pass@1": 0.2}, "config": {"model": "m", "n_samples": 20}}, "has no `results`"),
-        ([{"name": {"name": "exact_match"}, "count": 1, "sum": 1}], "has no `results`"),
-        ({"accuracy": 50.0, "details": {}}, "has no `results`"),
+        LIGHTEVAL,
+        {"results": {"arc": {"accuracy": 0.5}}},
+        {"results": {"m": {"arc": 0.5}}, "model": "m"},
+        {"humaneval": {"pass@1": 0.2}, "config": {"model": "m", "n_samples": 20}},
+        [{"name": {"name": "exact_match"}, "count": 1, "sum": 1}],
     ],
 )
-def test_files_of_other_tools_are_refused(content: Any, text: str, tmp_path: Path, command: Callable[..., Any]) -> None:
-    paths = [tmp_path / f"results_{name}.json" for name in "xy"]
-    for path in paths:
-        path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=text):
-        compare_files([str(path) for path in paths])
-    command("compare", *paths).refused(text)
-    command("leaderboard", "import", *paths[:1], "--leaderboard", tmp_path / "board").refused(text)
+def test_files_of_other_tools_are_refused(content: Any, tmp_path: Path, command: Callable[..., Any]) -> None:
+    path = tmp_path / "results_x.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="has no `results`"):
+        read_evaluation(str(path))
+    command("leaderboard", "import", path, "--leaderboard", tmp_path / "board").refused("has no `results`")
     assert not (tmp_path / "board").exists()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"results": {"t": {"acc,none": 0.5}}},
-        {"results": {"t": {"acc": 0.5, "acc_stderr": 0.1}}},
-        {"results": {"t": {"acc": 0.5}}, "versions": {"t": 1}, "config": {"model": "gpt2"}},
-        {"results": {"g": {"alias": "g"}, "t": {"acc,none": 0.5}}},
-    ],
-)
-def test_files_of_lm_eval_are_read(content: Any, tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(content))
-    assert read_evaluation(str(path)).numbers["t/acc"].value == 0.5
+def hashed(number: int, document: Any, **values: float) -> dict[str, Any]:
+    """Return a sample with these values."""
+    row = {"doc_id": number, "doc": document, "doc_hash": json.dumps(document), "metrics": list(values)}
+    return {**row, "prompt_hash": f"p{number}", "target_hash": "t", **values}
 
 
 @pytest.mark.parametrize(
@@ -444,7 +380,7 @@ def test_a_group_is_tested_over_the_examples_of_all_its_tasks(held: list[str], t
         folder = tmp_path / name
         folder.mkdir()
         for task, values in accs[name].items():
-            rows = [{"doc_id": i, "doc": f"{task}{i}", "acc": v, "metrics": ["acc"]} for i, v in enumerate(values)]
+            rows = [hashed(i, f"{task}{i}", acc=value) for i, value in enumerate(values)]
             (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         numbers = {task: {"acc,none": math.fsum(values) / 15} for task, values in accs[name].items()}
         whole = {"acc,none": math.fsum(v for values in accs[name].values() for v in values) / 30}
@@ -472,8 +408,7 @@ def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tm
             rows = []
             for i, value in enumerate(values):
                 arguments = {"gen_args_0": {"arg_0": f"Wording {task} of {i}"}}
-                row = {"doc_id": i, "doc": {"text": f"the document {i}"}, "arguments": arguments}
-                rows.append({**row, "acc": value, "metrics": ["acc"]})
+                rows.append({**hashed(i, {"text": f"the document {i}"}, acc=value), "arguments": arguments})
             (folder / f"samples_v{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         numbers = {f"v{task}": {"acc,none": values.mean()} for task, values in enumerate(answers[name])}
         content = {"results": {**numbers, "all": {"acc,none": answers[name].mean()}}, "model_name": name}
@@ -493,7 +428,7 @@ def test_passages_with_one_number_in_two_tasks_are_two_units(tmp_path: Path) -> 
         rows = []
         for i in range(20):
             doc = {"passage_id": i // 2, "question": f"What is {i} of {task}?"}
-            rows.append({"doc_id": i, "doc": doc, "acc": float(i % 3 == 0), "metrics": ["acc"]})
+            rows.append(hashed(i, doc, acc=float(i % 3 == 0)))
         (tmp_path / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     numbers = {name: {"acc,none": 0.35} for name in (*tasks, "all")}
     content = {"results": numbers, "group_subtasks": {"all": list(tasks)}}
@@ -502,7 +437,7 @@ def test_passages_with_one_number_in_two_tasks_are_two_units(tmp_path: Path) -> 
 
 
 def test_a_group_with_a_task_without_samples_has_no_examples(tmp_path: Path) -> None:
-    rows = [{"doc_id": i, "doc": f"d{i}", "acc": float(i % 2), "metrics": ["acc"]} for i in range(20)]
+    rows = [hashed(i, f"d{i}", acc=float(i % 2)) for i in range(20)]
     (tmp_path / "samples_s_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     content = {"results": {name: {"acc,none": 0.5} for name in "gst"}, "group_subtasks": {"g": ["s", "t"]}}
     (tmp_path / "results_1.json").write_text(json.dumps(content))
@@ -533,3 +468,63 @@ def test_groups_that_hold_each_other_too_deeply_are_refused(tmp_path: Path) -> N
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match="too deeply"):
         import_results([path], Leaderboard(tmp_path / "board"), tmp_path / "runs", ImportedModel())
+
+
+NORMAL = {name: np.random.default_rng(seed).normal(seed * 0.3, 1, N) for seed, name in enumerate(("before", "after"))}
+"""The scores of two models. Two examples are about one passage."""
+
+
+def scored(root: Path, model: str, **kept: Iterable[int]) -> str:
+    """Write results with these examples of each task, and of the group of all."""
+    folder = root / model
+    folder.mkdir(parents=True)
+    values = {task: [NORMAL[model][i] for i in ids] for task, ids in kept.items()}
+    for task, ids in kept.items():
+        rows = [hashed(i, {"passage": f"{task} {i // 2}", "question": i}, score=NORMAL[model][i]) for i in ids]
+        (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values["all"] = [value for of_task in values.values() for value in of_task]
+    content = {
+        "results": {name: {"score,none": math.fsum(of) / len(of)} for name, of in values.items()},
+        "model_name": model,
+        "group_subtasks": {"all": list(kept)},
+        "higher_is_better": {name: {"score": True} for name in values},
+    }
+    (folder / "results_1.json").write_text(json.dumps(content))
+    return str(folder)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [((3,), ()), ((), (3,)), ((3, 8, 21), (40, 41, 50)), ((0, 1), (58, 59))])
+def test_the_examples_that_both_files_have_are_compared(
+    ours: tuple[int, ...], theirs: tuple[int, ...], tmp_path: Path
+) -> None:
+    def compared(root: Path, ours: Iterable[int], theirs: Iterable[int]) -> Contrast:
+        lacking = {"after": ours, "before": theirs}
+        files = [scored(root, name, a=sorted(set(range(N)) - set(lacking[name]))) for name in lacking]
+        return next(one for one in compare_files(files)[0].contrasts if one.metric == "a/score")
+
+    found, excluded = compared(tmp_path / "some", ours, theirs), {*ours, *theirs}
+    expected = compared(tmp_path / "both", excluded, excluded)
+    kept = [i for i in range(N) if i not in excluded]
+    assert found.effect == pytest.approx(np.mean(NORMAL["after"][kept] - NORMAL["before"][kept]))
+    assert (found.items, found.common_examples, found.all_examples) == (len({i // 2 for i in kept}), len(kept), N)
+    assert expected.common_examples is None
+    assert (found.p, found.ci95) == (pytest.approx(expected.p), pytest.approx(expected.ci95))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(range(4, N), range(N)), (range(1, N), range(5, N)), (range(30), range(30, N))]
+)
+def test_many_missing_examples_are_refused(ours: range, theirs: range, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="examples"):
+        compare_files([scored(tmp_path, "after", a=ours), scored(tmp_path, "before", a=theirs)])
+
+
+def test_the_examples_of_a_group_are_counted_together(tmp_path: Path) -> None:
+    tasks = {"small": range(10), "large": range(10, N)}
+    files = [scored(tmp_path, "after", **{**tasks, "small": range(1, 10)}), scored(tmp_path, "before", **tasks)]
+    found = {one.metric: one for one in compare_files(files, anyway=True)[0].contrasts}
+    assert (found["all/score"].common_examples, found["all/score"].all_examples) == (59, 60)
+    assert found["all/score"].effect == pytest.approx(np.mean(NORMAL["after"][1:] - NORMAL["before"][1:]))
+    assert found["large/score"].p is not None
+    assert found["small/score"].p is None
+    assert "1 of 10 examples" in (found["small/score"].why or "")

@@ -1,13 +1,13 @@
-"""Entries become records of Every Eval Ever that its schemas accept; records with instances are compared."""
+"""Entries become records of Every Eval Ever that its schemas accept; such records are compared and imported."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import json
-import random
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from scipy import stats
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.exchange.every_eval_ever import Shown, files, record
-from emobench.exchange.result_files import compare_files, read_evaluation
+from emobench.exchange.result_files import ImportedModel, compare_files, import_results, read_evaluation
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import Recorded
+from emobench.leaderboard.store import Leaderboard
 
+Change = Callable[[dict[str, Any]], None]
 ROWS = "published:emo-table3/llama-7b/emo", "published:emo-table1"
-
-
+STUDIES = Path(__file__).parents[3] / "leaderboards" / "studies"
 SCHEMAS = Path(__file__).parent / "every_eval_ever_schemas"
 """Those of the package every-eval-ever 0.3.0 (MIT), which needs Python 3.12."""
 
@@ -58,133 +60,6 @@ def test_every_number_is_there(tmp_path: Path) -> None:
     assert scores == {name: metric.mean for name, metric in entry.metrics.items()}
     assert {r["metric_config"]["lower_is_better"] for r in found["evaluation_results"]} == {False}
     assert found["model_info"]["additional_details"]["objective"] == "emo"
-
-
-def written(folder: Path, model: str, scores: list[int], **changes: Any) -> str:
-    """Write a record and its instances, in another order for each model."""
-    distinct = changes.get("distinct", len(scores))
-    result = {
-        "evaluation_result_id": "arc#accuracy",
-        "evaluation_name": "arc",
-        "source_data": {"dataset_name": "arc", "source_type": "other"},
-        "metric_config": {"metric_name": "accuracy", "metric_unit": "proportion", "lower_is_better": False}
-        | {"score_type": "continuous", "min_score": 0, "max_score": 1},
-        "score_details": {"score": float(np.mean(scores)), "uncertainty": {"num_samples": len(scores)}},
-    }
-    content = {
-        "schema_version": changes.get("version", "0.3.0"),
-        "evaluation_id": f"arc/{model}/0",
-        "retrieved_timestamp": "1800000000",
-        "source_metadata": {"source_type": "evaluation_run", "source_organization_name": "x"}
-        | {"evaluator_relationship": "other"},
-        "model_info": {"name": model, "id": f"org/{model}"}
-        | {"additional_details": {"deployment_type": "unknown", "model_availability": "unknown"}},
-        "eval_library": {"name": "lm_eval", "version": "0.4.13"},
-        "evaluation_results": [result],
-    }
-    rows = [
-        {
-            "schema_version": "0.3.0",
-            "evaluation_id": f"arc/{model}/0",
-            "model_id": f"org/{model}",
-            "evaluation_name": "arc",
-            "evaluation_result_id": "arc#accuracy",
-            "sample_id": str(i),
-            "interaction_type": "single_turn",
-            "input": {"raw": f"question {i % distinct}", "reference": [changes.get("reference", "x")]},
-            "output": {"raw": ["x"]},
-            "answer_attribution": [],
-            "evaluation": {"score": score, "is_correct": bool(score)},
-        }
-        for i, score in enumerate(scores)
-    ]
-    random.Random(model).shuffle(rows)
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{model}.json"
-    path.write_text(json.dumps(content))
-    (folder / f"{model}_samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-SCORES = [1] * 14 + [0] * 6, [1] * 4 + [0] * 16
-
-
-def test_records_are_compared_example_by_example(tmp_path: Path) -> None:
-    files = [written(tmp_path, name, scores) for name, scores in zip("xy", SCORES, strict=True)]
-    (contrast,) = compare_files(files)[0].contrasts
-    assert (contrast.metric, contrast.items, contrast.unit) == ("arc/accuracy", 20, "fraction")
-    assert contrast.p == pytest.approx(stats.binomtest(10, 10).pvalue)
-    assert contrast.verdict == "better"
-
-
-def rewritten(path: str, change: Callable[[dict[str, Any]], None]) -> None:
-    content = json.loads(Path(path).read_text())
-    change(content)
-    Path(path).write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize("scale", [{"metric_unit": "percent"}, {"max_score": 100}, {"min_score": -1}])
-def test_numbers_on_other_scales_are_not_compared(scale: dict[str, Any], tmp_path: Path) -> None:
-    """Of percent and a share, the difference is no difference of models."""
-    files = [written(tmp_path, name, scores) for name, scores in zip("xy", SCORES, strict=True)]
-
-    def change(content: dict[str, Any]) -> None:
-        content["evaluation_results"][0]["metric_config"].update(scale)
-
-    rewritten(files[0], change)
-    with pytest.raises(ConfigError, match=str(next(iter(scale.values())))):
-        compare_files(files)
-    assert [one.verdict for one in compare_files(files, anyway=True)[0].contrasts] == [None]
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_rules_of_each_metric_of_a_task_count(place: int, tmp_path: Path) -> None:
-    files = [written(tmp_path, name, scores) for name, scores in zip("xy", SCORES, strict=True)]
-    for temperature, path in enumerate(files):
-        content = json.loads(Path(path).read_text())
-        first = content["evaluation_results"][0]
-        second = {**first, "evaluation_result_id": "arc#f1"}
-        second["metric_config"] = {**first["metric_config"], "metric_name": "f1"}
-        second["generation_config"] = {"generation_args": {"temperature": temperature}}
-        content["evaluation_results"].insert(place, second)
-        Path(path).write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="temperature"):
-        compare_files(files)
-
-
-def test_instances_with_one_input_are_one_unit(tmp_path: Path) -> None:
-    draw = random.Random(0)
-    scores = [[draw.randint(0, 1) for _ in range(60)] for _ in "xy"]
-    files = [written(tmp_path, name, of, distinct=15) for name, of in zip("xy", scores, strict=True)]
-    (contrast,) = compare_files(files)[0].contrasts
-    means = [np.array(of).reshape(4, 15).mean(axis=0) for of in scores]
-    assert (contrast.items, contrast.p) == (15, pytest.approx(stats.ttest_rel(*means).pvalue))
-
-
-def test_the_schemas_accept_what_is_compared_here(tmp_path: Path) -> None:
-    path = Path(written(tmp_path, "x", SCORES[0]))
-    jsonschema.validate(json.loads(path.read_text()), schema("eval"))
-    for line in (tmp_path / "x_samples.jsonl").read_text().splitlines():
-        jsonschema.validate(json.loads(line), schema("instance_level_eval"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"), [({"reference": "y"}, "for the same examples"), ({"version": "0.9.1"}, "is of schema 0.9.1")]
-)
-def test_other_examples_and_other_schemas_are_refused(changes: dict[str, str], text: str, tmp_path: Path) -> None:
-    files = [written(tmp_path, "x", SCORES[0]), written(tmp_path, "y", SCORES[1], **changes)]
-    with pytest.raises((ConfigError, DataError), match=text):
-        compare_files(files)
-
-
-def test_the_command_writes_a_file_for_each_entry(command: Callable[..., Any], tmp_path: Path) -> None:
-    command("leaderboard", "export", *ROWS, "--to", "every-eval-ever", "--out", tmp_path / "out").ok()
-    found = records(tmp_path / "out")
-    assert len(found) > 1
-    assert {json.loads(path.read_text())["schema_version"] for path in found} == {"0.3.0"}
-
-
-STUDIES = Path(__file__).parents[3] / "leaderboards" / "studies"
 
 
 @pytest.fixture(scope="module")
@@ -264,22 +139,6 @@ def test_records_become_entries(command: Callable[..., Any], exported: Path, tmp
     assert "wikitext2/rouge2, no seed: -0.29" in compared
 
 
-def test_seeds_and_objectives_are_the_users_to_say(command: Callable[..., Any], tmp_path: Path) -> None:
-    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
-    paths = [written(tmp_path / "in", f"seed{i}", scores) for i, scores in enumerate((SCORES[0], SCORES[1], SCORES[0]))]
-    given = "--model", "org/base", "--objective", "emo", *(part for i in range(3) for part in ("--seed", i))
-    (entry,) = command("leaderboard", "import", *paths, *given, *places, "--json").ok().json["entries"]
-    assert (entry["seeds"], entry["model"]["name"], entry["objective"]["name"]) == ([0, 1, 2], "org/base", "emo")
-    metric = entry["metrics"]["arc/accuracy"]
-    assert metric["values"] == [0.7, 0.2, 0.7]
-    assert (metric["ci95_of"], metric["n"]) == ("seeds and items", 20)
-    mixed = written(tmp_path / "other", "seed3", SCORES[0], reference="z")
-    command(
-        *("leaderboard", "import", paths[0], mixed, "--model", "b", "--objective", "mle", "--seed", 0, "--seed", 1),
-        *places,
-    ).refused("its data differs from that of")
-
-
 def test_a_published_row_has_a_place_in_the_datastore(tmp_path: Path) -> None:
     for entry in select("published:emo-table1", tmp_path):
         ((place, text),) = files(entry).items()
@@ -289,50 +148,25 @@ def test_a_published_row_has_a_place_in_the_datastore(tmp_path: Path) -> None:
         assert files(entry) == {place: text}
 
 
-@pytest.mark.parametrize(
-    ("unit", "scores", "expected"),
-    [
-        ("fraction", [1.0, 1.0, 1.0], True),
-        ("fraction", [1.0, 1.0, 0.0], False),
-        ("fraction", [0.5, 0.5, 0.5], False),
-        ("fraction", [0.999, 1.0, 1.0], False),
-        ("fraction", [0.0, 0.0, 0.0], False),
-        ("score", [1.0, 1.0, 1.0], False),
-        ("score", [2.0, 2.0, 2.0], False),
-    ],
-)
-def test_an_instance_is_correct_where_all_seeds_are(
-    unit: str, scores: list[float], expected: bool, entry_of: Callable[..., Any]
-) -> None:
-    value = sum(scores) / 3
-    summary = {"mean": value, "std": 0.0, "values": scores, "n": 1, "ci95": None, "ci95_of": None}
-    metric = {**summary, "higher_is_better": True, "unit": unit, "flags": []}
-    entry = entry_of(metrics={"arc/acc": metric}, seeds=[0, 1, 2], runs=[{"seed": i, "key": f"k{i}"} for i in range(3)])
-    recorded = [{"arc/acc": Recorded({"example": (score, 1.0)})} for score in scores]
-    (row,) = [
-        json.loads(line)
-        for name, text in files(entry, recorded).items()
-        if "samples" in name
-        for line in text.splitlines()
-    ]
-    assert row["evaluation"] == {"score": pytest.approx(value), "is_correct": expected}
+def metric(mean: float, values: Sequence[float], n: int = 1, **changes: Any) -> dict[str, Any]:
+    std = None if len(values) == 1 else 0.0
+    summary = {"mean": mean, "std": std, "values": list(values), "n": n, "ci95": None, "ci95_of": None, "flags": []}
+    return {**summary, "higher_is_better": True, "unit": "fraction", **changes}
+
+
+def instances(exported: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for name, text in exported.items() if "samples" in name for line in text.splitlines()]
 
 
 def test_an_instance_with_texts_and_one_without(entry_of: Callable[..., Any]) -> None:
-    summary = {"mean": 0.5, "std": None, "values": [0.5], "n": 2, "ci95": None, "ci95_of": None}
-    metric = {**summary, "higher_is_better": True, "unit": "fraction", "flags": []}
-    entry = entry_of(metrics={"arc/acc": metric, "arc/ppl": {**metric, "mean": 0.25, "values": [0.25]}}, seeds=[0])
+    entry = entry_of(metrics={"arc/acc": metric(0.5, [0.5], 2), "arc/ppl": metric(0.25, [0.25], 2)}, seeds=[0])
     values = Recorded({"a": (1.0, 1.0), "b": (0.0, 1.0)}, {"b": "unit of b"})
-    texts = {
-        ("arc", "a"): Shown(input="Q", reference="R", outputs=("O", "P")),
-        ("other", "b"): Shown(input="", reference=None, outputs=()),
-    }
+    texts = {("arc", "a"): Shown(input="Q", reference="R", outputs=("O", "P")), ("other", "b"): Shown()}
     found = files(entry, [{"arc/acc": values, "arc/ppl": values}], texts)
     (record_text,) = (text for name, text in found.items() if "samples" not in name)
     detailed = json.loads(record_text)["detailed_evaluation_results"]
     assert detailed["additional_details"] == {"without arc/ppl": "it is no mean of its examples"}
-    (lines,) = (text.splitlines() for name, text in found.items() if "samples" in name)
-    shown, hidden = map(json.loads, lines)
+    shown, hidden = instances(found)
     assert (shown["input"], shown["output"]) == ({"raw": "Q", "reference": ["R"]}, {"raw": ["O", "P"]})
     assert shown["sample_hash"] == hashlib.sha256(b'{"raw": "Q", "reference": ["R"]}').hexdigest()
     assert shown["metadata"] == {}
@@ -340,80 +174,29 @@ def test_an_instance_with_texts_and_one_without(entry_of: Callable[..., Any]) ->
     assert hidden["sample_hash"] == hashlib.sha256(b"b").hexdigest()
     assert hidden["metadata"].keys() == {"sampling_unit", "texts"}
     assert hidden["metadata"]["sampling_unit"] == "unit of b"
-    assert [row["evaluation"]["score"] for row in (shown, hidden)] == [1.0, 0.0]
+    correct = {"score": 1.0, "is_correct": True}, {"score": 0.0, "is_correct": False}
+    assert (shown["evaluation"], hidden["evaluation"]) == correct
 
 
 def test_each_field_of_a_record(entry_of: Callable[..., Any]) -> None:
-    flat = {"ci95": None, "ci95_of": None, "flags": []}
     metrics = {
-        "arc/acc": {"mean": 0.75, "std": 0.25, "values": [0.5, 1.0], "n": 40, "higher_is_better": True}
-        | {"unit": "fraction", **flat, "ci95": [0.5, 0.875], "ci95_of": "items"},
-        "lm/ppl": {"mean": 9.0, "std": 0.0, "values": [9.0, 9.0], "n": 1, "higher_is_better": False}
-        | {"unit": "perplexity", **flat},
-        "lm/entropy": {"mean": 3.0, "std": 0.0, "values": [3.0, 3.0], "n": 1, "higher_is_better": None}
-        | {"unit": "nats", **flat},
-        "lm/bleu": {"mean": 3.0, "std": 0.0, "values": [3.0, 3.0], "n": 1, "higher_is_better": True}
-        | {"unit": "score", **flat},
+        "arc/acc": metric(0.75, [0.5, 1.0], n=40, std=0.25, ci95=[0.5, 0.875], ci95_of="items"),
+        "lm/ppl": metric(9.0, [9.0, 9.0], unit="perplexity", higher_is_better=False),
+        "lm/entropy": metric(3.0, [3.0, 3.0], unit="nats", higher_is_better=None),
+        "lm/bleu": metric(3.0, [3.0, 3.0], unit="score"),
     }
+    made = {"created": "2026-01-31T12:00:00", "packages": {"emobench": "1.2"}}  # without a zone: one of UTC
     entry = entry_of(
         "mle",
-        created="2026-01-31T12:00:00",  # without a zone: one of UTC
+        created=made["created"],
         metrics=metrics,
         missing={"arc/f1": "not at hand"},
         model={"name": "gpt2", "source": "org/gpt2", "revision": "607a", "parameters": 5},
-        provenance={"commit": None, "packages": {"emobench": "1.2"}, "hardware": None, "data": {}}
-        | {"created": "2026-01-31T12:00:00"},
+        provenance={"commit": None, "hardware": None, "data": {}, **made},
     )
     found = record(entry)
-    assert found["evaluation_id"] == "nlu/gpt2-mle/1769860800"
-    assert found["evaluation_timestamp"] == "2026-01-31T12:00:00+00:00"
-    assert found["retrieved_timestamp"] == "1769860800"
-    assert found["eval_library"] == {
-        "name": "emobench",
-        "version": "1.2",
-        "additional_details": {
-            "suite": "nlu v1",
-            "missing arc/f1": "not at hand",
-            "missing lm/entropy": "no better direction",
-        },
-    }
-    details = found["model_info"].pop("additional_details")
-    assert found["model_info"] == {"name": "gpt2", "id": "gpt2-mle", "developer": "emobench"}
-    assert {name: details[name] for name in ("base_model", "revision", "objective", "seeds", "parameters")} == {
-        "base_model": "org/gpt2",
-        "revision": "607a",
-        "objective": "mle",
-        "seeds": "0 1",
-        "parameters": "5",
-    }
-    assert found["source_metadata"]["source_type"] == "evaluation_run"
-    assert "detailed_evaluation_results" not in found
-    results = {result["evaluation_result_id"].partition("#")[2]: result for result in found["evaluation_results"]}
-    assert results.keys() == {"arc/acc", "lm/ppl", "lm/bleu"}
-    bounds = {
-        name: [result["metric_config"][key] for key in ("metric_unit", "lower_is_better", "min_score", "max_score")]
-        for name, result in results.items()
-    }
-    assert bounds == {
-        "arc/acc": ["fraction", False, 0.0, 1.0],
-        "lm/ppl": ["perplexity", True, 1.0, "Infinity"],
-        "lm/bleu": ["score", False, "-Infinity", "Infinity"],
-    }
-    assert results["arc/acc"]["score_details"] == {
-        "score": 0.75,
-        "details": {
-            "protocol": "paper@1",
-            "values by seed": "0.5 1.0",
-            "standard deviation over seeds": "0.25",
-            "interval covers": "items",
-        },
-        "uncertainty": {
-            "num_samples": 40,
-            "confidence_interval": {"lower": 0.5, "upper": 0.875, "confidence_level": 0.95},
-        },
-    }
-    assert results["lm/ppl"]["score_details"]["uncertainty"] == {"num_samples": 1}
-    assert "interval covers" not in results["lm/ppl"]["score_details"]["details"]
+    found["source_metadata"]["additional_details"].pop("entry")
+    assert found == json.loads((SCHEMAS.parent / "every_eval_ever_record.json").read_text())
     untrained = record(entry_of("pretrained", model={"name": "gpt2", "source": "org/gpt2"}))
     assert untrained["model_info"]["id"] == "org/gpt2"
     assert "developer" not in untrained["model_info"]
@@ -421,52 +204,353 @@ def test_each_field_of_a_record(entry_of: Callable[..., Any]) -> None:
     assert not {"base_model", "revision", "seeds"} & untrained["model_info"]["additional_details"].keys()
 
 
-def test_runs_with_other_examples_have_no_instances(entry_of: Callable[..., Any]) -> None:
-    summary = {"mean": 0.5, "std": 0.0, "values": [0.5, 0.5], "n": 2, "ci95": None, "ci95_of": None}
-    metric = {**summary, "higher_is_better": True, "unit": "fraction", "flags": []}
-    entry = entry_of(metrics={"arc/acc": metric}, seeds=[0, 1], runs=[{"seed": i, "key": f"k{i}"} for i in range(2)])
-    runs = [{"arc/acc": Recorded({"a": (1.0, 1.0), name: (0.0, 1.0)})} for name in "bc"]
-    assert not any("samples" in name for name in files(entry, runs))
-    same = [{"arc/acc": Recorded({"a": (1.0, 1.0), "b": (value, 1.0)})} for value in (0.0, 0.0)]
-    (lines,) = (text.splitlines() for name, text in files(entry, same).items() if "samples" in name)
-    assert [json.loads(line)["metadata"]["scores by seed"] for line in lines] == ["1.0 1.0", "0.0 0.0"]
+def test_instances_are_means_over_runs_with_the_same_examples(entry_of: Callable[..., Any]) -> None:
+    """An instance is correct if it is in all runs."""
+    runs = [{"seed": i, "key": f"k{i}"} for i in range(2)]
+    entry = entry_of(metrics={"arc/acc": metric(0.5, [0.5, 0.5], 3)}, seeds=[0, 1], runs=runs)
+    scores = [{"a": 1.0, "b": 0.0, "c": 0.5}, {"a": 1.0, "b": 0.5, "c": 0.0}]
+    of_runs = [{"arc/acc": Recorded({name: (score, 1.0) for name, score in one.items()})} for one in scores]
+    rows = instances(files(entry, of_runs))
+    assert [row["metadata"]["scores by seed"] for row in rows] == ["1.0 1.0", "0.0 0.5", "0.5 0.0"]
+    assert [row["evaluation"]["is_correct"] for row in rows] == [True, False, False]
+    other = Recorded({"a": (1.0, 1.0), "b": (0.0, 1.0), "d": (0.5, 1.0)})
+    assert instances(files(entry, [of_runs[0], {"arc/acc": other}])) == []
+
+
+# Records that others wrote
+
+INTERVAL = {"lower": 0.25, "upper": 0.75, "confidence_level": 0.95}
+HALF = [0, 1] * 10
+
+
+def written(
+    path: Path, of_result: Change | None = None, of_row: Change | None = None, scores: list[int] = HALF, **changes: Any
+) -> str:
+    """Write a record, and an instance for each score."""
+    uncertainty = {"num_samples": len(scores), "confidence_interval": dict(INTERVAL)}
+    result: dict[str, Any] = {
+        "evaluation_result_id": "arc#accuracy",
+        "evaluation_name": "arc",
+        "source_data": {"dataset_name": "arc"},
+        "metric_config": {"metric_name": "accuracy", "metric_unit": "proportion", "lower_is_better": False},
+        "score_details": {"score": float(np.mean(scores)), "uncertainty": uncertainty},
+    }
+    rows = []
+    for i, score in enumerate(scores):
+        row: dict[str, Any] = {"evaluation_name": "arc", "evaluation_result_id": "arc#accuracy", "sample_id": str(i)}
+        row["input"] = {"raw": f"question {i}", "formatted": f"Q: {i}", "reference": ["x"]}
+        row["evaluation"] = {"score": score}
+        if of_row:
+            of_row(row)
+        rows.append(row)
+    if of_result:
+        of_result(result)
+    content = {"schema_version": "0.3.0", "model_info": {"id": f"org/{path.stem}"}, "evaluation_results": [result]}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({**content, **changes}))
+    path.with_name(f"{path.stem}_samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def updated(**changes: Any) -> Change:
+    """Return a change that sets values, of nested mappings by "outer__inner"."""
+
+    def change(given: dict[str, Any]) -> None:
+        for name, value in changes.items():
+            *groups, last = name.split("__")
+            place = given
+            for group in groups:
+                place = place[group]
+            place[last] = value
+
+    return change
+
+
+def imported(root: Path, *paths: str, given: ImportedModel | None = None) -> Entry:
+    files = [Path(path) for path in paths]
+    return import_results(files, Leaderboard(root / "board"), root / "runs", given or ImportedModel()).entry
+
+
+def rows_of(path: str) -> list[dict[str, Any]]:
+    return list(map(json.loads, Path(path).with_name(f"{Path(path).stem}_samples.jsonl").read_text().splitlines()))
+
+
+def test_records_are_compared_example_by_example(tmp_path: Path) -> None:
+    scores = [1] * 14 + [0] * 6, [1] * 4 + [0] * 16
+    files = [written(tmp_path / f"{name}.json", scores=of) for name, of in zip("xy", scores, strict=True)]
+    (contrast,) = compare_files(files)[0].contrasts
+    assert (contrast.metric, contrast.items, contrast.unit) == ("arc/accuracy", 20, "fraction")
+    assert (contrast.p, contrast.verdict) == (pytest.approx(stats.binomtest(10, 10).pvalue), "better")
+
+
+CONFIG, SCORE = "metric_config__", "score_details__"
+BOUNDS = f"{SCORE}uncertainty__confidence_interval__"
+NUMBERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"value": 0.5, "unit": "fraction", "interval": (0.25, 0.75), "covers": "items", "n": 20}),
+    ({f"{SCORE}score": 50.0}, {"unit": "score"}),
+    ({f"{SCORE}score": -0.5}, {"unit": "score"}),
+    ({f"{CONFIG}metric_unit": "perplexity", f"{SCORE}score": 9.0}, {"unit": "perplexity"}),
+    ({f"{CONFIG}metric_unit": "perplexity"}, {"unit": "score"}),
+    ({f"{CONFIG}metric_unit": "percent"}, {"unit": "score"}),
+    ({f"{CONFIG}metric_unit": None}, {"unit": "score"}),
+    *(({f"{CONFIG}lower_is_better": lower}, {"higher_is_better": not lower}) for lower in (True, False)),
+    *(({f"{CONFIG}lower_is_better": lower}, {"higher_is_better": None}) for lower in (None, "no", 0)),
+    *(({f"{BOUNDS}confidence_level": level}, {"interval": None}) for level in (0.9, None)),
+    ({f"{BOUNDS}lower": None}, {"interval": None}),
+    ({f"{BOUNDS}upper": "high"}, {"interval": None}),
+    *(({f"{SCORE}uncertainty__num_samples": n}, {"n": n}) for n in (1, 0, None)),
+    ({f"{SCORE}uncertainty__num_samples": "20"}, {"n": None}),
+    *(({f"{SCORE}details": {"interval covers": told}}, {"covers": told}) for told in ("seeds", "seeds and items")),
+    *(({f"{SCORE}details": {"interval covers": told}}, {"covers": "items"}) for told in ("all", None)),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), NUMBERS)
+def test_a_number_is_what_its_record_says(changes: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
+    (number,) = read_evaluation(written(tmp_path / "x.json", updated(**changes))).numbers.values()
+    assert {name: getattr(number, name) for name in expected} == expected
+
+
+def test_scores_whose_mean_is_another_number_are_no_examples(tmp_path: Path) -> None:
+    read = read_evaluation(written(tmp_path / "x.json", updated(score_details__score=0.51)))
+    assert (read.examples, [one.value for one in read.numbers.values()]) == ({}, [0.51])
+    same = read_evaluation(written(tmp_path / "x.json"))
+    assert sorted(same.examples["arc/accuracy"].examples.values()) == [(0.0, 1.0)] * 10 + [(1.0, 1.0)] * 10
+
+
+OTHER_RESULTS = {
+    "percent": {f"{CONFIG}metric_unit": "percent"},
+    "max_score": {f"{CONFIG}max_score": 100},
+    "min_score": {f"{CONFIG}min_score": -1},
+    "data": {"source_data": {"dataset_name": "arc", "hf_split": "train"}},
+    "generation": {"generation_config": {"generation_args": {"temperature": 1}}},
+    "protocol": {f"{SCORE}details": {"protocol": "arc@1"}},
+}
+OTHER_ROWS: list[Change] = [
+    updated(input__formatted="Question"),
+    updated(input__reference=["y"]),
+    updated(input__raw="another"),
+    lambda row: row.update(input={}, sample_hash="another " + row["sample_id"]),
+]
+
+
+@pytest.mark.parametrize("told", OTHER_RESULTS)
+def test_another_evaluation_or_scale_is_refused(told: str, tmp_path: Path) -> None:
+    files = [written(tmp_path / "x.json"), written(tmp_path / "y.json", updated(**OTHER_RESULTS[told]))]
+    with pytest.raises(ConfigError, match=told):
+        compare_files(files)
+    assert [one.verdict for one in compare_files(files, anyway=True)[0].contrasts] == [None]
+
+
+@pytest.mark.parametrize("change", OTHER_ROWS)
+def test_instances_of_other_content_are_refused(change: Change, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        compare_files([written(tmp_path / "x.json"), written(tmp_path / "y.json", of_row=change)])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_rules_of_each_metric_of_a_task_count(place: int, tmp_path: Path) -> None:
+    files = [written(tmp_path / f"{name}.json") for name in "xy"]
+    for temperature, path in enumerate(files):
+        content = json.loads(Path(path).read_text())
+        second = json.loads(json.dumps(content["evaluation_results"][0]))
+        arguments = {"generation_args": {"temperature": temperature}}
+        updated(evaluation_result_id="f1", metric_config__metric_name="f1", generation_config=arguments)(second)
+        content["evaluation_results"].insert(place, second)
+        Path(path).write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="temperature"):
+        compare_files(files)
+
+
+def test_the_command_and_the_order_of_keys_make_no_difference(tmp_path: Path) -> None:
+    files = []
+    for name, keys in (("x", ["a", "b"]), ("y", ["b", "a"])):
+        arguments = {**dict.fromkeys(keys, 1), "execution_command": f"evaluate {name}"}
+        change = updated(generation_config={"generation_args": arguments}, source_data=dict.fromkeys(keys, 1))
+        turned: Change = lambda row, keys=keys: row["input"].update(raw=[dict.fromkeys(keys, row["sample_id"])])  # noqa: E731
+        files.append(written(tmp_path / f"{name}.json", change, turned))
+    (contrast,) = compare_files(files)[0].contrasts
+    assert (contrast.items, contrast.effect) == (20, 0.0)
+
+
+def test_instances_without_texts_are_alike_if_their_hashes_or_ids_are(tmp_path: Path) -> None:
+    def hashed(row: dict[str, Any]) -> None:
+        row.update(input={"raw": "", "reference": []}, sample_hash=f"hash {int(row['sample_id']) // 2}")
+
+    def turned(row: dict[str, Any]) -> None:
+        hashed(row)
+        row["sample_id"] = f"another {row['sample_id']}"
+
+    for changes, units in (((hashed, turned), 10), ((updated(input=None),) * 2, 0)):
+        files = [written(tmp_path / f"{i}.json", of_row=change) for i, change in enumerate(changes)]
+        left, right = (read_evaluation(file) for file in files)
+        assert (left.tasks, len(left.tasks["arc"].prompts)) == (right.tasks, 20)
+        (examples,) = left.examples.values()
+        assert len(set(examples.units.values())) == units, "equal hashes are one unit"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row.pop("sample_id"),
+        updated(evaluation__score="right"),
+        updated(evaluation_result_id="other", evaluation_name="other"),
+        updated(sample_id="1"),
+    ],
+    ids=["no id", "no score", "no result", "twice"],
+)
+def test_an_instance_that_cannot_be_used_is_refused(change: Change, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"_samples\.jsonl:"):
+        read_evaluation(written(tmp_path / "x.json", of_row=change))
+
+
+def test_a_record_of_another_schema_or_without_a_number_is_refused(tmp_path: Path) -> None:
+    for score in (None, "0.5", True, float("nan")):
+        with pytest.raises(DataError, match="no number"):
+            read_evaluation(written(tmp_path / "x.json", updated(score_details__score=score)))
+    path = Path(written(tmp_path / "x.json"))
+    content = json.loads(path.read_text())
+    for changes, told in (
+        ({"evaluation_results": content["evaluation_results"] * 2}, "keep one"),
+        ({"schema_version": "0.9.1"}, "is of schema 0.9.1"),
+    ):
+        path.write_text(json.dumps({**content, **changes}))
+        with pytest.raises(DataError, match=told):
+            read_evaluation(str(path))
+    path.write_text(json.dumps({"schema_version": "0.3.0"}))
+    with pytest.raises(DataError, match="no `results`"):
+        read_evaluation(str(path))
+
+
+def test_instances_are_where_the_record_says_and_without_any_there_is_no_verdict(tmp_path: Path) -> None:
+    place = {"file_path": "data/a/b/other.jsonl"}
+    files = [written(tmp_path / "x.json", detailed_evaluation_results=place), written(tmp_path / "y.json")]
+    comparison, problems = compare_files(files)
+    assert [(one.verdict, one.p) for one in comparison.contrasts] == [("undetermined", None)]
+    assert [files[0] in problem for problem in problems] == [True]
+    assert imported(tmp_path, files[0]).provenance.data == {}
+    (tmp_path / "x_samples.jsonl").rename(tmp_path / "other.jsonl")
+    assert len(read_evaluation(files[0]).examples["arc/accuracy"].examples) == 20
 
 
 def test_an_instance_without_a_results_id_is_of_the_only_result_of_its_evaluation(tmp_path: Path) -> None:
-    path = Path(written(tmp_path, "x", SCORES[0]))
-    samples = path.with_name("x_samples.jsonl")
-    rows = [json.loads(line) for line in samples.read_text().splitlines()]
-    for row in rows:
-        del row["evaluation_result_id"]
-    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert len(read_evaluation(str(path)).examples["arc/accuracy"].examples) == 20
+    path = Path(written(tmp_path / "x.json", of_row=lambda row: row.pop("evaluation_result_id")))
     content = json.loads(path.read_text())
     (result,) = content["evaluation_results"]
+    others = [{**result, "evaluation_name": name} for name in ("first", "last")]
+    path.write_text(json.dumps({**content, "evaluation_results": [others[0], result, others[1]]}))
+    assert read_evaluation(str(path)).examples.keys() == {"arc/accuracy"}
     other = {**result, "evaluation_result_id": "arc#f1", "metric_config": {"metric_name": "f1"}}
     path.write_text(json.dumps({**content, "evaluation_results": [result, other]}))
     with pytest.raises(DataError, match="known result"):
         read_evaluation(str(path))
 
 
-@pytest.mark.parametrize("field", ["revision", "model_revision"])
-def test_revisions_of_one_model_are_different_models(field: str, command: Callable[..., Any], tmp_path: Path) -> None:
-    paths = []
-    for i, revision in enumerate(("step1", "step2", "main", None)):
-        path = Path(written(tmp_path / str(i), "m", SCORES[i % 2]))
-        content = json.loads(path.read_text())
-        content["model_info"]["additional_details"][field] = revision
-        path.write_text(json.dumps(content))
-        paths.append(path)
-    assert [read_evaluation(str(path)).variant for path in paths] == ["@step1", "@step2", "", ""]
-    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
-    found = command("leaderboard", "import", *paths[:2], *places, "--json").ok().json["entries"]
-    assert [entry["model"]["name"] for entry in found] == ["m@step1", "m@step2"]
-    assert [entry["model"]["source"] for entry in found] == ["org/m@step1", "org/m@step2"]
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"evaluation_timestamp": "2026-01-31T12:00:00+02:00"}, "2026-01-31T12:00:00+02:00"),
+        ({"evaluation_timestamp": "2026-01-31T12:00:00"}, "2026-01-31T12:00:00+00:00"),
+        ({"evaluation_timestamp": "1700000000", "retrieved_timestamp": "1800000000"}, "2023-11-14T22:13:20+00:00"),
+        ({"retrieved_timestamp": "1800000000.5"}, "2027-01-15T08:00:00+00:00"),
+        ({}, "2001-09-09T01:46:40+00:00"),
+        *(({"evaluation_timestamp": date}, "") for date in ("yesterday", "1e300", "2026-13-01")),
+    ],
+)
+def test_the_date_of_an_entry(told: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.json", **told)
+    os.utime(path, (10**9, 10**9))
+    if expected:
+        assert imported(tmp_path, path).provenance.created == expected
+    else:
+        with pytest.raises(DataError, match="its date is"):
+            imported(tmp_path, path)
 
 
-def test_two_seeds_are_one_entry(command: Callable[..., Any], tmp_path: Path) -> None:
-    paths = [written(tmp_path / "in", f"seed{i}", scores) for i, scores in enumerate(SCORES)]
-    given = "--model", "org/base", "--objective", "emo", "--seed", 0, "--seed", 1
-    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
-    (entry,) = command("leaderboard", "import", *paths, *given, *places, "--json").ok().json["entries"]
-    assert entry["metrics"]["arc/accuracy"]["values"] == [0.7, 0.2]
+def test_an_entry_has_the_numbers_and_the_rules_of_its_record(tmp_path: Path) -> None:
+    library = {"name": "lm_eval", "version": "0.4.13"}
+    entry = imported(tmp_path, written(tmp_path / "x.json", eval_library=library))
+    metric = entry.metrics["arc/accuracy"]
+    assert (metric.mean, metric.values, metric.n, metric.ci95) == (0.5, (0.5,), 20, (0.25, 0.75))
+    assert (metric.ci95_of, metric.ci95_missing, metric.unit) == ("items", None, "fraction")
+    assert dict(entry.provenance.packages) == {"lm_eval": "0.4.13"}
+    assert entry.provenance.data["arc"].startswith("sha256:")
+    assert entry.protocols["arc"].startswith("lm_eval@")
+    assert (entry.model.name, entry.model.source) == ("x", "org/x")
+    bare = updated(score_details={"score": 0.75, "details": {"protocol": "arc@1"}})
+    other = imported(tmp_path / "other", written(tmp_path / "y.json", bare, eval_library=library))
+    (metric,) = other.metrics.values()
+    assert (metric.n, metric.ci95, metric.ci95_of) == (None, None, None)
+    assert other.protocols != entry.protocols
+    assert other.provenance.data == entry.provenance.data
+
+
+def test_seeds_of_one_entry_have_a_spread_and_the_latest_date(tmp_path: Path) -> None:
+    times = ("1800000000", "1700000000")
+    paths = [
+        written(tmp_path / f"{i}.json", scores=scores, evaluation_timestamp=times[i])
+        for i, scores in enumerate((HALF, [0, 1, 1, 1] * 5))
+    ]
+    entry = imported(tmp_path, *paths, given=ImportedModel("base", "emo", (0, 1)))
+    metric = entry.metrics["arc/accuracy"]
+    assert (metric.values, metric.mean, metric.n, metric.ci95_of) == ((0.5, 0.75), 0.625, 20, "seeds and items")
+    assert metric.std == pytest.approx(0.25 / 2**0.5)
+    assert entry.provenance.created == "2027-01-15T08:00:00+00:00"
+    assert (entry.source.cite or "").count("record of Every Eval Ever") == 2
+    other = written(tmp_path / "other.json", of_row=updated(input__reference=["z"]))
+    with pytest.raises(DataError, match="data or precision differs"):
+        imported(tmp_path, paths[0], other, given=ImportedModel("base", "mle", (0, 1)))
+
+
+def test_instances_that_stand_twice_make_no_interval_narrower(tmp_path: Path) -> None:
+    """The order of the instances makes no difference, either."""
+    intervals = []
+    for copies in (1, 2):
+        root = tmp_path / str(copies)
+        paths = [Path(written(root / f"{name}.json")) for name in "xy"]
+        for i, path in enumerate(paths):
+            rows = rows_of(str(path))[:: 1 - 2 * i]
+            for row in rows:
+                row["evaluation"]["score"] = float((int(row["sample_id"]) + i) % 2)
+            again = [{**row, "sample_id": f"{row['sample_id']} {copy}"} for copy in range(copies) for row in rows]
+            samples = path.with_name(f"{path.stem}_samples.jsonl")
+            samples.write_text("".join(json.dumps(row) + "\n" for row in again))
+        entry = imported(root, *map(str, paths), given=ImportedModel("base", "emo", (0, 1)))
+        intervals.append(entry.metrics["arc/accuracy"].ci95)
+    assert intervals[0] == pytest.approx(intervals[1])
+
+
+MODELS: list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = [
+    ({"id": "org/m"}, {"revision": "step1"}, {"name": "m@step1", "source": "org/m@step1"}),
+    ({"id": "org/m"}, {"model_revision": "step1"}, {"name": "m@step1", "source": "org/m@step1"}),
+    ({"id": "org/m"}, {"revision": "main"}, {"name": "m", "source": "org/m"}),
+    (
+        {"id": "base-emo", "name": "base"},
+        {"base_model": "org/base", "revision": "607a"},
+        {"name": "base", "source": "org/base", "revision": "607a"},
+    ),
+    ({"id": "org/m"}, {"objective": "emo"}, {"objective": "emo"}),
+    *(
+        ({"id": "org/m"}, {"objective": label}, {"objective": label})
+        for label in ("demd + 0.5*mle(demd.cost=pretrained)", "emo(cost=./centred-base-en-7m)")
+    ),
+]
+
+
+@pytest.mark.parametrize(("info", "details", "expected"), MODELS)
+def test_the_model_of_an_entry(
+    info: dict[str, Any], details: dict[str, Any], expected: dict[str, str], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "x.json", model_info={**info, "additional_details": details})
+    entry = imported(tmp_path, path)
+    shown = {"name": entry.model.name, "source": entry.model.source, "revision": entry.model.revision}
+    assert {**shown, "objective": entry.objective.label}.items() >= expected.items()
+    mine = ImportedModel(objective="mle")
+    assert imported(tmp_path / "mine", path, given=mine).objective.name == "mle"
+
+
+def test_records_without_a_model_may_be_of_different_ones(tmp_path: Path) -> None:
+    paths = [written(tmp_path / f"{i}.json", model_info={}, retrieved_timestamp=str(1.8e9 + i)) for i in range(2)]
+    entries = [imported(tmp_path / str(i), path) for i, path in enumerate(paths)]
+    assert [entry.model.name for entry in entries] == ["unnamed", "unnamed"]
+    assert entries[0].model.source != entries[1].model.source

@@ -16,8 +16,7 @@ import pytest
 from scipy import stats
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.exchange.evaluation import Evaluation
-from emobench.exchange.inspect_log import reducer_of, to_float
+from emobench.exchange.inspect_log import to_float
 from emobench.exchange.result_files import compare_files, read_evaluation
 from emobench.leaderboard.stats.compare import Contrast
 
@@ -50,16 +49,24 @@ def log(path: Path, model: str, rows: Sequence[Sequence[str | None]], **changes:
     samples = []
     for number, letters in enumerate(rows):
         for epoch, letter in enumerate(letters, 1):
-            sample: dict[str, Any] = {"id": number, "epoch": epoch, "input": f"question {number}", "target": "x"}
-            if letter is None:
-                sample["error"] = {"message": "RuntimeError('the sandbox stopped')", "traceback": "..."}
-            else:
+            asked = number % changes.get("distinct", len(rows))
+            sample: dict[str, Any] = {
+                "id": number,
+                "epoch": epoch,
+                "input": f"question {asked}",
+                "target": f"x{number}",
+            }
+            if letter is not None:
                 sample["scores"] = {"match": {"value": letter}}
             samples.append(sample)
-    scores = []
+    scores, reductions = [], []
     for reducer in changes.get("reducers", [None]):
-        reduce = changes.get("reduce", REDUCERS.get(reducer))
-        reduced = [reduce(kept) for letters in rows if (kept := [v for v in letters if v is not None])]
+        reduce = REDUCERS.get(reducer, REDUCERS["mean"])
+        values = {i: reduce(kept) for i, letters in enumerate(rows) if (kept := [v for v in letters if v is not None])}
+        reduced = list(values.values())
+        if reducer in changes.get("reduced", REDUCERS):
+            of_samples = [{"sample_id": i, "value": value} for i, value in values.items()]
+            reductions.append({"scorer": "match", "reducer": reducer, "samples": of_samples})
         metrics = {
             "accuracy": {"name": "accuracy", "value": mean(reduced)},
             "stderr": {"name": "stderr", "value": float(np.std(reduced) / math.sqrt(len(reduced)))},
@@ -72,6 +79,7 @@ def log(path: Path, model: str, rows: Sequence[Sequence[str | None]], **changes:
         "status": "success",
         "eval": {"task": "arc", "model": f"org/{model}", "config": {"epochs": len(rows[0])}},
         "results": {"total_samples": len(samples), "completed_samples": len(samples), "scores": scores},
+        "reductions": reductions,
         "samples": samples,
     }
     content.update(changes.get("content", {}))
@@ -117,33 +125,15 @@ def test_values_are_reduced_as_inspect_does(reducer: str | None, tmp_path: Path)
     assert read.numbers[name].value == pytest.approx(mean(values))
 
 
-def test_reductions_in_the_log_come_first(tmp_path: Path) -> None:
-    """`at_least(1, value=0.5)` is called at_least_1, too; the log holds its values."""
-    rows = drawn(0, 3, "PI")
-    values = [float("P" in letters) for letters in rows]
-    reductions = [
-        {
-            "scorer": "match",
-            "reducer": "at_least_1",
-            "samples": [{"sample_id": i, "value": value} for i, value in enumerate(values)],
-        }
-    ]
-    changes = {"reducers": ["at_least_1"], "reduce": lambda letters: float("P" in letters)}
-    read = read_evaluation(log(tmp_path / "x.json", "m", rows, **changes, content={"reductions": reductions}))
-    found = [value for value, _ in read.examples["arc/match,accuracy,at_least_1"].examples.values()]
-    assert sorted(found) == sorted(values)
-    assert not read_evaluation(log(tmp_path / "x.json", "m", rows, **changes)).examples
-
-
-def test_an_unknown_reducer_gets_no_verdict_and_says_so(tmp_path: Path) -> None:
-    changes = {"reducers": ["mean", "best_of_day"], "reduce": REDUCERS["mean"]}
+def test_a_reducer_without_its_values_in_the_log_gets_no_verdict_and_says_so(tmp_path: Path) -> None:
+    changes = {"reducers": ["mean", "max"], "reduced": []}
     files = [log(tmp_path / f"{i}.json", f"m{i}", drawn(i, 2), **changes) for i in range(2)]
     found = contrasts(files)
     assert found["arc/match,accuracy,mean"].p is not None
-    unknown = found["arc/match,accuracy,best_of_day"]
-    assert (unknown.verdict, unknown.p) == ("undetermined", None)
-    assert "best_of_day" in (unknown.why or "")
-    assert "--log_samples" not in (unknown.why or "")
+    largest = found["arc/match,accuracy,max"]
+    assert (largest.verdict, largest.p) == ("undetermined", None)
+    assert "max" in (largest.why or "")
+    assert "--log_samples" not in (largest.why or "")
 
 
 def test_values_that_inspect_did_not_reduce_count_once_for_each_epoch(tmp_path: Path) -> None:
@@ -155,78 +145,62 @@ def test_values_that_inspect_did_not_reduce_count_once_for_each_epoch(tmp_path: 
     assert sorted(weights) == [1.0] * 5 + [3.0] * 40
 
 
+@pytest.mark.parametrize(("samples", "epochs"), [(20, 3), (60, 2)])
+def test_the_epochs_of_a_sample_and_samples_with_one_input_are_one_unit(
+    samples: int, epochs: int, tmp_path: Path
+) -> None:
+    """Whatever their targets: here are 20 inputs."""
+    rows = [drawn(seed, epochs, n=samples) for seed in range(2)]
+    files = [log(tmp_path / f"{i}.json", f"m{i}", of, distinct=20) for i, of in enumerate(rows)]
+    (contrast,) = contrasts(files).values()
+    scores = [np.array([[VALUES[letter] for letter in letters] for letters in of]) for of in rows]
+    means = [of.reshape(samples // 20, 20, epochs).mean(axis=(0, 2)) for of in scores]
+    assert (contrast.items, contrast.effect) == (20, pytest.approx((means[0] - means[1]).mean()))
+
+
+def test_another_solver_is_refused(tmp_path: Path) -> None:
+    plans = [{"plan": {"steps": [{"solver": name, "params": {}}]}} for name in ("generate", "chain_of_thought")]
+    files = [log(tmp_path / f"{i}.json", f"m{i}", drawn(i, 1), content=plan) for i, plan in enumerate(plans)]
+    with pytest.raises(ConfigError, match="solvers"):
+        compare_files(files)
+
+
 def test_several_scorers_and_metrics_have_their_own_values(tmp_path: Path) -> None:
+    """A name that two scorers have stands behind that of the scorer."""
     samples, draw = [], random.Random(0)
     for i in range(20):
-        values = {"match": {"value": draw.choice("CI")}, "graded": {"value": {"style": draw.random(), "fact": i % 2}}}
-        samples.append({"id": f"s{i}", "epoch": 1, "input": f"q{i}", "target": "x", "scores": values})
-    of = {
-        ("match", "match"): [VALUES[s["scores"]["match"]["value"]] for s in samples],
-        ("style", "graded"): [s["scores"]["graded"]["value"]["style"] for s in samples],
-        ("fact", "graded"): [float(s["scores"]["graded"]["value"]["fact"]) for s in samples],
-    }
+        scores = {"match": {"value": draw.choice("CI")}, "other": {"value": {"fact": float(i % 3 == 0)}}}
+        scores["graded"] = {"value": {"style": draw.random(), "fact": float(i % 2)}}
+        samples.append({"id": f"s{i}", "epoch": 1, "input": f"q{i}", "target": "x", "scores": scores})
+    of = {("match", "match"): [VALUES[s["scores"]["match"]["value"]] for s in samples]}
+    for name, scorer in (("style", "graded"), ("fact", "graded"), ("fact", "other")):
+        of[name, scorer] = [s["scores"][scorer]["value"][name] for s in samples]
     scores = [
         {"name": n, "scorer": s, "metrics": {"mean": {"value": mean(v)}, "median": {"value": statistics.median(v)}}}
         for (n, s), v in of.items()
     ]
     content = {"results": {"scores": scores}, "samples": samples}
     read = read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))
-    assert len(read.numbers) == 6
-    for (name, _), values in of.items():
-        found = read.examples[f"arc/{name},mean"].examples.values()
+    assert len(read.numbers) == 8
+    for (name, scorer), values in of.items():
+        shown = f"{scorer}.fact" if name == "fact" else name
+        found = read.examples[f"arc/{shown},mean"].examples.values()
         assert sorted(value for value, _ in found) == pytest.approx(sorted(values))
-        assert "no mean" in read.without[f"arc/{name},median"]
+        assert "no mean" in read.without[f"arc/{shown},median"]
 
 
-def test_scorers_with_one_name_are_told_apart(tmp_path: Path) -> None:
-    samples = [
-        {
-            "id": i,
-            "input": f"q{i}",
-            "scores": {judge: {"value": {"style": i % (2 + j)}} for j, judge in enumerate("ab")},
-        }
-        for i in range(12)
-    ]
-    values = {judge: [float(i % (2 + j)) for i in range(12)] for j, judge in enumerate("ab")}
-    scores = [{"name": "style", "scorer": j, "metrics": {"mean": {"value": mean(of)}}} for j, of in values.items()]
-    content = {"results": {"scores": scores}, "samples": samples}
-    read = read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))
-    for judge, of in values.items():
-        found = read.examples[f"arc/{judge}.style,mean"].examples.values()
-        assert sorted(value for value, _ in found) == sorted(of)
-
-
-def test_n_counts_the_samples_whose_epochs_could_be_reduced(tmp_path: Path) -> None:
-    rows: list[Sequence[str | None]] = [*drawn(0, 2), ["C", None], [None, None]]
-    kept = [REDUCERS["pass_at_2"]([v for v in letters if v is not None]) for letters in rows[:40]]
-    metrics = {"accuracy": {"value": mean(kept)}}
-    scores = [{"name": "match", "scorer": "match", "reducer": "pass_at_2", "metrics": metrics}]
-    read = read_evaluation(log(tmp_path / "x.json", "m", rows, content={"results": {"scores": scores}}))
-    assert {name: one.n for name, one in read.numbers.items()} == {"arc/match,accuracy,pass_at_2": 40}
-    assert len(read.examples["arc/match,accuracy,pass_at_2"].examples) == 40
-
-
-def test_samples_without_a_score_are_no_part_of_n_and_are_told(tmp_path: Path, command: Callable[..., Any]) -> None:
-    rows: list[Sequence[str | None]] = [*drawn(1, 1)]
-    whole = log(tmp_path / "whole.json", "whole", drawn(0, 1))
-    rows[3] = rows[17] = [None]
+def test_samples_without_a_score_are_no_part_of_n_and_are_told(tmp_path: Path) -> None:
+    rows: list[Sequence[str | None]] = [*drawn(1, 2)]
+    rows[3] = rows[17] = [None, None]
+    rows[5] = [None, "C"]
     read = read_evaluation(log(tmp_path / "failed.json", "failed", rows))
     (number,) = read.numbers.values()
     assert number.n == 38
     assert len(read.examples["arc/match,accuracy"].examples) == 38
-    (note,) = read.notes
-    assert "2 of 40 samples have no score" in note
-    assert "the sandbox stopped" in note
-    out = " ".join(command("compare", tmp_path / "failed.json", whole).ok().out.split())
-    assert "2 of 40 samples have no score" in out
-    assert "--log_samples" not in out
-
-
-def test_a_sample_that_failed_in_each_epoch_is_counted_once(tmp_path: Path) -> None:
-    rows: list[Sequence[str | None]] = [*drawn(0, 3, n=10), [None, None, None], [None, "C", None]]
-    read = read_evaluation(log(tmp_path / "x.json", "m", rows))
-    assert [note.partition("; ")[2].split(" ")[0] for note in read.notes] == ["1"]
-    assert "1 of 12 samples" in read.notes[0]
+    assert ["2 of 40 samples have no score" in note for note in read.notes] == [True]
+    whole = log(tmp_path / "whole.json", "whole", drawn(0, 2))
+    remarks = compare_files([str(tmp_path / "failed.json"), whole], anyway=True)[0].remarks
+    assert any("2 of 40 samples have no score" in remark for remark in remarks)
 
 
 def test_a_log_without_samples_is_advised_in_inspects_words(tmp_path: Path) -> None:
@@ -301,65 +275,30 @@ def test_a_value_counts_as_inspect_counts_it(value: Any, expected: float | None)
     assert to_float(value) == expected
 
 
-@pytest.mark.parametrize("name", ["", "foo", "at_least", "at_least_0", "pass_at_-1", "at_least_x", 3, [], {"mean": 1}])
-def test_other_names_are_no_reducer(name: Any) -> None:
-    assert reducer_of(name) is None
-
-
-def test_a_reducer_of_more_epochs_than_were_scored_is_not_defined() -> None:
-    for name in ("pass_at_3", "pass_k_3"):
-        reducer = reducer_of(name)
-        assert reducer is not None
-        assert reducer(["C", "I"]) is None
-        assert reducer(["C", "I", "C"]) == {"pass_at_3": 1.0, "pass_k_3": 0.0}[name]
-        assert reducer(["C", "C", "C"]) == 1.0
-    assert [reducer_of(name)([]) for name in ("mean", "median", "mode", "max", "at_least_1")] == [None] * 5  # pyright: ignore
-
-
-def directions(read: Evaluation) -> list[bool | None]:
-    return [one.higher_is_better for one in read.numbers.values()]
-
-
 @pytest.mark.parametrize(
-    ("scorer", "metric", "values", "expected"),
+    ("name", "scorer", "metric", "values", "expected"),
     [
-        ("match", "accuracy", [1, 0], True),
-        ("anything", "mean", ["C", "I"], True),
-        ("f1", "mean", [0.5, 0.25], True),
-        ("rouge", "mean", [0.5, 0.25], True),
-        ("perplexity", "mean", [5.5, 3.25], False),
-        ("perplexity", "perplexity_per_token", [5.5, 3.25], False),
-        ("toxicity", "mean", [0.5, 0.25], None),
-        ("f1", "median", [0.5, 0.25], None),
+        ("match", "match", "accuracy", [1, 0], True),
+        ("anything", "anything", "mean", ["C", "N"], True),
+        ("style", "style", "mean", ["C", 0.25], None),
+        ("style", "style", "mean", ["C", "yes"], None),
+        ("style", "style", "mean", [None, None], None),
+        ("style", "f1", "mean", [0.5, 0.25], True),
+        ("f1", "style", "mean", [0.5, 0.25], True),
+        ("perplexity", "perplexity", "mean", [5.5, 3.25], False),
+        ("perplexity", "perplexity", "perplexity_per_token", [5.5, 3.25], False),
+        ("toxicity", "toxicity", "mean", [0.5, 0.25], None),
+        ("f1", "f1", "median", [0.5, 0.25], None),
     ],
 )
-def test_the_direction_of_a_known_name_is_known(
-    scorer: str, metric: str, values: list[Any], expected: bool | None, tmp_path: Path
+def test_the_direction_of_a_number_follows_from_names_or_grades(
+    name: str, scorer: str, metric: str, values: list[Any], expected: bool | None, tmp_path: Path
 ) -> None:
     samples = [{"id": i, "input": f"q{i}", "scores": {scorer: {"value": value}}} for i, value in enumerate(values)]
-    of = mean([to_float(value) or 0.0 for value in values])
-    scores = [{"name": scorer, "scorer": scorer, "metrics": {metric: {"value": of}}}]
+    scores = [{"name": name, "scorer": scorer, "metrics": {metric: {"value": 0.5}}}]
     content = {"results": {"scores": scores}, "samples": samples}
-    assert directions(read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))) == [expected]
-
-
-@pytest.mark.parametrize("epoch", [[], {}, "1", None, 1.5])
-def test_an_epoch_that_is_no_number_is_a_sentence(epoch: Any, tmp_path: Path) -> None:
-    sample = {"id": 1, "epoch": epoch, "input": "q", "scores": {"match": {"value": "C"}}}
-    with pytest.raises(DataError, match="epoch"):
-        read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content={"samples": [sample]}))
-
-
-def test_a_lone_surrogate_anywhere_can_be_shown(tmp_path: Path, command: Callable[..., Any]) -> None:
-    spec = {"task": "t\ud800", "model": "m\ud800", "packages": {"inspect_ai": "\ud800"}}
-    files = [
-        log(tmp_path / f"{i}.json", "m", drawn(i, 1), content={"eval": {**spec, "task_version": f"\ud800{i // 2}"}})
-        for i in range(3)
-    ]
-    command("compare", *files[:2]).ok()
-    refused = command("compare", *files[1:])
-    assert (refused.code, "t?: version: ?0 and ?1" in refused.err) == (2, True)
-    command("leaderboard", "import", files[0], "--leaderboard", tmp_path / "b", "--runs", tmp_path / "r").ok()
+    read = read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))
+    assert [one.higher_is_better for one in read.numbers.values()] == [expected]
 
 
 def test_arguments_of_the_model_are_reported(tmp_path: Path) -> None:
@@ -372,20 +311,6 @@ def test_arguments_of_the_model_are_reported(tmp_path: Path) -> None:
     assert ["run alike: enable_thinking True and none." in remark for remark in found.remarks] == [True, True]
     assert len({one.model.name for one in (*found.candidates, found.baseline)}) == 3
     assert read_evaluation(files[0]).variant != read_evaluation(files[1]).variant
-
-
-def test_checkpoints_have_names_of_their_own(tmp_path: Path, command: Callable[..., Any]) -> None:
-    files = []
-    for step in range(3):
-        given = {"model": "hf/EleutherAI/pythia-14m", "model_args": {"revision": f"step{step}", "device": "cpu"}}
-        content = {"eval": {"task": "arc", **given}}
-        files.append(log(tmp_path / f"{step}.json", "m", drawn(step, 1), content=content))
-    found, _ = compare_files(files)
-    names = {entry.model.name for entry in (found.baseline, *found.candidates)}
-    assert names == {f"pythia-14m@step{step}" for step in range(3)}
-    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
-    imported = command("leaderboard", "import", *files, *places, "--json").ok().json["entries"]
-    assert {entry["model"]["name"] for entry in imported} == names
 
 
 @pytest.mark.parametrize(
@@ -412,26 +337,6 @@ def test_units_and_intervals_of_a_log(
     (found,) = read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content)).numbers.values()
     assert (found.value, found.unit) == (value, unit)
     assert found.interval == (None if expected is None else pytest.approx(expected, abs=1e-6))
-
-
-@pytest.mark.parametrize(
-    ("name", "scorer", "values", "expected"),
-    [
-        ("style", "f1", [0.5, 0.25], True),
-        ("f1", "style", [0.5, 0.25], True),
-        ("style", "style", ["C", 0.25], None),
-        ("style", "style", ["C", "yes"], None),
-        ("style", "style", [None, None], None),
-        ("style", "style", ["C", "N"], True),
-    ],
-)
-def test_the_direction_of_a_mean_follows_from_names_or_grades(
-    name: str, scorer: str, values: list[Any], expected: bool | None, tmp_path: Path
-) -> None:
-    samples = [{"id": i, "input": f"q{i}", "scores": {scorer: {"value": value}}} for i, value in enumerate(values)]
-    scores = [{"name": name, "scorer": scorer, "metrics": {"mean": {"value": 0.5}}}]
-    content = {"results": {"scores": scores}, "samples": samples}
-    assert directions(read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))) == [expected]
 
 
 def test_a_reduction_of_an_absent_sample_gives_no_examples(tmp_path: Path) -> None:
@@ -466,15 +371,6 @@ def test_the_order_of_keys_makes_no_difference(tmp_path: Path) -> None:
     assert [one.items for one in contrasts(files).values()] == [20]
 
 
-def test_no_arguments_are_empty_arguments(tmp_path: Path) -> None:
-    files = []
-    for i, empty in enumerate(({}, None)):
-        spec = {"task": "arc", "model": f"m{i}", "task_args": empty}
-        content = {"eval": spec, "plan": {"config": empty}}
-        files.append(log(tmp_path / f"{i}.json", f"m{i}", drawn(i, 1), content=content))
-    assert [one.items for one in contrasts(files).values()] == [40]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -484,6 +380,7 @@ def test_no_arguments_are_empty_arguments(tmp_path: Path) -> None:
         {"status": "error", "invalidated": True},
         {"samples": [{"id": 1}]},
         {"samples": [{"input": "q"}]},
+        *({"samples": [{"id": 1, "epoch": epoch, "input": "q"}]} for epoch in ([], "1", None, 1.5)),
         {"eval": {"model": "m"}},
         {"eval": []},
     ],
@@ -491,18 +388,3 @@ def test_no_arguments_are_empty_arguments(tmp_path: Path) -> None:
 def test_a_log_that_is_not_whole_is_refused(content: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DataError):
         read_evaluation(log(tmp_path / "x.json", "m", [["C"]], content=content))
-
-
-def test_a_file_without_a_status_is_no_log(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({"eval": {"task": "arc"}, "results": {}}))
-    with pytest.raises(DataError, match="no `results`"):
-        read_evaluation(str(path))
-
-
-def test_the_date_of_a_log_is_that_of_its_entry(tmp_path: Path, command: Callable[..., Any]) -> None:
-    content = {"eval": {"task": "arc", "model": "m", "created": "2026-01-31T12:00:00+01:00"}}
-    file = log(tmp_path / "x.json", "m", [["C"]], content=content)
-    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
-    (entry,) = command("leaderboard", "import", file, *places, "--json").ok().json["entries"]
-    assert entry["provenance"]["created"] == "2026-01-31T12:00:00+01:00"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ import pytest
 from scipy import stats
 
 from emobench.core.errors import DataError, UserError
-from emobench.exchange.result_files import compare_files, read_evaluation
-from emobench.exchange.results_import import ImportedModel, import_results
+from emobench.exchange.result_files import ImportedModel, compare_files, import_results, read_evaluation, read_results
 from emobench.leaderboard.stats.compare import Contrast
 from emobench.leaderboard.store import Leaderboard
 
 STAMP = "2024-03-01T00-00-00.000000"
-VERSIONS = ("0.4.0", "0.4.2", "0.4.3", "0.4.6", "0.4.7", "0.4.13")
+VERSIONS = ("0.4.3", "0.4.6", "0.4.7", "0.4.13")
 FILTERS: tuple[str, ...] = ("strict-match", "flexible-extract")
 # Of 60 documents the first model alone has 8 right by the first filter, the second alone 18; binomtest(8, 26): .0755.
 RIGHT = {"x": ([1] * 8 + [0] * 18 + [1] * 34, [1] * 40 + [0] * 20), "y": ([0] * 8 + [1] * 52, [0] * 5 + [1] * 55)}
@@ -35,15 +33,12 @@ def sample(version: tuple[int, ...], doc_id: int, chosen: str, right: int) -> di
     doc, prompt = {"question": f"{doc_id} + 1 = ?", "name": "\N{SNOWMAN}"}, f"Q: {doc_id} + 1 = ?"
     row: dict[str, Any] = {"doc_id": doc_id, "doc": doc, "target": f"{doc_id + 1}"}
     arguments = [prompt, {"until": ["\n"]}]
-    row["arguments"] = [arguments]
-    if version >= (0, 4, 3):
-        row["arguments"] = {"gen_args_0": {"arg_0": arguments[0], "arg_1": arguments[1]}}
+    row["arguments"] = {"gen_args_0": {"arg_0": arguments[0], "arg_1": arguments[1]}}
     row |= {"resps": [["a"]], "filtered_resps": [str(right)]}
     if version >= (0, 4, 7):
         row |= {"filter": chosen, "metrics": ["exact_match"]}
-    if version >= (0, 4, 3):
-        row["doc_hash"] = sha(json.dumps(doc, indent=2, ensure_ascii=False))
-        row |= {"prompt_hash": sha(prompt), "target_hash": sha(row["target"])}
+    row["doc_hash"] = sha(json.dumps(doc, indent=2, ensure_ascii=False))
+    row |= {"prompt_hash": sha(prompt), "target_hash": sha(row["target"])}
     return {**row, "exact_match": float(right)}
 
 
@@ -66,15 +61,10 @@ def written(root: Path, name: str, version: str, values: Mapping[str, Sequence[i
     }
     for chosen, of in values.items():
         content["results"]["sums"] |= {f"exact_match,{chosen}": sum(of) / len(of), f"exact_match_stderr,{chosen}": 0.1}
-    if number >= (0, 4, 3):
-        content |= {"higher_is_better": {"sums": {"exact_match": True}}, "model_name": f"org/{name}"}
-        path = folder / f"results_{STAMP}.json"
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (folder / f"samples_sums_{STAMP}.jsonl").write_text(lines)
-    else:
-        path = folder / "results.json"
-        samples = folder / f"{arguments.replace('/', '__').replace('=', '__')}_sums.jsonl"
-        samples.write_text(json.dumps(rows, indent=2, ensure_ascii=False))
+    content |= {"higher_is_better": {"sums": {"exact_match": True}}, "model_name": f"org/{name}"}
+    path = folder / f"results_{STAMP}.json"
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (folder / f"samples_sums_{STAMP}.jsonl").write_text(lines)
     path.write_text(json.dumps(content))
     return path
 
@@ -98,7 +88,7 @@ def test_each_version_is_read_alike(version: str, tmp_path: Path) -> None:
         assert one.p == pytest.approx(stats.binomtest([8, 5][place], [26, 25][place]).pvalue)
         assert (one.items, one.higher_is_better) == (60, True)
     read = read_evaluation(str(files[0]))
-    assert len(read.prompts["sums"]) == 60
+    assert len(read.tasks["sums"].prompts) == 60
     assert read.model == "org/x"
 
 
@@ -124,58 +114,25 @@ def test_one_filter_without_a_list_is_none(version: str, tmp_path: Path) -> None
     assert (one.metric, one.p) == ("sums/exact_match", pytest.approx(stats.binomtest(8, 26).pvalue))
 
 
-def test_files_of_two_versions_pair_by_their_documents(tmp_path: Path) -> None:
-    """The older one has no hashes; they follow from its documents, prompts and targets."""
-    left, right = (dict(zip(FILTERS, values, strict=True)) for values in RIGHT.values())
-    for older in ("0.4.0", "0.4.6"):
-        files = [written(tmp_path, f"x{older}", older, left, 1), written(tmp_path, f"y{older}", "0.4.13", right)]
-        assert by_metric(files)["sums/exact_match,strict-match"].p == pytest.approx(stats.binomtest(8, 26).pvalue)
-
-
 @pytest.mark.parametrize("absent", ["", None, 5])
-def test_a_hash_that_is_no_text_is_calculated(absent: Any, tmp_path: Path) -> None:
-    values = {"none": RIGHT["x"][0]}
-    paths = [written(tmp_path, name, "0.4.13", values) for name in "xy"]
-    (samples,) = paths[1].parent.glob("*.jsonl")
-    rows = [json.loads(line) for line in samples.read_text().splitlines()]
-    missing = dict.fromkeys(("doc_hash", "prompt_hash", "target_hash"), absent)
-    samples.write_text("".join(json.dumps({**row, **missing}) + "\n" for row in rows))
-    left, right = (read_evaluation(str(path)) for path in paths)
-    assert (left.prompts, left.targets) == (right.prompts, right.targets)
-    name = "sums/exact_match"
-    assert left.examples[name].examples == right.examples[name].examples
-
-
-def test_arguments_of_another_shape_are_compared_by_content(tmp_path: Path) -> None:
-    found = []
-    for name, arguments in (("x", {"a": 1, "b": 2}), ("y", {"b": 2, "a": 1}), ("z", {"a": 1, "b": 3})):
-        path = written(tmp_path, name, "0.4.0", {"none": RIGHT["x"][0]})
-        (samples,) = path.parent.glob("*.jsonl")
-        rows = json.loads(samples.read_text())
-        samples.write_text(json.dumps([{**row, "arguments": arguments} for row in rows]))
-        found.append(read_evaluation(str(path)).prompts)
-    assert found[0] == found[1] != found[2]
-
-
-def test_samples_in_the_place_of_results_name_their_own_results(tmp_path: Path) -> None:
-    for stamp in ("2024-01-01T00-00-00", "2024-01-02T00-00-00"):
-        (tmp_path / f"results_{stamp}.json").write_text("{}")
-        (tmp_path / f"samples_t_{stamp}.jsonl").write_text("")
-    for stamp in ("2024-01-01T00-00-00", "2024-01-02T00-00-00"):
-        with pytest.raises(DataError, match=re.escape(f"results_{stamp}.json, or the folder")):
-            read_evaluation(str(tmp_path / f"samples_t_{stamp}.jsonl"))
-
-
-@pytest.mark.parametrize("version", ["0.4.0", "0.4.6"])
-def test_a_document_that_comes_too_often_is_refused(version: str, tmp_path: Path) -> None:
-    path = written(tmp_path, "x", version, dict(zip(FILTERS, RIGHT["x"], strict=True)))
+@pytest.mark.parametrize("name", ["doc_hash", "prompt_hash", "target_hash", "doc_id"])
+def test_a_sample_without_its_number_or_hashes_is_refused(name: str, absent: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, "x", "0.4.13", {"none": RIGHT["x"][0]})
     (samples,) = path.parent.glob("*.jsonl")
-    if version == "0.4.0":
-        rows = json.loads(samples.read_text())
-        samples.write_text(json.dumps([*rows, rows[0]]))
-    else:
-        lines = samples.read_text().splitlines(keepends=True)
-        samples.write_text("".join([*lines, lines[0]]))
+    lines = samples.read_text().splitlines(keepends=True)
+    if name == "doc_id":
+        absent = None
+    samples.write_text(lines[0] + json.dumps({**json.loads(lines[1]), name: absent}) + "\n")
+    with pytest.raises(DataError, match=f"{samples.name}:2: "):
+        read_evaluation(str(path))
+    assert read_results(path, lenient=True).examples == {}
+
+
+def test_a_document_that_comes_too_often_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "x", "0.4.6", dict(zip(FILTERS, RIGHT["x"], strict=True)))
+    (samples,) = path.parent.glob("*.jsonl")
+    lines = samples.read_text().splitlines(keepends=True)
+    samples.write_text("".join([*lines, lines[0]]))
     with pytest.raises(DataError, match="twice"):
         read_evaluation(str(path))
 
@@ -201,18 +158,6 @@ def test_what_the_file_or_its_configuration_says_counts_first(told: bool | None,
     path.write_text(json.dumps({**results, "configs": {"t": config}}))
     found = read_evaluation(str(path)).numbers
     assert [found[f"t/{name}"].higher_is_better for name in ("acc", "mine")] == [True, told]
-
-
-def test_old_results_without_samples_say_that_these_are_missing(tmp_path: Path) -> None:
-    files = []
-    for name in "xy":
-        files.append(tmp_path / f"{name}.json")
-        content = {"results": {"t": {"acc,none": 0.5, "word_perplexity,none": 9.0}}, "config": {"model_args": name}}
-        files[-1].write_text(json.dumps(content))
-    for contrast in by_metric(files).values():
-        assert contrast.verdict == "undetermined"
-        assert "no per-example results" in (contrast.why or "")
-        assert "direction" not in (contrast.why or "")
 
 
 @pytest.mark.parametrize("version", ["0.4.2", "0.4.13"])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from emobench.core.errors import ConfigError, DataError, UserError
-from emobench.exchange.results_import import ImportedModel, find_results, import_each, import_results
+from emobench.exchange.result_files import ImportedModel, find_results, import_each, import_results
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import entry_examples
@@ -206,16 +206,17 @@ def test_seeds_that_do_not_fit_are_refused(board: Leaderboard, runs: Path, tmp_p
         path.write_text(tiny(**{"n-shot": {"t": shots}}))
     assert import_each(paths, ALONE) == [[paths[0]], [paths[1]]]
     assert import_each(paths, TWO) == [paths]
+    assert import_each(paths[:1], ImportedModel(None, "emo", (0,))) == [paths[:1]]
     for given, told in (
-        (ImportedModel("base", "emo", (0,)), "for 2 results files; give each file its own seed"),
-        (ImportedModel("base", "emo", (1, 1)), "for 2 results files; give each file its own seed"),
+        (ImportedModel("base", "emo", (0,)), "for 2 files; give each file its own seed"),
+        (ImportedModel("base", "emo", (1, 1)), "for 2 files; give each file its own seed"),
         (ImportedModel(None, "emo", (0, 1)), "add --model NAME"),
         (ImportedModel("base", "pretrained", (0, 1)), "add --objective NAME"),
     ):
         with pytest.raises(ConfigError, match=told):
             import_each(paths, given)
     for given, told in (
-        (paths, "its protocol differs from that of"),
+        (paths, "its tool, protocol, data or precision differs from that of"),
         (paths[:1] * 2, "the same results are given for two seeds"),
     ):
         with pytest.raises(DataError, match=told):
@@ -227,23 +228,13 @@ def test_seeds_of_one_entry_are_of_one_tool(board: Leaderboard, runs: Path, tmp_
     scores = [{"name": "match", "scorer": "match", "metrics": {"accuracy": {"value": 0.5}}}]
     log = {"status": "success", "eval": {"task": "t", "model": "m"}, "results": {"scores": scores}}
     result = {"evaluation_name": "t", "metric_config": {"metric_name": "acc"}, "score_details": {"score": 0.5}}
-    record = {"schema_version": "0.3.0", "evaluation_results": [result]}
-    contents = {"lm-eval": json.loads(tiny()), "inspect": log, "every-eval-ever": record}
-    paths = {}
-    for tool, content in contents.items():
-        paths[tool] = [tmp_path / f"{tool}-{i}.json" for i in range(2)]
-        for i, path in enumerate(paths[tool]):
-            path.write_text(json.dumps({**content, "place": i}))
-    for one, other in itertools.permutations(contents, 2):
-        with pytest.raises(DataError, match="several tools"):
-            import_results([paths[one][0], paths[other][0]], board, runs, TWO)
-    for tool, of_tool in paths.items():
-        assert import_results(of_tool, board, runs, TWO).entry.suite.name == tool
-
-
-def test_one_seed_needs_no_name_of_its_model(tmp_path: Path) -> None:
-    path = tmp_path / "results_a.json"
-    assert import_each([path], ImportedModel(None, "emo", (0,))) == [[path]]
+    contents = [json.loads(tiny()), log, {"schema_version": "0.3.0", "evaluation_results": [result]}]
+    paths = [tmp_path / f"{i}.json" for i in range(3)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(json.dumps(content))
+    for one, other in itertools.permutations(paths, 2):
+        with pytest.raises(DataError, match="its tool"):
+            import_results([one, other], board, runs, TWO)
 
 
 def test_a_number_that_one_seed_lacks_is_missing(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
@@ -264,7 +255,8 @@ def seed_files(root: Path, **of_seeds: list[Any]) -> list[Path]:
 
 
 def with_samples(path: Path) -> None:
-    rows = [{"doc_id": i, "doc": f"d{i}", "metrics": ["acc"], "acc": i % 2} for i in range(20)]
+    hashes = {"prompt_hash": "p", "target_hash": "t", "metrics": ["acc"]}
+    rows = [{"doc_id": i, "doc": f"d{i}", "doc_hash": f"d{i}", **hashes, "acc": i % 2} for i in range(20)]
     (path.with_name(f"samples_t_{path.stem[-1]}.jsonl")).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -284,16 +276,6 @@ def test_files_are_on_a_board_once(board: Leaderboard, runs: Path, tmp_path: Pat
     (values,) = entry_examples(found.entry, runs)
     assert sorted(values["t/acc"].values()) == [(0.0, 1.0)] * 10 + [(1.0, 1.0)] * 10
     assert sorted(entry.id for entry in board.entries()) == sorted([second.entry.id, found.entry.id])
-
-
-def test_samples_of_one_seed_found_later_supersede(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
-    paths = seed_files(tmp_path, date=[1.8e9, 1.7e9])
-    first = import_results(paths, board, runs, TWO).entry
-    with_samples(paths[1])
-    second = import_results(paths, board, runs, TWO)
-    assert (second.added, second.replaced, second.paired) == (True, first, 0)
-    assert [run.examples is None for run in second.entry.runs] == [True, False]
-    assert not import_results(paths, board, runs, TWO).added
 
 
 def test_a_name_is_changed_only_if_that_is_asked_for(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
@@ -335,7 +317,8 @@ def test_a_perplexity_of_several_seeds_has_examples(board: Leaderboard, runs: Pa
     paths = seed_files(tmp_path, results=[{"t": {"word_perplexity,none": value}} for value in values])
     for path, of in zip(paths, nats, strict=True):
         rows = [
-            {"doc_id": i, "doc": f"d{i}", "metrics": ["word_perplexity"], "word_perplexity": [-n * int(w), int(w)]}
+            {"doc_id": i, "doc": f"d{i}", "doc_hash": f"d{i}", "prompt_hash": "p", "target_hash": "t"}
+            | {"metrics": ["word_perplexity"], "word_perplexity": [-n * int(w), int(w)]}
             for i, (n, w) in enumerate(zip(of, words, strict=True))
         ]
         path.with_name(f"samples_t_{path.stem[-1]}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -368,25 +351,20 @@ def test_an_interval_of_one_file_is_196_standard_errors(
     assert (found.ci95, found.ci95_of, found.ci95_missing) == (pytest.approx(expected), "items", None)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 1), (124439808, 124439808), (0, None), (-1, None), ("5", None)])
-def test_the_number_of_parameters_is_that_of_the_file(
-    count: Any, expected: int | None, imported: Callable[..., Entry]
-) -> None:
-    assert imported(config={"model_num_parameters": count}).model.parameters == expected
-
-
 def test_where_an_entry_comes_from(imported: Callable[..., Entry], path: Path) -> None:
     config = {"model": "hf", "model_args": "pretrained=gpt2", "model_revision": "main", "random_seed": 3}
+    config["model_num_parameters"] = 7
     entry = imported(config=config, lm_eval_version="0.4.13", task_hashes={"t": "ab", "u": "cd"})
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     parts = [f"lm-evaluation-harness 0.4.13; {path.name} (sha256 {digest[:12]})", "model hf: pretrained=gpt2"]
     parts += ["revision main", "seeds: random 3", "ci95: 1.96 of lm-eval's standard errors to either side"]
     assert entry.source.cite == "; ".join(parts)
     assert entry.provenance.data == {"t": "sha256:ab (lm-eval's task_hash)"}
-    bare = imported(config={}, task_hashes={})
+    assert entry.model.parameters == 7
+    bare = imported(config={"model_num_parameters": 0}, task_hashes={})
     assert "of an unnamed version" in (bare.source.cite or "")
     assert "model unnamed: None; revision unnamed; seeds: unnamed" in (bare.source.cite or "")
-    assert bare.provenance.data == {}
+    assert (bare.provenance.data, bare.model.parameters) == ({}, None)
 
 
 def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(imported: Callable[..., Entry]) -> None:
@@ -472,7 +450,7 @@ def test_percent_is_no_fraction_and_an_old_file_has_no_filters(imported: Callabl
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('{"results": {"t": {"acc,no', "it may be truncated"),
+        ('{"results": {"t": {"acc,no', "no JSON that can be read"),
         ("[]", "has no `results`"),
         ('{"results": {"t": [1]}}', "has no `results`"),
         ('{"results": {"t": {"acc,none": 0.5}, "u": [1]}}', "has no `results`"),

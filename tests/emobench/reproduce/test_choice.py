@@ -54,7 +54,6 @@ def test_the_first_of_equal_candidates_is_chosen_and_less_may_be_better(evaluati
     measured = {text: [[evaluation("easy", value, False)]] for text, value in {"a": 0.5, "b": 0.25, "c": 0.25}.items()}
     choice = choose("tailr", ("a", "b", "c"), SELECT, measured)
     assert choice.objective == "b"
-    assert "(the first of equal ones)" in next(choice.remarks("mauve", "easy"))
 
 
 def test_no_candidate_that_is_left_is_an_error(evaluation: Callable[..., Evaluation]) -> None:

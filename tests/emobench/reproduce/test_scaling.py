@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.cli.scaling import show_scaling
+from emobench.cli.reproduce import show_scaling
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
 from emobench.registry import find_suite, find_table
-from emobench.reproduce.scaling import DATA, MODEL, outline_scaling, reproduce_scaling, steps_of
+from emobench.reproduce.run import DATA, MODEL, outline_table, steps_of
+from emobench.reproduce.scaling import reproduce_scaling
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
@@ -26,9 +27,9 @@ from emobench.training.recipe import steps_at_rate_0
 
 
 def test_figure_1_has_the_papers_models_on_100m_tokens_and_llama_13b_on_fewer() -> None:
-    steps, said = steps_of(find_table("figure-1"), Request(suite="nlu", settings=parse_overrides(["tasks=sst2"])))
+    _, steps, said = steps_of(find_table("figure-1"), Request(suite="nlu", settings=parse_overrides(["tasks=sst2"])))
     most = 100_000_000
-    assert [(s.model, s.tokens, s.panels, s.request.section("recipe")["max_tokens"]) for s in steps] == [
+    assert [(s.request.model, s.tokens, s.panels, s.request.section("recipe")["max_tokens"]) for s in steps] == [
         *((name, most, (MODEL,), most) for name in ("opt-1.3b", "opt-2.7b", "llama-7b")),
         *(("llama-13b", count, (DATA,), count) for count in (4_000_000, 12_000_000, 35_000_000)),
         ("llama-13b", most, (MODEL, DATA), most),
@@ -47,7 +48,7 @@ def test_figure_1_has_the_models_as_they_are_and_tuned_coefficients() -> None:
         "emo": 1,
     }
     request = Request(suite="nlu", settings=parse_overrides(["tasks=sst2"]), seeds=(0,), offline=True)
-    lines = outline_scaling(table, request, ()).lines
+    lines = outline_table(table, request).lines
     trained = [line.what for line in lines if line.stage == "train"]
     assert len(trained) == len(set(trained)) == 7 * (4 + 3 + 3 + 1 - 3)  # seven steps; mle, emo, and six candidates
     chosen = [line for line in lines if line.stage == "evaluate" and ", to choose: " in line.what]
@@ -67,7 +68,7 @@ def test_its_own_settings_and_models_given_twice_are_refused() -> None:
     with pytest.raises(ConfigError, match="figure-1 is over the number of tokens, and sets it; drop it"):
         steps_of(table, Request(suite="nlu", settings={"recipe": {"max_tokens": 4000}}))
     with pytest.raises(ConfigError, match="expected each model once, from small to large"):
-        steps_of(table, Request(suite="nlu"), ["gpt2", "gpt2"])
+        steps_of(table, Request(suite="nlu"), models=["gpt2", "gpt2"])
     with pytest.raises(ConfigError, match=r"`tokens` is \[2, 1\]; expected each number once, from small to large"):
         replace(table, tokens=(2, 1))
 
@@ -108,7 +109,7 @@ def figure(tmp_path: Path) -> tuple[Table, Request]:
 
 
 def test_fewer_tokens_are_the_first_ones_of_more(figure: tuple[Table, Request]) -> None:
-    steps, _ = steps_of(*figure)
+    _, steps, _ = steps_of(*figure)
     corpora = PackedCorpora(Stages(figure[1].runs), Silent(), keep=False)
     plans = [make_plan(step.request) for step in steps if DATA in step.panels]
     read = [corpora.rows(plan.trainings()[0].corpora["train"]) for plan in plans]
