@@ -48,7 +48,7 @@ def test_it_trains_a_model(installed: Path, tmp_path: Path) -> None:
     write_untrained(TINY_MODELS["tiny-oracle"], tmp_path / "model")
     small = ("recipe.epochs=1", "recipe.max_tokens=4096", "recipe.learning_rate=1e-2", "mauve.seeds=[0]")
     arguments = (
-        *("run", "--model", tmp_path / "model", "--seed", 0, "--limit", 20, "--offline", "--quiet"),
+        *("run", "--model", tmp_path / "model", "--seed", 0, "--limit", 40, "--offline", "--quiet"),
         *("--objective", "mle", "--objective", "poly(epsilon=-0.5)", "--runs", "runs", "--leaderboard", "board"),
         *(word for setting in small for word in ("--set", setting)),
     )
