@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
+import huggingface_hub
 import pytest
 import torch
-from huggingface_hub import constants
+from huggingface_hub import HfApi, constants
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    LlamaConfig,
+    OPTConfig,
+)
 
 from emobench.core.errors import Missing, ModelError, UnknownNameError
+from emobench.models import hub
 from emobench.models.convert import convert_bin
 from emobench.models.device import LoadOptions
+from emobench.models.encoder import find_encoder
 from emobench.models.model import Model
+from emobench.runs.planning.plan import make_plan
+from emobench.runs.planning.request import Request
 
 IDS = torch.arange(40)[None]
 SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -55,8 +73,8 @@ def gpt2(write: Callable[[str, Any], Path]) -> Path:
     return write("m", CONFIGS["gpt2"])
 
 
-def model_of(folder: Path | str, **options: Any) -> Model:
-    return Model(str(folder), LoadOptions(offline=True, **options))
+def model_of(folder: Path | str, use: Literal["lm", "features"] = "lm", **options: Any) -> Model:
+    return Model(str(folder), LoadOptions(offline=True, **options), use)
 
 
 def refused(folder: Path | str, words: str, part: str = "facts", **options: Any) -> None:
@@ -64,8 +82,8 @@ def refused(folder: Path | str, words: str, part: str = "facts", **options: Any)
         getattr(model_of(folder, **options), part)
 
 
-def reconfigure(folder: Path, **changes: Any) -> None:
-    file = folder / "config.json"
+def reconfigure(folder: Path, name: str = "config.json", **changes: Any) -> None:
+    file = folder / name
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
@@ -284,3 +302,293 @@ def test_a_hub_model_loads_from_the_cache_and_is_known_by_its_commit(
 
 def test_the_harness_made_model_has_to_be_made_first() -> None:
     refused("tiny-oracle", "made by the harness at its first run", "model")
+
+
+OPT = OPTConfig(
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    vocab_size=60,
+    ffn_dim=16,
+    word_embed_proj_dim=16,
+    max_position_embeddings=48,
+)
+OUTSIDE = ("embed_tokens", "embed_positions", "lm_head")
+"""What the safetensors of OPT that the hub converts lack: transformers, issue 43159."""
+REPO, COMMIT = "facebook/opt-tiny", "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def opt(write: Callable[[str, Any], Path]) -> Path:
+    return write("opt-tiny", OPT)
+
+
+def without_embeddings(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if not any(part in name for part in OUTSIDE)}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def as_bin(folder: Path) -> None:
+    """Add weights as facebook's repositories have them: a .bin of the decoder, whose head is the embedding."""
+    weights = load_file(folder / "model.safetensors")
+    torch.save({name.removeprefix("model."): tensor for name, tensor in weights.items()}, folder / "pytorch_model.bin")
+
+
+def test_opt_without_embeddings_and_head_is_refused(opt: Path) -> None:
+    as_bin(opt)
+    without_embeddings(opt)
+    refused(opt, f"no tensor of 60 x 16, .*emobench models convert {opt} OUT")
+    out = convert_bin(opt, opt.with_name("out"))
+    whole = model_of(out).load().model
+    assert torch.equal(whole.lm_head.weight, whole.model.decoder.embed_tokens.weight)
+    (opt / "pytorch_model.bin").unlink()
+    refused(opt, r"not whole.*Copy the whole model, or save it again")
+
+
+def bin_alone(folder: Path) -> None:
+    as_bin(folder)
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.fixture
+def published(opt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub has the files of a folder as a model; what is downloaded is in the cache, too."""
+    snapshot = tmp_path / "hub" / f"models--{REPO.replace('/', '--')}" / "snapshots" / COMMIT
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def model_info(*_: object, **given: Any) -> Any:
+        assert given["files_metadata"]
+        files = [SimpleNamespace(rfilename=file.name, size=file.stat().st_size) for file in opt.iterdir()]
+        return SimpleNamespace(sha=COMMIT, siblings=files)
+
+    def headers(*_: object, **given: Any) -> Any:
+        assert given["revision"] == COMMIT
+        weights = load_file(opt / "model.safetensors")
+        tensors = {name: SimpleNamespace(shape=list(tensor.shape)) for name, tensor in weights.items()}
+        return SimpleNamespace(files_metadata={"model.safetensors": SimpleNamespace(tensors=tensors)})
+
+    def download(repo: str, *, allow_patterns: list[str], **_: Any) -> str:
+        snapshot.mkdir(parents=True, exist_ok=True)
+        for pattern in allow_patterns:
+            for file in opt.glob(pattern):
+                shutil.copyfile(file, snapshot / file.name)
+        return str(snapshot)
+
+    hub.published_weights.cache_clear()
+    monkeypatch.setattr(HfApi, "model_info", model_info)
+    monkeypatch.setattr(HfApi, "get_safetensors_metadata", headers)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+
+NAME = f"{REPO}@{COMMIT}"
+
+
+@pytest.mark.usefixtures("published")
+def test_a_whole_repository_passes_and_no_weight_is_fetched(tmp_path: Path) -> None:
+    assert Model(NAME).facts.vocabulary == 60
+    assert not list((tmp_path / "hub").rglob("*.safetensors"))
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (
+            bin_alone,
+            rf"{COMMIT}\) publishes no .*: pytorch_model\.bin\..*{COMMIT} --local-dir FOLDER",
+        ),
+        (without_embeddings, r"no tensor of 60 x 16.* emobench models convert"),
+    ],
+)
+def test_a_repository_that_is_not_whole_is_refused_while_planning(prepare: Any, words: str, opt: Path) -> None:
+    prepare(opt)
+    with pytest.raises(ModelError, match=words):
+        _ = Model(NAME).facts
+    # From its configuration alone it can be made.
+    assert Model(NAME, LoadOptions(from_scratch=True)).facts.vocabulary == 60
+
+
+@pytest.mark.usefixtures("published")
+def test_offline_a_model_without_its_weights_stops_the_plan_and_is_a_download_of_the_dry_run(
+    command: Callable[..., Any], small_data: Path, tmp_path: Path
+) -> None:
+    _ = Model(NAME).facts  # it leaves the configuration and the tokenizer in the cache
+    with pytest.raises(Missing) as missing:
+        model_of(NAME).require_files()
+    assert (missing.value.item, missing.value.source) == (f"model {NAME}", REPO)
+    assert f"hf download {REPO} --revision {COMMIT}" in missing.value.how
+    given = ("--model", NAME, "--objective", "mle", "--data-dir", small_data, "--runs", tmp_path / "runs", "--offline")
+    command("train", *given, "--set", "recipe.max_length=32").refused(f"Not on this machine: model {NAME}")
+    shown = command("train", *given, "--set", "recipe.max_length=32", "--dry-run", "--json").json
+    assert [line["what"] for line in shown["plan"] if line["stage"] == "missing"] == [f"model {NAME} from {REPO}"]
+
+
+@pytest.mark.usefixtures("published")
+def test_a_hub_that_gives_nothing_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(HfApi, "model_info", fails)
+    with pytest.raises(ModelError, match=r"The hub gave nothing for facebook/opt-tiny .*no route.*--offline"):
+        _ = Model(NAME).facts
+
+
+def test_the_dry_run_of_a_model_that_is_known_as_bin_says_what_to_convert(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    done = command("run", "--model", "opt-125m", "--objective", "mle", "--suite", "generation", "--dry-run").ok()
+    said = " ".join(done.out.split())
+    assert "opt-125m cannot be used as it is published: facebook/opt-125m has no safetensors at commit 27dcfa74" in said
+    assert "emobench models convert FOLDER OUT" in said
+
+
+@pytest.fixture
+def model(small_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_model, tmp_path / "model"))
+
+
+def save_adapter(base: Path, folder: Path) -> None:
+    """Save an adapter that changes what its base computes."""
+    torch.manual_seed(0)
+    lora = LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True)
+    with warnings.catch_warnings(action="ignore"):
+        made: Any = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
+    with torch.no_grad():
+        for name, weight in made.named_parameters():
+            if "lora_B" in name:
+                weight.normal_()
+    made.save_pretrained(folder)
+
+
+def test_an_adapter_beside_the_weights_is_refused_wherever_a_model_is_read(model: Path, small_data: Path) -> None:
+    """Transformers would apply it, under the same digests: training from it was a traceback."""
+    before = model_of(model).identity
+    save_adapter(model, model)
+    assert model_of(model).identity == before
+    for use, part in (("lm", "facts"), ("lm", "model"), ("lm", "tokenizer"), ("features", "facts")):
+        with pytest.raises(ModelError, match="holds an adapter"):
+            getattr(model_of(model, use), part)  # type: ignore[arg-type]
+    for objective in ("pretrained", "mle"):
+        with pytest.raises(ModelError, match="holds an adapter"):
+            make_plan(Request(suite="lm-quick", objectives=(objective,), model=str(model), data_dirs=(small_data,)))
+
+
+@pytest.mark.slow
+def test_an_adapter_alone_is_merged_as_its_error_says(model: Path, tmp_path: Path) -> None:
+    save_adapter(model, tmp_path / "adapter")
+    with pytest.raises(ModelError, match="holds an adapter") as error:
+        _ = model_of(tmp_path / "adapter").facts
+    code = re.search(r'python -c "(.*)"   Give OUT', str(error.value))
+    assert code is not None
+    text = code[1]
+    for name, place in (("BASE", model), ("ADAPTER", tmp_path / "adapter"), ("OUT", tmp_path / "out")):
+        text = text.replace(f"'{name}'", repr(str(place)))
+    subprocess.run([sys.executable, "-c", text], check=True, capture_output=True)
+    merged, base = (model_of(p).load().model for p in (tmp_path / "out", model))
+    ids = torch.tensor([[2, 3, 4, 5]])
+    assert not torch.allclose(merged(ids).logits, base(ids).logits)
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/elsewhere.safetensors", "part/model.safetensors"])
+def test_weights_lie_beside_their_index(name: str, model: Path) -> None:
+    shutil.copy(model / "model.safetensors", model.parent / "outside.safetensors")
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"wte": name}}))
+    refused(model, f"names '{name}', which is not a file in its folder")
+
+
+def test_a_configuration_that_names_other_weights_is_refused(model: Path) -> None:
+    shutil.copy(model / "model.safetensors", model / "other.safetensors")
+    reconfigure(model, transformers_weights="other.safetensors")
+    refused(model, r"takes its weights from `transformers_weights`: 'other.safetensors'")
+
+
+def versioned_config(folder: Path) -> Any:
+    """Return what decides: a layer's epsilon of the configuration that this version of transformers reads."""
+    shutil.copy(folder / "config.json", folder / "config.4.0.0.json")
+    reconfigure(folder, "config.4.0.0.json", layer_norm_epsilon=0.5)
+    reconfigure(folder, configuration_files=["config.4.0.0.json"])
+    return lambda: AutoModelForCausalLM.from_pretrained(folder).config.layer_norm_epsilon
+
+
+def versioned_tokenizer(folder: Path) -> Any:
+    reconfigure(folder, "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.json"])
+    shutil.copy(folder / "tokenizer.json", folder / "tokenizer.4.0.json")
+    return lambda: AutoTokenizer.from_pretrained(folder).get_vocab()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "file", "old", "new"),
+    [
+        (versioned_config, "config.4.0.0.json", "0.5", "0.25"),
+        (versioned_tokenizer, "tokenizer.4.0.json", '"bar"', '"rab"'),
+    ],
+)
+def test_files_of_a_version_of_transformers_count(
+    prepare: Callable[[Path], Any], file: str, old: str, new: str, model: Path
+) -> None:
+    read = prepare(model)
+    before, known = read(), model_of(model).identity
+    text = (model / file).read_text()
+    assert old in text
+    (model / file).write_text(text.replace(old, new))
+    assert read() != before
+    assert model_of(model).identity != known
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "own/code.py", "code.py", "vocab.tiktoken", "generation_config.json"])
+def test_every_file_that_may_be_read_counts(name: str, model: Path) -> None:
+    before = model_of(model).identity
+    (model / name).parent.mkdir(exist_ok=True)
+    (model / name).write_text("{}")
+    assert model_of(model).identity["files"].keys() == before["files"].keys() | {name}
+
+
+def test_an_encoder_has_its_own_weights_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}]))
+    (folder / "model.safetensors").touch()
+    (folder / "0_Router" / "part").mkdir(parents=True)
+    before = find_encoder(str(folder), offline=True).identity
+    (folder / "0_Router" / "part" / "config.json").write_text("{}")
+    assert find_encoder(str(folder), offline=True).identity != before
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="holds an adapter"):
+        find_encoder(str(folder), offline=True)
+    (folder / "adapter_config.json").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../w.safetensors"}}')
+    with pytest.raises(ModelError, match="which is not a file in its folder"):
+        find_encoder(str(folder), offline=True)
+
+
+@pytest.mark.parametrize("state", [{}, {1: [1.0]}, {("a", "b"): [1.0]}, {"w": [1.0], 2: [1.0]}])
+def test_a_state_without_named_tensors_is_not_converted(state: dict[Any, Any], model: Path, tmp_path: Path) -> None:
+    (model / "model.safetensors").unlink()
+    torch.save({name: torch.tensor(values) for name, values in state.items()}, model / "pytorch_model.bin")
+    with pytest.raises(ModelError):
+        convert_bin(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "tokenizer_config.json", "README.md", "extra.txt"])
+def test_a_link_out_of_the_folder_is_not_followed(name: str, model: Path, tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2)}, model / "pytorch_model.bin")
+    outside = tmp_path / "outside"
+    torch.save({"w": torch.ones(2)}, outside)
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to(outside)
+    with pytest.raises(ModelError, match="outside of the folder"):
+        convert_bin(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_to_the_blobs_of_the_hubs_cache_are_its_files(model: Path, tmp_path: Path) -> None:
+    snapshot, blobs = tmp_path / "models--x" / "snapshots" / "c0ffee", tmp_path / "models--x" / "blobs"
+    shutil.copytree(model, snapshot)
+    blobs.mkdir()
+    torch.save({"w": torch.ones(2)}, blobs / "b10b")
+    (snapshot / "pytorch_model.bin").symlink_to(blobs / "b10b")
+    assert convert_bin(snapshot, tmp_path / "out").is_dir()
