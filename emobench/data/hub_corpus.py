@@ -25,7 +25,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError, Missing, UserError
 from emobench.data.rows import FORMATS, Row, Rows, rows_of, text_in
 from emobench.data.sources import Split
-from emobench.models.hub import CONVERTED, MAIN, fetch, list_files, missing_download, resolve_revision
+from emobench.models.hub import CONVERTED, MAIN, Repo
 
 NAME = re.compile(
     r"(?P<repo>\w[\w.-]*/[\w.-]+?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?:(?P<column>[^:/@]+)", re.ASCII
@@ -69,10 +69,10 @@ class HubFiles:
     """The data files of a data set at a commit."""
 
     corpus: HubCorpus
+    repo: Repo
     commit: str
     names: Sequence[str]
     """All files in the formats that are read, sorted."""
-    offline: bool
 
     @property
     def origin(self) -> str:
@@ -114,12 +114,11 @@ class HubFiles:
 
     def fetch(self, names: Sequence[str], split: str) -> list[Path]:
         """Return the files of a split on this machine. Raises DataError, or offline Missing, if there are none."""
-        repo = self.corpus.repo
-        if not names and self.offline:
-            raise missing_download(repo, self.commit, "dataset", f"the {split} split")
+        if not names and self.repo.offline:
+            raise self.repo.missing(self.commit, f"the {split} split")
         if not names:
             raise DataError(f"{self.origin} has no {split} split; its files are {_shown(self.names)}.")
-        folder = fetch(repo, self.commit, names, offline=self.offline, kind="dataset")
+        folder = self.repo.fetch(self.commit, names)
         return [folder / name for name in names]
 
     def rows(self, names: Sequence[str], split: str, columns: Sequence[str] = ()) -> Rows:
@@ -132,17 +131,18 @@ def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = F
 
     Raises DataError if the hub has none in these formats, and Missing if the cache lacks them offline.
     """
+    repo = Repo(corpus.repo, "dataset", offline)
     problems: list[UserError] = []
     for branch in (MAIN, CONVERTED) if corpus.revision == MAIN else (corpus.revision,):
         try:
-            commit = resolve_revision(corpus.repo, branch, offline=offline, kind="dataset")
-            names = list_files(corpus.repo, commit, offline=offline, kind="dataset")
+            commit = repo.resolve(branch)
+            names = repo.files(commit)
         except (DataError, Missing) as error:
             problems.append(error)
             continue
         data = [name for name in names if name.endswith(formats) and Path(name).name not in ABOUT]
         if data:
-            return HubFiles(corpus, commit, data, offline)
+            return HubFiles(corpus, repo, commit, data)
         formed = ", ".join(formats)
         problems.append(DataError(f"{corpus.repo}@{commit} has no file in {formed}: its files are {_shown(names)}."))
     # Offline, the files of a commit are those of earlier downloads: others may be missing.

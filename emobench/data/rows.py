@@ -18,7 +18,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.core.reading import LineError, is_file, is_folder, numbered_lines, open_file, parse_json, read_bytes
-from emobench.models.hub import fetch, missing_download, resolve_revision
+from emobench.models.hub import Repo
 
 Row = dict[str, Any]
 Rows = Iterator[tuple[str, Row]]
@@ -71,17 +71,17 @@ def _columns(file: Path) -> set[str]:
     return set(row)
 
 
-def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:
+def hub_files(name: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:
     """Fetch the files of a data set's repository that match a pattern. Return them and "hub: repo@commit".
 
     Offline, raises Missing for files that were not downloaded before; otherwise DataError if the repository lacks them.
     """
-    commit = resolve_revision(repo, revision, offline=offline, kind="dataset")
-    folder = fetch(repo, commit, [pattern], offline=offline, kind="dataset")
-    origin = f"hub: {repo}@{commit}"
+    repo = Repo(name, "dataset", offline)
+    commit = repo.resolve(revision)
+    folder, origin = repo.fetch(commit, [pattern]), f"hub: {name}@{commit}"
     files = sorted(folder.glob(pattern))
     if not files and offline:
-        raise missing_download(repo, commit, "dataset", pattern)
+        raise repo.missing(commit, pattern)
     if not files:
         raise DataError(f"{origin} has no file {pattern}.")
     return files, origin

@@ -37,7 +37,7 @@ from emobench.leaderboard.run_files import PACKED, SUFFIX, free_place, packed_fi
 from emobench.leaderboard.store import LARGEST as LARGEST_ENTRY
 from emobench.leaderboard.store import Leaderboard, file_of, parse, read_file
 from emobench.leaderboard.verify import ALLOWED, verify
-from emobench.models.hub import resolve_revision
+from emobench.models.hub import Repo
 
 DIGESTS = "digests.txt"
 SIGNATURE = f"{DIGESTS}.sig"
@@ -441,7 +441,7 @@ class Hub(Folder):
         import huggingface_hub
         from huggingface_hub.hf_api import RepoFile
 
-        self.commit = resolve_revision(self.repo, BRANCH, offline=False, kind="dataset")
+        self.commit = Repo(self.repo, "dataset").resolve(BRANCH)
         with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
             self.root = Path(folder)
             with self._errors():

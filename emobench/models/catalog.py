@@ -15,7 +15,7 @@ from typing import Any, Literal
 from emobench.core.errors import Missing, ModelError, UnknownNameError
 from emobench.core.reading import expand_home, is_file, is_folder
 from emobench.core.settings import parse_call
-from emobench.models.hub import MAIN, resolve_revision
+from emobench.models.hub import MAIN, Repo
 from emobench.models.packaged import gguf_folder, how_to_install, packaged_folder
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -65,6 +65,10 @@ class ModelSource:
     kind: Literal["local", "hub", "made"]
     seed: int = 0
     """The seed of the pre-training, for kind "made"."""
+
+    def missing(self, files: str) -> Missing:
+        """Return the error for files of a hub model that the local cache lacks."""
+        return Repo(self.source).missing(self.revision or MAIN, files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +194,7 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
     alias = CATALOG.get(name)
     if alias is not None:
         try:
-            commit = alias.revision or resolve_revision(alias.source, MAIN, offline=offline)
+            commit = alias.revision or Repo(alias.source, offline=offline).resolve(MAIN)
         except Missing as missing:
             raise missing.named(missing.item, advice=how_to_install(alias.name)) from None
         except ModelError as error:
@@ -204,7 +208,7 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
         return ModelSource(folder.name, str(folder), None, "local")
     hub_id = HUB_ID.fullmatch(name)
     if hub_id is not None and not is_file(folder):
-        commit = resolve_revision(hub_id["repo"], hub_id["revision"] or MAIN, offline=offline)
+        commit = Repo(hub_id["repo"], offline=offline).resolve(hub_id["revision"] or MAIN)
         return ModelSource(hub_id["repo"], hub_id["repo"], commit, "hub")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or FILE.search(name):
         raise ModelError(f"--model {name}: there is no such file or folder of a model; expected {KINDS}.")

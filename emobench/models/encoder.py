@@ -17,7 +17,7 @@ from emobench.core.errors import Missing, ModelError, first_line
 from emobench.core.reading import expand_home, is_folder, parse_json, read_text
 from emobench.models.catalog import HUB_ID, ModelFacts
 from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files, weights_in
-from emobench.models.hub import MAIN, fetch, missing_download, resolve_revision
+from emobench.models.hub import MAIN, Repo
 from emobench.models.packaged import how_to_install, packaged_folder
 from emobench.models.quiet import quiet_libraries
 
@@ -91,17 +91,17 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
         files = _checked_files(folder, name)
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
         return SentenceEncoder(name, folder, {"kind": "local", "files": digests}, device)
-    repo = ALIASES.get(name, name)
-    if HUB_ID.fullmatch(repo) is None:
+    repo = Repo(ALIASES.get(name, name), offline=offline)
+    if HUB_ID.fullmatch(repo.name) is None:
         raise ModelError(
             f"The sentence encoder {name} is not a folder, a hub id such as org/name, or one of {', '.join(ALIASES)}; "
             "give one of them."
         )
     try:
-        commit = resolve_revision(repo, COMMITS.get(repo, MAIN), offline=offline)
-        folder = fetch(repo, commit, PATTERNS, offline=offline)
+        commit = repo.resolve(COMMITS.get(repo.name, MAIN))
+        folder = repo.fetch(commit, PATTERNS)
         if offline and not (folder / MODULES).is_file():
-            raise missing_download(repo, commit, "model", MODULES)
+            raise repo.missing(commit, MODULES)
     except Missing as missing:
         facts = FACTS.get(name)
         size = facts and 4 * facts.parameters
@@ -110,7 +110,7 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
     except ModelError as error:
         raise ModelError(f"The sentence encoder {name}: {error} {how_to_install(name)}".strip()) from None
     _checked_files(folder, name)
-    return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo, "commit": commit}, device)
+    return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo.name, "commit": commit}, device)
 
 
 def encoder_size(name: str) -> ModelFacts | None:

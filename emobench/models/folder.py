@@ -17,7 +17,7 @@ from emobench.core.reading import open_file, parse_json, parse_mapping, read_tex
 from emobench.core.settings import file_sha256
 from emobench.models.catalog import ModelSource
 from emobench.models.device import LoadOptions
-from emobench.models.hub import MAIN, fetch, missing_download, published_weights
+from emobench.models.hub import MAIN, Repo, published_weights
 from emobench.models.quiet import silent_libraries
 
 CONFIG_FILES = ("config.json", "generation_config.json")
@@ -60,7 +60,7 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
     patterns = [*CONFIG_FILES, *TOKENIZER_FILES, INDEX, "*.py"]
     if weights:
         patterns.append("model*.safetensors")
-    return fetch(source.source, source.revision or MAIN, patterns, offline=offline)
+    return Repo(source.source, offline=offline).fetch(source.revision or MAIN, patterns)
 
 
 def checked_folder(source: ModelSource, *, offline: bool) -> Path:
@@ -84,7 +84,7 @@ def checked_folder(source: ModelSource, *, offline: bool) -> Path:
     elif not any((folder / vocabulary).is_file() for vocabulary in VOCABULARY_FILES):
         lacks = f"tokenizer (one of {', '.join(VOCABULARY_FILES)})"
     if lacks and offline and source.kind == "hub":
-        raise missing_download(source.source, source.revision or MAIN, "model", "its configuration and tokenizer")
+        raise source.missing("its configuration and tokenizer")
     if lacks:
         raise ModelError(f"The model {name} has no {lacks} in {folder}: expected a folder that transformers saved.")
     try:
@@ -128,7 +128,7 @@ def how_to_convert(source: ModelSource) -> str:
 def require_weights_here(source: ModelSource) -> None:
     """Raise Missing for a hub model whose weights were not downloaded, for use offline."""
     if source.kind == "hub" and not has_weights(model_folder(source, offline=True, weights=False), source):
-        raise missing_download(source.source, source.revision or MAIN, "model", "its weights")
+        raise source.missing("its weights")
 
 
 def has_weights(folder: Path, source: ModelSource) -> bool:

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -26,56 +27,114 @@ _RESOLVED: dict[tuple[RepoKind, str, str], str] = {}
 """The branch, tag or ref of each commit that the hub named: the cache is told once its files are there."""
 
 
-def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind = "model") -> str:
-    """Return the current commit (40 hex digits) of a branch, a tag or a ref of a hub repository.
+@dataclass(frozen=True)
+class Repo:
+    """A repository of the hub; offline, its files in the local cache. Raises ModelError, or DataError for a dataset."""
 
-    Offline it is the commit of the last download of this branch, tag or ref, from the local cache; raises Missing if
-    there is none. Raises ModelError, or DataError for a dataset, if the hub refuses.
-    """
-    if COMMIT.fullmatch(revision):
-        return revision
-    if offline:
-        return _cached_commit(repo, revision, kind)
-    try:
-        commit = huggingface_hub.HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=TIMEOUT).sha
-        assert commit is not None
-    except Exception as error:  # the errors of the HTTP client have no public common class
-        raise _refused(f"{repo} at '{revision}'", error, kind) from None
-    _RESOLVED[kind, repo, commit] = revision
-    return commit
+    name: str
+    kind: RepoKind = "model"
+    offline: bool = False
 
+    def resolve(self, revision: str) -> str:
+        """Return the current commit (40 hex digits) of a branch, a tag or a ref.
 
-def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kind: RepoKind = "model") -> Path:
-    """Return the local folder with the files of `commit` that match `patterns`. Missing files are downloaded.
+        Offline it is the commit of the last download of this branch, tag or ref, from the local cache; raises Missing
+        if there is none.
+        """
+        if COMMIT.fullmatch(revision):
+            return revision
+        if self.offline:
+            return self._cached_commit(revision)
+        api = huggingface_hub.HfApi()
+        try:
+            commit = api.repo_info(self.name, revision=revision, repo_type=self.kind, timeout=TIMEOUT).sha
+            assert commit is not None
+        except Exception as error:  # the errors of the HTTP client have no public common class
+            raise self.refused(error) from None
+        _RESOLVED[self.kind, self.name, commit] = revision
+        return commit
 
-    Offline the folder contains only earlier downloads; raises Missing if there are none. The caller checks for the
-    files that it needs.
-    """
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    def fetch(self, commit: str, patterns: Sequence[str]) -> Path:
+        """Return the local folder with the files of `commit` that match `patterns`. Missing files are downloaded.
 
-    try:
-        folder = huggingface_hub.snapshot_download(
-            repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
+        Offline the folder contains only earlier downloads; raises Missing if there are none. The caller checks for the
+        files that it needs.
+        """
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        names = list(patterns)
+        try:
+            folder = huggingface_hub.snapshot_download(
+                self.name, repo_type=self.kind, revision=commit, allow_patterns=names, local_files_only=self.offline
+            )
+        except OSError as error:
+            if self.offline and isinstance(error, LocalEntryNotFoundError):
+                raise self.missing(commit) from None
+            raise self.refused(error) from None
+        revision = _RESOLVED.get((self.kind, self.name, commit))
+        if revision is not None and not self.offline:
+            with suppress(StorageError):
+                write_whole(self._cache / "refs" / revision, commit, "The hub's cache", "It may be read-only.")
+        return Path(folder)
+
+    def files(self, commit: str) -> list[str]:
+        """Return the names of the files of a commit, sorted; offline those of earlier downloads."""
+        if self.offline:
+            folder = self.fetch(commit, ["*"])
+            return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        try:
+            return sorted(huggingface_hub.HfApi().list_repo_files(self.name, revision=commit, repo_type=self.kind))
+        except Exception as error:  # the errors of the HTTP client have no public common class
+            raise self.refused(error) from None
+
+    def missing(self, revision: str, files: str = "") -> Missing:
+        """Return the error for a repository, or for some of its files, that the local cache lacks."""
+        command, item = f"hf download {self.name}", f"{self.name} (revision {revision})"
+        if self.kind == "dataset":
+            command += " --repo-type dataset"
+        if revision != MAIN:
+            command += f" --revision {revision}"
+        if files:
+            item += f", {files}"
+        how = f"Run `{command}` where there is a network, or run once without --offline."
+        return Missing(item, self.name, None, how)
+
+    def refused(self, error: Exception) -> UserError:
+        """Return the error for an answer of the hub."""
+        return self._error(
+            f"The hub gave nothing for {self.name} ({type(error).__name__}: {first_line(error)}): check the name and "
+            "the network, or give --offline to use local files. If it is gated, accept its licence on the hub, then "
+            "`hf auth login`."
         )
-    except OSError as error:
-        if offline and isinstance(error, LocalEntryNotFoundError):
-            raise missing_download(repo, commit, kind) from None
-        raise _refused(repo, error, kind) from None
-    if not offline and (revision := _RESOLVED.get((kind, repo, commit))) is not None:
-        with suppress(StorageError):
-            write_whole(_cached(repo, kind) / "refs" / revision, commit, "The hub's cache", "It may be read-only.")
-    return Path(folder)
 
+    @property
+    def _error(self) -> type[UserError]:
+        return ModelError if self.kind == "model" else DataError
 
-def list_files(repo: str, commit: str, *, offline: bool, kind: RepoKind = "model") -> list[str]:
-    """Return the names of the files of a commit, sorted; offline those of earlier downloads."""
-    if offline:
-        folder = fetch(repo, commit, ["*"], offline=True, kind=kind)
-        return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    try:
-        return sorted(huggingface_hub.HfApi().list_repo_files(repo, revision=commit, repo_type=kind))
-    except Exception as error:  # the errors of the HTTP client have no public common class
-        raise _refused(repo, error, kind) from None
+    @property
+    def _cache(self) -> Path:
+        from huggingface_hub import constants  # reads HF_HUB_OFFLINE, which --offline sets
+        from huggingface_hub.file_download import repo_folder_name
+
+        return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=self.name, repo_type=self.kind)
+
+    def _cached_commit(self, revision: str) -> str:
+        refs = self._cache / "refs"
+        if (refs / revision).is_file():
+            return (refs / revision).read_text(encoding="utf-8").strip()
+        commits: set[str] = set()
+        if revision == MAIN:  # a download of a commit by other tools leaves no ref
+            commits = {path.name for path in (self._cache / "snapshots").glob("*") if COMMIT.fullmatch(path.name)}
+            commits -= {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
+        if not commits:
+            raise self.missing(revision)
+        if len(commits) > 1:
+            named = ", ".join(f"{self.name}@{commit}" for commit in sorted(commits))
+            raise self._error(
+                f"The local hub cache has several commits of {self.name} and does not say which is '{revision}': give "
+                f"one of {named}."
+            )
+        return commits.pop()
 
 
 class Published(NamedTuple):
@@ -99,58 +158,6 @@ def published_weights(repo: str, commit: str) -> Published:
             return Published(None, tuple(sorted(name for name in names if name.endswith(FOREIGN))))
         metadata = api.get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
     except Exception as error:  # the errors of the HTTP client have no public common class
-        raise _refused(repo, error, "model") from None
+        raise Repo(repo).refused(error) from None
     files = metadata.files_metadata.values()
     return Published({name: tuple(info.shape) for file in files for name, info in file.tensors.items()})
-
-
-def _cached(repo: str, kind: RepoKind) -> Path:
-    from huggingface_hub import constants  # reads HF_HUB_OFFLINE, which --offline sets
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
-
-
-def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
-    refs = _cached(repo, kind) / "refs"
-    if (refs / revision).is_file():
-        return (refs / revision).read_text(encoding="utf-8").strip()
-    commits: set[str] = set()
-    if revision == MAIN:  # a download of a commit by other tools leaves no ref
-        commits = {path.name for path in (refs.parent / "snapshots").glob("*") if COMMIT.fullmatch(path.name)}
-        commits -= {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
-    if not commits:
-        raise missing_download(repo, revision, kind)
-    if len(commits) > 1:
-        named = ", ".join(f"{repo}@{commit}" for commit in sorted(commits))
-        raise _error(kind)(
-            f"The local hub cache has several commits of {repo} and does not say which is '{revision}': give one of "
-            f"{named}."
-        )
-    return commits.pop()
-
-
-def _error(kind: RepoKind) -> type[UserError]:
-    return ModelError if kind == "model" else DataError
-
-
-def missing_download(repo: str, revision: str, kind: RepoKind, files: str = "") -> Missing:
-    """Return the error for a repository, or for some of its files, that the local cache lacks."""
-    command = f"hf download {repo}"
-    if kind == "dataset":
-        command += " --repo-type dataset"
-    if revision != MAIN:
-        command += f" --revision {revision}"
-    item = f"{repo} (revision {revision})"
-    if files:
-        item += f", {files}"
-    how = f"Run `{command}` where there is a network, or run once without --offline."
-    return Missing(item, repo, None, how)
-
-
-def _refused(item: str, error: Exception, kind: RepoKind) -> UserError:
-    return _error(kind)(
-        f"The hub gave nothing for {item} ({type(error).__name__}: {first_line(error)}): check the name and the "
-        "network, or give --offline to use local files. If it is gated, accept its licence on the hub, then `hf auth "
-        "login`."
-    )

@@ -206,7 +206,7 @@ class Model:
                 except ModelError:
                     raise ConfigError(
                         f"{auxiliary.setting} is '{PRETRAINED}', the model before training, and {self.name} has no "
-                        "weights; name another one."
+                        f"weights; name another one, such as --set {auxiliary.setting}=MODEL."
                     ) from None
             return self
         if auxiliary not in self._others:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from emobench.core.errors import ModelError, first_line
 from emobench.models.head import base_model, eval_mode, find_linear, unwrapped
@@ -77,15 +77,11 @@ def _append_class(names: list[str], module: nn.Module, *_: Any) -> None:
 @torch.no_grad()
 def _error_of(skeleton: nn.Module, *, use_cache: bool) -> Exception | None:
     """Return the error of a forward pass on the meta device."""
-    training, _ = skeleton.training, skeleton.eval()
     try:
-        with torch.device("meta"):
-            ids_1T: Tensor = torch.zeros(1, META_LENGTH, dtype=torch.long)
-            skeleton(input_ids=ids_1T, use_cache=use_cache)
+        with eval_mode(skeleton), torch.device("meta"):
+            skeleton(input_ids=torch.zeros(1, META_LENGTH, dtype=torch.long), use_cache=use_cache)
     except Exception as error:  # a class can raise anything
         return error
-    finally:
-        skeleton.train(training)
     return None
 
 

@@ -35,7 +35,7 @@ from emobench.core.settings import content_hash, file_sha256
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.kinds.lm_eval.model import quiet_lm_eval
 from emobench.models.folder import file_digest
-from emobench.models.hub import fetch, resolve_revision
+from emobench.models.hub import Repo
 
 FILES = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv"}
 TASKS = Path(lm_eval.tasks.__file__).parent
@@ -141,11 +141,11 @@ def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -
         return {}, "local"
     asked = str(options.get("revision", "main"))
     try:
-        commit = resolve_revision(path, asked, offline=offline, kind="dataset")
+        commit = Repo(path, "dataset", offline).resolve(asked)
         if not offline:
             return {"dataset_kwargs": {**options, "revision": commit}}, f"hub: {path}@{commit}"
         # Without a network datasets reads a folder, and no hub id that was only downloaded.
-        copy = fetch(path, commit, ["*"], offline=True, kind="dataset")
+        copy = Repo(path, "dataset", offline=True).fetch(commit, ["*"])
         options.pop("revision", None)
         return {"dataset_path": str(copy), "dataset_kwargs": options}, f"hub: {path}@{commit}"
     except (DataError, Missing):

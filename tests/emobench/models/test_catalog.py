@@ -27,7 +27,7 @@ from emobench.core.errors import Missing, ModelError, UnknownNameError
 from emobench.models.catalog import CATALOG, ModelSource, find_model
 from emobench.models.folder import model_folder
 from emobench.models.hub import COMMIT as COMMIT_OF
-from emobench.models.hub import fetch, resolve_revision
+from emobench.models.hub import Repo
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -166,11 +166,11 @@ def test_the_cache_is_told_the_branch_of_a_download(cache: Path, monkeypatch: py
     answer = types.SimpleNamespace(sha=COMMIT)
     monkeypatch.setattr("huggingface_hub.HfApi.repo_info", lambda *_, **__: answer)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(cache))
-    assert resolve_revision("org/name", "v1", offline=False) == COMMIT
+    assert Repo("org/name").resolve("v1") == COMMIT
     with pytest.raises(Missing, match=r"\(revision v1\)"):
-        resolve_revision("org/name", "v1", offline=True)
-    fetch("org/name", COMMIT, ["*"], offline=False)
-    assert resolve_revision("org/name", "v1", offline=True) == COMMIT
+        Repo("org/name", offline=True).resolve("v1")
+    Repo("org/name").fetch(COMMIT, ["*"])
+    assert Repo("org/name", offline=True).resolve("v1") == COMMIT
 
 
 def test_a_folder_is_found_by_path_and_an_alias_wins_over_a_folder_of_its_name(

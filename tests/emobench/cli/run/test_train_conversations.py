@@ -87,7 +87,7 @@ def test_weights_of_the_data_are_another_training(
     weights = [[line["example_weight"] for line in curve if "example_weight" in line] for curve in curves]
     assert sorted(bool(found) for found in weights) == [False, False, True, True]
     assert all(0.5 <= weight <= 1.5 for found in weights for weight in found)
-    train("corpus=weighed", "recipe.weights=absent").refused('weighed.train.jsonl:2: the weight "absent" is nothing')
+    train("corpus=weighed", "recipe.weights=absent").refused('weighed.train.jsonl:1: the weight "absent" is null')
 
 
 def test_chat_templates_decide_the_rows(train: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
