@@ -174,31 +174,31 @@ def _csv_rows(file: Path, where: str) -> Rows:
 
 
 def _json_rows(file: Path, where: str) -> Rows:
-    for place, row in _json_values(file, where):
-        if not isinstance(row, dict):
-            raise DataError(f'{place}: expected a JSON object, such as {{"text": "..."}}, got {shown(row)}.')
-        yield place, row
-
-
-def _json_values(file: Path, where: str) -> Iterator[tuple[str, Any]]:
     place = where
     try:
         with open_file(file) as opened:
             begin = opened.peek(64)[:64].removeprefix(codecs.BOM_UTF8).lstrip()
             if file.suffix == ".json" and begin.startswith(b"["):
-                for number, value in enumerate(_parse(read_bytes(file)), 1):
-                    yield f"{where}, row {number}", value
+                for number, row in enumerate(_parse(read_bytes(file)), 1):
+                    place = f"{where}, row {number}"
+                    yield place, _checked(row)
                 return
             for number, line in numbered_lines(opened, LONGEST_ROW):
                 place = f"{where}:{number}"
                 if line.strip():
-                    yield place, _parse(line)
+                    yield place, _checked(_parse(line))
     except OSError as error:
         raise DataError(f"{where} could not be read: {error.strerror}.") from None
     except LineError as error:
         raise DataError(f"{where}:{error.number}: a line of {error}; expected one JSON object a line.") from None
     except ValueError as error:
         raise DataError(f"{place}: expected one JSON object a line, in UTF-8 ({error}).") from None
+
+
+def _checked(row: Any) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"got {shown(row)}")
+    return row
 
 
 def _parse(content: bytes) -> Any:

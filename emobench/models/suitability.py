@@ -11,7 +11,6 @@ Legend: B sequences, T positions, V vocabulary.
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import Any
 
 import torch
@@ -55,7 +54,7 @@ def why_untrainable(skeleton: nn.Module) -> str | None:
     handles = [linear.register_forward_pre_hook(lambda *_: before.extend(called))]
     for module in skeleton.modules():
         if module not in inside and list(module.parameters(False)):
-            handles.append(module.register_forward_hook(partial(_append_class, called)))
+            handles.append(module.register_forward_hook(lambda layer, *_: called.append(type(layer).__name__)))
     try:
         if len(handles) > 1:
             _error_of(skeleton, use_cache=True)
@@ -68,10 +67,6 @@ def why_untrainable(skeleton: nn.Module) -> str | None:
         f"The LM head of {type(skeleton).__name__} cannot be used: between the base model and the head are further "
         f"layers ({', '.join(before)}). Use a causal model with a plain linear head."
     )
-
-
-def _append_class(names: list[str], module: nn.Module, *_: Any) -> None:
-    names.append(type(module).__name__)
 
 
 @torch.no_grad()
