@@ -202,7 +202,7 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 
 def test_catalog_and_sources_import_nothing_heavy() -> None:
     code = (
-        "import sys, emobench.models.catalog, emobench.data.sources; "
+        "import sys, emobench.models.catalog, emobench.data.sources, emobench.data.oracle.language; "
         "print([m for m in ('torch', 'transformers', 'datasets', 'huggingface_hub.hf_api') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -124,21 +124,14 @@ def test_a_product_of_one_row_is_the_plain_one(model: Any) -> None:
         assert torch.equal(model(input_ids=row_1T).logits, plain(input_ids=row_1T).logits)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_another_precision_is_left_alone(model: Any, dtype: torch.dtype) -> None:
-    optimize_for_inference(model.to(dtype))
-    assert packed(model) == []
-
-
-def test_copies_that_are_too_large_for_the_machine_are_not_made(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emobench.models.inference.SHARE", 1e-9)
-    optimize_for_inference(model)
-    assert packed(model) == []
-    assert all(weight.requires_grad for weight in model.parameters())
-
-
-def test_a_torch_without_the_operations_computes_as_before(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+@pytest.mark.parametrize("reason", ["precision", "memory", "library"])
+def test_products_stay_as_they_are(model: Any, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason == "precision":
+        model.to(torch.bfloat16)
+    elif reason == "memory":
+        monkeypatch.setattr("emobench.models.inference.SHARE", 1e-9)
+    else:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     optimize_for_inference(model)
     assert packed(model) == []
 
