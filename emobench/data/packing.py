@@ -93,11 +93,6 @@ class Packed:
         return map(self.__getitem__, range(len(self)))
 
     @property
-    def token_count(self) -> int:
-        """The number of tokens in all rows."""
-        return len(self.tokens)
-
-    @property
     def target_count(self) -> int:
         """The number of targets: labels that are not ignored, except the first of each row, which is not predicted."""
         return int((self.labels != IGNORE).sum() - (self.labels[self.offsets[:-1]] != IGNORE).sum())

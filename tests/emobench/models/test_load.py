@@ -474,6 +474,7 @@ def test_an_adapter_beside_the_weights_is_refused_wherever_a_model_is_read(model
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_an_adapter_alone_is_merged_as_its_error_says(model: Path, tmp_path: Path) -> None:
     save_adapter(model, tmp_path / "adapter")
     with pytest.raises(ModelError, match="holds an adapter") as error:
