@@ -20,7 +20,6 @@ from emobench.report import notes as captions
 from emobench.report.numbers import ABSENT, decimals, difference, number, relative_decimals, unit_label
 from emobench.report.palette import TERMINAL, in_terminal
 from emobench.report.tables import Cell, Notes, Report, Table
-from emobench.tasks.scores import SECONDARY
 
 SCHEMA = 2
 """Of the document that `to_json` returns; its entries have a schema of their own."""
@@ -159,9 +158,9 @@ class _BoardTable:
         """Return a metric's column: its header has the footnotes that all of its cells share."""
         remarks = [self._remarks(entry, metric) for entry in self.rows]
         summaries = {entry.id: entry.metrics[metric] for entry in self.rows if metric in entry.metrics}
-        shared: list[str] = []
+        shared: set[str] = set()
         if len(remarks) > 1:
-            shared = [remark for remark in remarks[0] if all(remark in others for others in remarks)]
+            shared = set(remarks[0]).intersection(*remarks)
         cells = []
         for cell, of_row in zip(self._cells(metric, summaries, metric), remarks, strict=True):
             own = [remark for remark in of_row if remark not in shared]
@@ -172,7 +171,7 @@ class _BoardTable:
             size = f"n={counts.pop()}"
         task, name = map(clean, metric.split("/", 1))
         unit = unit_label(list(summaries.values()))
-        return _Column(task, name, cells, unit, (size + self.notes.marks(shared)).strip())
+        return _Column(task, name, cells, unit, (size + self.notes.marks(r for r in remarks[0] if r in shared)).strip())
 
     def _cells(self, metric: str, summaries: Mapping[str, MetricSummary], best_of: str) -> list[Cell]:
         """Return the cells of a metric, or of MEAN, by the summaries of rows that have one."""
@@ -194,7 +193,7 @@ class _BoardTable:
         if metric not in entry.metrics:
             return [f"{metric}: {entry.missing.get(metric, 'not measured')}"]
         summary = entry.metrics[metric]
-        remarks = [captions.flag_text(flag, summary.n) for flag in summary.flags if flag != SECONDARY]
+        remarks = captions.flag_texts(summary)
         if self.view.intervals and summary.ci95 is None and self.shown.baseline is None:
             remarks.append(f"no interval: {summary.ci95_missing or 'none was recorded'}")
         return remarks

@@ -14,6 +14,7 @@ from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
 from emobench.leaderboard.stats.compare import Comparison, Contrast, rows_of
 from emobench.report.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
+from emobench.tasks.scores import SECONDARY
 
 if TYPE_CHECKING:
     from emobench.report.paper_table import PaperComparison
@@ -112,8 +113,8 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         lines.append(f"No differences: {shown.baseline}.")
     lines += adjustment(shown.tested if shown.baseline is None else contrasts.values())
     if not intervals and not against:
-        hidden = [m for m in shown.metrics if any(_hides(e.metrics[m]) for e in current if m in e.metrics)]
-        if hidden:
+        hiding = {metric for entry in current for metric, summary in entry.metrics.items() if _hides(summary)}
+        if hidden := [metric for metric in shown.metrics if metric in hiding]:
             lines.append(f"± of {listed(hidden, FEW)} omits noise (`emobench compare --explain`).")
     untested: Mapping[str, str | None] = {}
     if against and counts and counts[-1] >= MIN_SEEDS:
@@ -148,10 +149,10 @@ def _hides(summary: MetricSummary) -> bool:
     return summary.std is not None and summary.left * times > summary.std
 
 
-def flag_text(flag: str, count: int | None) -> str:
-    """Return a flag of a metric that is of `count` examples as a footnote."""
-    texts = {"small_n": f"small n ({count}): shown, not ranked", "fewer_prompts": f"only {count} prompts"}
-    return texts.get(flag, flag.replace("_", " "))
+def flag_texts(summary: MetricSummary) -> list[str]:
+    """Return the flags of a metric as footnotes."""
+    texts = {"small_n": f"small n ({summary.n}): shown, not ranked", "fewer_prompts": f"only {summary.n} prompts"}
+    return [texts.get(flag, flag.replace("_", " ")) for flag in summary.flags if flag != SECONDARY]
 
 
 def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
@@ -249,8 +250,9 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     for contrast in tested:
         by_test.setdefault(contrast.test, []).append(contrast)
     for test, own in by_test.items():
-        sample = [(c.items if of_items else c.seeds) or 0 for c in own]
-        over = f"{_range(sample)} {'examples' if of_items else comparison.replicates}"
+        over = f"{_range(c.seeds or 0 for c in own)} {comparison.replicates}"
+        if of_items:
+            over = example_counts(own)
         if not any(c.items for c in own):
             over += ", for these texts"
         metrics = ", ".join(dict.fromkeys(c.metric.split("/", 1)[1] for c in own))

@@ -9,6 +9,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -70,8 +71,8 @@ class Table:
 
     def part(self, places: Sequence[int]) -> Table:
         """Return the table of some columns."""
-        rows = tuple(tuple(row[place] for place in places) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[place] for place in places), rows=rows)
+        columns, *rows = ([line[place] for place in places] for line in (self.columns, *self.rows))
+        return replace(self, columns=tuple(columns), rows=tuple(map(tuple, rows)))
 
     def turned(self) -> Table:
         rows = []
@@ -131,14 +132,13 @@ class Report:
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Report:
         """Return a report in which a note that is below each of several tables is given once, at the end."""
-        if len(tables) < 2:
-            return cls(tuple(tables))
-        shared = [line for line in tables[0].below if all(line in table.below for table in tables)]
+        counts = Counter(line for table in tables for line in table.below)
+        shared = tuple(line for line in counts if len(tables) > 1 and counts[line] == len(tables))
         kept = []
         for table in tables:
             own = tuple(line for line in table.below if line not in shared)
             kept.append(replace(table, below=own))
-        return cls(tuple(kept), tuple(shared))
+        return cls(tuple(kept), shared)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in self.tables:

@@ -44,7 +44,6 @@ from emobench.report.site.groups import BoardGroup, board_groups, group_titles
 from emobench.report.site.runs import links
 from emobench.report.tables import Notes
 
-FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
 ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""
 BUDGET = 1500
@@ -101,9 +100,9 @@ class _Suite:
         entries = [entry for group in groups for entry in group.rows]
         known = any(entry.objective.name == baseline for entry in entries)
         self.baseline = baseline if known else default_baseline([group.rows for group in groups])
-        tasks = [{key.split("/", 1)[0] for key in group.metrics} for group in groups]
-        self._one_task = len(set().union(*tasks)) == 1
-        self._any_task = not self._one_task and all(len(of_group) == 1 for of_group in tasks)
+        tasks = {(place, key.split("/", 1)[0]) for place, group in enumerate(groups) for key in group.metrics}
+        self._one_task = len({task for _, task in tasks}) == 1
+        self._any_task = not self._one_task and len(tasks) == len(groups)
         primary = {self._column(entry.primary) for entry in entries if entry.primary}
         secondary = set()
         for entry in entries:
@@ -120,8 +119,10 @@ class _Suite:
 
     def _keys(self, group: BoardGroup) -> list[str]:
         """Return the columns' metrics in a group."""
+        if not self._any_task:
+            return self.keys
         task = group.metrics[0].split("/", 1)[0]
-        return [f"{task}/{key}" if self._any_task else key for key in self.keys]
+        return [f"{task}/{key}" for key in self.keys]
 
     def _metric(self, place: int) -> dict[str, Any]:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
@@ -194,7 +195,7 @@ class _Suite:
         if metric is None:
             return entry.missing.get(column.key)
         text, _, spread = number(metric, column.places).partition(" ± ")
-        flags = [flag_text(flag) for flag in metric.flags]
+        flags = captions.flag_texts(metric)
         facts: dict[str, Any] = {"text": text, "spread": spread, "about": "; ".join(flags)}
         facts["interval"] = metric.ci95 and interval_of(metric, column.places)
         facts["marks"] = " ".join(map(str, self._notes.number(flags)))
@@ -283,7 +284,7 @@ def details(entry: Entry, columns: Sequence[MetricColumn]) -> dict[str, Any]:
         row = [title, plain(metric.mean, metric.unit, places), ABSENT, interval_of(metric, places)]
         if metric.std is not None:
             row[2] = plain(metric.std, metric.unit, places)
-        row += ["; ".join([covers, *map(flag_text, metric.flags)]), ABSENT, "  ".join(values)]
+        row += ["; ".join([covers, *captions.flag_texts(metric)]), ABSENT, "  ".join(values)]
         if metric.n is not None:
             row[5] = f"{metric.n:,}"
         rows.append(row)
@@ -295,10 +296,6 @@ def details(entry: Entry, columns: Sequence[MetricColumn]) -> dict[str, Any]:
         "metrics": rows,
         "noise": noise,
     }
-
-
-def flag_text(flag: str) -> str:
-    return FLAGS.get(flag, flag.replace("_", " "))
 
 
 class PageContrasts:

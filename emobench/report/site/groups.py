@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 from emobench.leaderboard.comparable import conditions, groups, older_code
 from emobench.leaderboard.entry import Entry, MetricSummary
@@ -112,15 +113,17 @@ def group_titles(firsts: Sequence[Entry]) -> list[str]:
     titles = [""] * len(firsts)
     for model, places in by_model.items():
         facts = [_facts(firsts[place]) for place in places]
+        for name in {name for own in facts for name in own}:
+            for own in facts:
+                own.setdefault(name, NONE)
         names = _distinguishing(facts, ["tasks"] if several else [])
-        counts = {name: Counter(own.get(name, NONE) for own in facts) for name in names}
+        counts = Counter((name, own[name]) for own in facts for name in names)
         seen: Counter[str] = Counter()
         for place, own in zip(places, facts, strict=True):
             words = []
             for name in names:
-                value = own.get(name, NONE)
-                if name == "tasks" or 2 * counts[name][value] <= len(facts):
-                    words.append(_word(name, value))
+                if name == "tasks" or 2 * counts[name, own[name]] <= len(facts):
+                    words.append(_word(name, own[name]))
             title = " · ".join(filter(None, [clean(model), ", ".join(words)]))
             seen[title] += 1
             titles[place] = title if seen[title] == 1 else f"{title} · {seen[title]}"
@@ -149,11 +152,10 @@ def _distinguishing(facts: Sequence[Mapping[str, str]], chosen: list[str]) -> li
     """Return the names of facts that distinguish the groups, by tier: those chosen, and each that adds to them."""
 
     def kinds(names: Sequence[str]) -> int:
-        return len({tuple(own.get(name, NONE) for name in names) for own in facts})
+        return len({itemgetter(*names)(own) for own in facts}) if names else 1
 
-    names = sorted({name for own in facts for name in own})
     for start in TIERS:
-        for name in names:
+        for name in sorted(facts[0]):
             if name.startswith(start) and kinds([*chosen, name]) > kinds(chosen):
                 chosen = [*chosen, name]
     return chosen
