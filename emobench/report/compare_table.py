@@ -16,16 +16,7 @@ from emobench.leaderboard.labels import MEAN, clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast, place, title
 from emobench.leaderboard.stats.summary import SOURCES
 from emobench.report import notes as captions
-from emobench.report.numbers import (
-    ABSENT,
-    contrast_effect,
-    contrast_interval,
-    contrast_mean,
-    deviation,
-    effect_decimals,
-    p_value,
-    unit_label,
-)
+from emobench.report.numbers import ABSENT, contrast_mean, contrast_texts, deviation, unit_label
 from emobench.report.palette import TERMINAL
 from emobench.report.tables import Cell, Notes, Report, Table, csv_text
 from emobench.tasks.families import PRIMARY
@@ -106,17 +97,12 @@ def _row(contrast: Contrast, one_task: bool, footnotes: Notes) -> tuple[Cell, ..
     label = clean(f"{metric} {unit_label([contrast])}".strip())
     if contrast.family == PRIMARY:
         label += ", primary"
-    places = effect_decimals(contrast)
-    difference = contrast_effect(contrast, contrast.effect, places)
-    interval = contrast_interval(contrast, contrast.ci95, places)
-    detectable = contrast_effect(contrast, contrast.detectable, places, "")
     means = [contrast_mean(contrast, mean) for mean in (contrast.baseline_mean, contrast.candidate_mean)]
     word = contrast.word or ABSENT
     bold = "bold " if contrast.beyond_noise else ""
-    texts = [label, *means, difference, interval, p_value(contrast.p_holm), detectable]
-    cells = [*map(Cell, texts), Cell(word + footnotes.marks(contrast.notes), bold + TERMINAL.get(word, ""))]
-    cells[3] = Cell(difference, bold)
-    return tuple(cells)
+    cells = [*map(Cell, [label, *means, *contrast_texts(contrast).values()])]
+    cells[3] = Cell(cells[3].text, bold)
+    return (*cells, Cell(word + footnotes.marks(contrast.notes), bold + TERMINAL.get(word, "")))
 
 
 def noise_tables(comparisons: Sequence[Comparison]) -> list[Table]:

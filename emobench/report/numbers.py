@@ -203,6 +203,27 @@ def effect_decimals(contrast: Contrast) -> int:
     return min(MOST, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 
+def contrast_texts(contrast: Contrast) -> dict[str, str]:
+    """Return the difference as "text", its "interval" and "p", and the "detectable" difference."""
+    places = effect_decimals(contrast)
+    return {
+        "text": contrast_effect(contrast, contrast.effect, places),
+        "interval": contrast_interval(contrast, contrast.ci95, places),
+        "p": p_value(contrast.p_holm),
+        "detectable": contrast_effect(contrast, contrast.detectable, places, ""),
+    }
+
+
+def contrast_ends(contrast: Contrast) -> dict[str, float | None]:
+    """Return "effect", "low" and "high" for a chart; None for no interval, and for infinity, which JSON has not."""
+    low, high = contrast.ci95 or (math.inf, math.inf)
+    ends: dict[str, float | None] = {}
+    for name, value in (("effect", contrast.effect), ("low", low), ("high", high)):
+        shown = float(f"{effect(contrast, value):.6g}")
+        ends[name] = shown if math.isfinite(value) and math.isfinite(shown) else None
+    return ends
+
+
 def deviation(value: float, unit: str, mean: float) -> str:
     """Return a standard deviation with 2 digits, in points of fractions or percent of perplexities.
 

@@ -11,7 +11,7 @@ from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.report.charts.vega_lite import known, write_picture
 from emobench.report.compare_table import pair_tables
-from emobench.report.numbers import effect, p_value
+from emobench.report.numbers import contrast_ends, p_value
 from emobench.report.palette import VERDICTS
 
 AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # as wide in each panel
@@ -40,11 +40,8 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             words = contrast.word or ""
             if contrast.p_holm is not None:
                 words += f", p {p_value(contrast.p_holm)}" + (" (Holm)" if contrast.tests > 1 else "")
-            row = {"metric": label.text, "effect": effect(contrast, contrast.effect), "low": None, "high": None}
-            if contrast.ci95:
-                row["low"], row["high"] = (effect(contrast, end) for end in contrast.ci95)
-            row |= {"verdict": contrast.word or "none", "label": words}
-            by_unit.setdefault(unit_of(contrast), []).append(row)
+            row = {"metric": label.text, "verdict": contrast.word or "none", "label": words}
+            by_unit.setdefault(unit_of(contrast), []).append({**row, **contrast_ends(contrast)})
         title = table.title
         for unit, rows in by_unit.items():
             heading = {"text": title, "fontSize": 12}

@@ -7,7 +7,6 @@ computed when it is built.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +26,10 @@ from emobench.report.compare_table import noise_row
 from emobench.report.numbers import (
     ABSENT,
     contrast_effect,
+    contrast_ends,
     contrast_interval,
+    contrast_texts,
     decimals,
-    effect,
     effect_decimals,
     interval_of,
     large,
@@ -353,25 +353,14 @@ def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
 def _shown(contrast: Contrast) -> list[Any]:
     """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
     places = effect_decimals(contrast)
-    family = ABSENT
-    if contrast.p_holm is not None:
-        adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
-        family = f"{contrast.family}, {adjusted}"
-    why = " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ")
     within = []
     for seed, one in contrast.within:
         size, interval = contrast_effect(contrast, one.effect, places), contrast_interval(contrast, one.ci95, places)
         within.append([ABSENT if seed is None else str(seed), size, interval, p_value(one.p), one.test])
-    low, high = contrast.ci95 or (None, None)
-    numbers = [_rounded(contrast, value) for value in (contrast.effect, low, high)]
-    text, p = contrast_effect(contrast, contrast.effect, places), p_value(contrast.p_holm)
-    interval = contrast_interval(contrast, contrast.ci95, places)
-    detectable = contrast_effect(contrast, contrast.detectable, places, "")
-    words = [contrast.word or ABSENT, why or ABSENT, contrast.test or ABSENT]
-    return [*numbers, unit_of(contrast), text, interval, p, family, detectable, *words, within]
-
-
-def _rounded(contrast: Contrast, value: float | None) -> float | None:
-    """Return an effect with more digits than are shown; JSON has no infinity, which a difference may be."""
-    shown = math.inf if value is None else effect(contrast, value)
-    return float(f"{shown:.6g}") if math.isfinite(shown) else None
+    facts = {**contrast_ends(contrast), "unit": unit_of(contrast), **contrast_texts(contrast), "family": ABSENT}
+    if contrast.p_holm is not None:
+        adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
+        facts["family"] = f"{contrast.family}, {adjusted}"
+    why = " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ")
+    facts |= {"word": contrast.word or ABSENT, "why": why or ABSENT, "test": contrast.test or ABSENT}
+    return [facts[name] for name in FIELDS[3:-1]] + [within]

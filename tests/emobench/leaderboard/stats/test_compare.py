@@ -229,7 +229,8 @@ def test_every_output_has_every_contrast(pair: tuple[Entry, Entry], runs: Path) 
     assert [c["p_holm"] for c in plain["contrasts"]] == [c.p_holm for c in found.contrasts]
     assert plain["baseline"]["id"] == found.baseline.id
     (panel,) = specification([found])["vconcat"]
-    assert [row["effect"] for row in panel["data"]["values"]] == [100 * c.effect for c in found.contrasts]
+    effects = [row["effect"] for row in panel["data"]["values"]]
+    assert effects == pytest.approx([100 * c.effect for c in found.contrasts], rel=1e-5)
 
 
 def test_hostile_names_stay_text(make_entry: Callable[..., Entry], runs: Path, tmp_path: Path) -> None:
