@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 RULES = ("--suite", "nlu", "--set", "tasks=trec", "--set", "icl.retriever=bm25", "--limit", 24)
-TRAINED = ("--set", "corpus=wikitext2", "--set", "recipe.max_length=48", "--set", "recipe.lora=false")
+TRAINED = (
+    "--set",
+    "corpus=wikitext2",
+    "--set",
+    "recipe.max_length=48",
+    "--set",
+    "recipe.lora=false",
+    "--set",
+    "recipe.epochs=1",
+)
 SEEDS = ("--objective", "mle", "--seed", 0, "--seed", 1)
 
 

@@ -36,6 +36,9 @@ def test_two_entries_stand_side_by_side_after_the_same_prompts(written: Any) -> 
         assert [one["text"] for one in row["generated"]] == [line["continuation_text"] for line in lines]
         assert row["prefix"] == lines[0]["prefix_text"]
         assert row["prefix"] + row["human"] == lines[0]["reference_text"]
+    prompt = lines_of(written, written.mle, 0)[-1]["prompt_id"]
+    (table,) = written("samples", "mle", "--prompt", prompt, "--json").json["samples"]
+    assert [row["prompt"] for row in table["rows"]] == [prompt]
 
 
 def test_columns_of_the_terminal_hold_the_texts(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,12 +52,6 @@ def test_columns_of_the_terminal_hold_the_texts(written: Any, monkeypatch: pytes
     row = next(line for line in shown.splitlines() if first["prefix_text"] in line)
     assert row.index(first["prefix_text"]) < heading.index("human")
     assert first["prompt_id"] in shown
-
-
-def test_a_prompt_is_named_by_how_its_id_begins(written: Any) -> None:
-    prompt = lines_of(written, written.mle, 0)[-1]["prompt_id"]
-    (table,) = written("samples", "mle", "--prompt", prompt, "--json").json["samples"]
-    assert [row["prompt"] for row in table["rows"]] == [prompt]
 
 
 @pytest.mark.parametrize(
