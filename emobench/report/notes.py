@@ -26,11 +26,12 @@ SAMPLES = {
 }
 NOISE = f"two-sided {100 * ALPHA:.0f} %, over {SAMPLES['seeds']}"
 TESTED = f"* beyond noise ({NOISE})."
+UNITS = "% in points, perplexities in percent"
 ONE_PAIR = "Compared are two models, not objectives: other training seeds may decide otherwise."
 EXPLAIN = "--explain: definitions, tests and sources of noise."
 NOISE_EXPLAINED = (
-    "Sources: the standard deviation of a value if only that source varied. averaged over: seeds x sampling runs x "
-    "k-means seeds. left: the standard error of a row's mean for these texts."
+    "Sources: sd of a value if only that source varied. averaged over: seeds x sampling runs x k-means seeds. left: "
+    "standard error of a mean, for these texts."
 )
 DUELS = (
     "win: preferred in both orders; tie: the orders disagree. win rate: mean of both orders. 95 %: over instructions.",
@@ -98,7 +99,7 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
     if few and len(current) > 1:
         lines.append(f"No *: it needs {MIN_SEEDS} seeds.")
     elif shown.baseline is None and shown.tested:
-        lines.append(f"* better than every other row ({NOISE}).")
+        lines.append(f"* better than all others ({NOISE}).")
     lines = [" ".join(lines)]
     if (places := shown.ranking) and len(current) > 1:
         tasks = len(places.columns)
@@ -108,7 +109,7 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         elif counts and counts[-1] >= MIN_SEEDS:
             lines.append(f"No ranks by {over}: {places.remark}.")
     if against:
-        lines.append(f"Differences from {labels[against.id]}: % in points, perplexities in percent. {TESTED}")
+        lines.append(f"Differences from {labels[against.id]}: {UNITS}. {TESTED}")
     elif shown.baseline:
         lines.append(f"No differences: {shown.baseline}.")
     lines += adjustment(shown.tested if shown.baseline is None else contrasts.values())
@@ -257,10 +258,8 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
             over += ", for these texts"
         metrics = ", ".join(dict.fromkeys(c.metric.split("/", 1)[1] for c in own))
         yield f"By {test} ({over}): {metrics}."
-    if any(contrast.log_scale for contrast in contrasts):
-        yield "Perplexities: ratios of geometric means, in percent."
-    if any(contrast.unit == "fraction" for contrast in contrasts):
-        yield "Percentages: points."
+    if any(contrast.log_scale or contrast.unit == "fraction" for contrast in contrasts):
+        yield f"Differences: {UNITS}."
 
 
 def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
