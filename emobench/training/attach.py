@@ -4,7 +4,8 @@ With labels, the model's forward runs the base model and then calls the head *as
 objective. DDP, FSDP and ZeRO therefore gather the head's weight before the loss runs. `generate`, `save_pretrained` and
 peft work as before. Attach after loading, and before peft and the Trainer.
 
-In a model that torch.compile compiles, the loss is one opaque operator, without a graph break.
+torch.compile compiles the base model. The loss runs outside of the graph: it calls a plugin's Python, and its chunks
+depend on the labels.
 
 Legend: B sequences, T positions, D hidden width, V rows of the head.
 """
@@ -13,10 +14,9 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, MutableSequence
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -72,29 +72,27 @@ class AttachedObjective:
     evaluated: SequenceSums | None = None
     """The result of the last forward in eval mode."""
     _prepared: _HeadCall | None = None
-    _linear: nn.Linear | None = None
-    """The head that was called last: of a model with adapters, it may be peft's copy of `head.linear`."""
-
-    def __post_init__(self) -> None:
-        self.number = id(self)
-        _ATTACHED[self.number] = self
 
     def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | float | None) -> Tensor:
         """Return the loss of a micro-batch: the sum of its units' losses, divided by the denominator.
 
         Raises ModelError if the model's own loss would have a further part, or if its head changed.
         """
-        if not torch.compiler.is_compiling():
-            require_unchanged(model, self.head)
-            if model.training:
-                refuse_auxiliary_loss(model, batch.get("output_router_logits"))
+        self._begin(model, batch, denominator)
         if model.training and isinstance(self.objective, ModelObjective):
             return self._model_loss(model, batch, denominator)
-        if not torch.compiler.is_compiling():
-            self.prepare(batch, denominator, training=model.training)
-        inputs = {k: v for k, v in batch.items() if k not in ("labels", WEIGHTS, *self.objective.side_names)}
+        inputs = dict(batch)
+        for name in ("labels", WEIGHTS, *self.objective.side_names):
+            inputs.pop(name, None)
         hidden_BTD = final_hidden(model, **inputs)
         return model.get_output_embeddings()(hidden_BTD, attached=self)
+
+    @torch.compiler.disable
+    def _begin(self, model: Any, batch: Mapping[str, Tensor], denominator: Tensor | float | None) -> None:
+        require_unchanged(model, self.head)
+        if model.training:
+            refuse_auxiliary_loss(model, batch.get("output_router_logits"))
+        self.prepare(batch, denominator, training=model.training)
 
     def targets_of(self, labels_BT: Tensor, *, device: torch.device, dtype: torch.dtype) -> Targets | None:
         """Return the targets of a batch's labels, which may be on another device than the loss will be.
@@ -113,10 +111,7 @@ class AttachedObjective:
         )
 
     def prepare(self, batch: Mapping[str, Tensor], denominator: Tensor | float | None, *, training: bool) -> None:
-        """Compute everything that depends only on the labels, unless it is `ready`, so that the loss never waits.
-
-        `forward` calls it. For a compiled model, the caller must call it before each forward.
-        """
+        """Compute everything that depends only on the labels, unless it is `ready`, so that the loss never waits."""
         if training and isinstance(self.objective, ModelObjective):
             return
         labels_BT = batch["labels"]
@@ -134,52 +129,46 @@ class AttachedObjective:
                 call.side = {n: next_labels(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
         self._prepared = call
 
+    @torch.compiler.disable
     def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor) -> Tensor:
-        """Run the objective inside the head's forward, where a sharded weight is gathered. Return a scalar."""
-        if torch.compiler.is_compiling():
-            return compiled_loss(self.number, hidden_BTD, linear.weight, linear.bias, linear.training)
-        self._linear = linear
-        return self.prepared_loss(hidden_BTD, linear.weight, linear.bias, training=linear.training)
+        """Return the loss of the prepared micro-batch, and store its parts.
 
-    def prepared_loss(self, hidden_BTD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, *, training: bool) -> Tensor:
-        """Return the loss of the prepared micro-batch, and store its parts."""
-        head = self.head
-        if self._linear is not None:
-            head = replace(head, linear=self._linear)
+        It runs inside the head's forward, where a sharded weight is gathered. Of a model with adapters, `linear` may be
+        peft's copy of `head.linear`.
+        """
         call, self._prepared = self._prepared, None
-        if call is None:
-            raise RuntimeError(
-                "No micro-batch was prepared; call attached.prepare(batch, ...) before a compiled model."
-            )
+        assert call is not None
+        head, training = replace(self.head, linear=linear), linear.training
         hidden_ND = hidden_BTD.flatten(0, 1)
+        labels_N = call.labels_BT.flatten()
         if training:
-            result = self._loss(hidden_ND, weight_VD, bias_V, call)
+            result = self._loss(hidden_ND, linear, call)
             tokens = torch.full((), result.count, device=hidden_ND.device)  # torch.tensor would copy from the host
             self.window.append({"loss": result.loss_sum, "tokens": tokens, **result.parts})
             if self.report:
-                statistics = token_statistics(hidden_ND.detach(), head, call.labels_BT.flatten(), self.report)
-                self.reported = {LOSS: result.losses_N, **{name: statistics[name] for name in self.report}}
+                statistics = token_statistics(hidden_ND.detach(), head, labels_N, self.report)
+                self.reported = {name: statistics[name] for name in self.report}
+                self.reported[LOSS] = result.losses_N
             if call.denominator is not None:
                 return result.total
             return result.total / _divisor(None, result.weight)
         if self.evaluate_loss:
-            result = self._loss(hidden_ND, weight_VD, bias_V, call)
+            result = self._loss(hidden_ND, linear, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
         else:
-            labels_N = call.labels_BT.flatten()
             mle_N = loss_N = -token_statistics(hidden_ND, head, labels_N).log_prob
-        shape = call.labels_BT.shape
+        mle_B, loss_B = (sums_N.double().view(call.labels_BT.shape).sum(1) for sums_N in (mle_N, loss_N))
         tokens_B = (call.labels_BT != IGNORED).sum(1)
-        self.evaluated = SequenceSums(mle_N.double().view(shape).sum(1), loss_N.double().view(shape).sum(1), tokens_B)
+        self.evaluated = SequenceSums(mle_B, loss_B, tokens_B)
         return mle_N.sum() / _divisor(call.denominator, tokens_B.sum())
 
-    def _loss(self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, call: _HeadCall) -> LossResult:
+    def _loss(self, hidden_ND: Tensor, linear: nn.Linear, call: _HeadCall) -> LossResult:
         assert call.targets is not None
         return objective_loss(
             self.objective,
             hidden_ND,
-            weight_VD,
-            bias_V,
+            linear.weight,
+            linear.bias,
             call.targets,
             logit_map=self.head.logit_map,
             side=call.side,
@@ -253,110 +242,3 @@ def _divisor(denominator: Tensor | float | None, weight: Tensor | int) -> Tensor
         return denominator
     # A batch without targets has loss 0 / 1, not 0 / 0.
     return float(weight) or 1.0
-
-
-# The loss as one operator of a compiled graph. torch.compile cannot trace it: it calls a plugin's Python, and its
-# chunks depend on the labels. The operator's forward computes the gradients and its backward scales them. The stored
-# gradients are multiplied by the number of tokens of the micro-batch: after a division by a large denominator, and
-# before a GradScaler's factor, most of them would underflow in float16.
-
-_ATTACHED: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""Attached objectives by number, because an operator takes only tensors and numbers."""
-
-
-def _autograd_inside() -> Any:
-    """Enable autograd again: operators run below it, but the engine needs it for d loss / d statistic."""
-    without = torch._C._dispatch_tls_local_exclude_set()
-    for name in ("AutogradOther", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView"):
-        without = without.remove(getattr(torch._C.DispatchKey, name))
-    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), without)
-
-
-def compiled_loss(
-    attached: int, hidden_BTD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, training: bool
-) -> Tensor:
-    """Return the loss of the last prepared micro-batch, a scalar with gradients."""
-    needs_grad = [t is not None and t.requires_grad for t in (hidden_BTD, weight_VD, bias_V)]
-    # Read while tracing, because a compiled graph runs without autocast.
-    dtype = compute_dtype(hidden_BTD, weight_VD)
-    return torch.ops.emobench.attached_loss(hidden_BTD, weight_VD, bias_V, attached, training, *needs_grad, dtype)[0]
-
-
-@torch.library.custom_op("emobench::attached_loss", mutates_args=())
-def _attached_loss(
-    hidden_BTD: Tensor,
-    weight_VD: Tensor,
-    bias_V: Tensor | None,
-    attached: int,
-    training: bool,
-    grad_hidden: bool,
-    grad_weight: bool,
-    grad_bias: bool,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the loss, a factor, and gradients by hidden states, weight and bias (empty if not needed).
-
-    The gradients of the loss are the factor times these. `dtype` is the dtype of the matrix products.
-    """
-    leaves: list[Tensor | None] = []
-    for tensor, needs_grad in ((hidden_BTD, grad_hidden), (weight_VD, grad_weight), (bias_V, grad_bias)):
-        leaf = None
-        if tensor is not None:
-            leaf = tensor.detach().requires_grad_(needs_grad and training)
-        leaves.append(leaf)
-    inputs = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    computed: Iterator[Tensor] = iter(())
-    autocast = torch.autocast(hidden_BTD.device.type, dtype, enabled=dtype != weight_VD.dtype)
-    with _autograd_inside(), torch.set_grad_enabled(training), autocast:
-        loss = _ATTACHED[attached].prepared_loss(*leaves, training=training)
-        tokens = loss.new_ones(())
-        if training:
-            tokens = _ATTACHED[attached].window[-1]["tokens"].clamp(min=1).to(loss.dtype)
-        if inputs:
-            computed = iter(torch.autograd.grad(loss, inputs, tokens))
-    gradients = []
-    for leaf in leaves:
-        gradient = hidden_BTD.new_empty(0)
-        if leaf is not None and leaf.requires_grad:
-            gradient = next(computed)
-        gradients.append(gradient)
-    return loss.detach(), 1 / tokens, *gradients  # type: ignore[return-value]
-
-
-@_attached_loss.register_fake
-def _(
-    hidden_BTD: Tensor,
-    weight_VD: Tensor,
-    bias_V: Tensor | None,
-    attached: int,
-    training: bool,
-    *needs_grad_and_dtype: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    wide = torch.float64 if weight_VD.dtype == torch.float64 else torch.float32
-    gradients = []
-    for tensor, needs_grad in zip((hidden_BTD, weight_VD, bias_V), needs_grad_and_dtype, strict=False):
-        gradient = hidden_BTD.new_empty(0)
-        if tensor is not None and needs_grad and training:
-            gradient = torch.empty_like(tensor)
-        gradients.append(gradient)
-    return hidden_BTD.new_empty((), dtype=wide), hidden_BTD.new_empty((), dtype=wide), *gradients  # type: ignore[return-value]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*output[1:])
-    ctx.needs_grad = inputs[5:8]
-
-
-def _scale(ctx: Any, grad_loss: Tensor, *unused: Tensor | None) -> tuple[Tensor | None, ...]:
-    factor, *saved = ctx.saved_tensors
-    # A dimension makes the product float32: a GradScaler starts with 65536, which is infinite in float16.
-    factor = (grad_loss * factor).reshape(1)
-    gradients: list[Tensor | None] = [None, None, None]
-    for place, gradient in enumerate(saved):
-        if ctx.needs_grad[place]:
-            gradients[place] = (gradient * factor).to(gradient.dtype)
-    return *gradients, None, None, None, None, None, None
-
-
-register: Callable[..., None] = _attached_loss.register_autograd
-register(_scale, setup_context=_save)

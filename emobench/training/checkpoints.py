@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from emobench.core.errors import StorageError
 from emobench.core.seals import SEAL, Damage, find_damage, write_seal
@@ -41,8 +39,12 @@ def last_checkpoint(folder: Path, note: Callable[[str], None] = lambda text: Non
 
     A checkpoint is also invalid if the best checkpoint before it is damaged: it would select other weights.
     """
-    numbered = [path for path in folder.glob("checkpoint-*") if _step(path) >= 0]
-    for checkpoint in sorted(numbered, key=_step, reverse=True):
+    numbered: dict[int, Path] = {}
+    for path in folder.glob("checkpoint-*"):
+        step = path.name.removeprefix("checkpoint-")
+        if step.isdecimal():
+            numbered[int(step)] = path
+    for _, checkpoint in sorted(numbered.items(), reverse=True):
         damage = _damage(checkpoint)
         if damage is None:
             return checkpoint
@@ -63,11 +65,9 @@ def verify_checkpoint(checkpoint: Path) -> None:
 def _damage(checkpoint: Path) -> Damage | None:
     """Return the damage of a checkpoint, or of the best checkpoint before it."""
     damage = find_damage(checkpoint, full=True)
-    if damage is not None:
-        return damage
     state = checkpoint / "trainer_state.json"
-    if not state.exists():
-        return None
+    if damage is not None or not state.exists():
+        return damage
     best = json.loads(state.read_text()).get("best_global_step")
     best_folder = checkpoint.with_name(f"checkpoint-{best}")
     if not best or best_folder == checkpoint:
@@ -90,13 +90,8 @@ def restore_objective(checkpoint: Path, objective: Objective) -> None:
 
 def frozen_digests(objective: Objective) -> dict[str, str]:
     """Return the sha256 of each tensor of `Objective.frozen_state`."""
-    return {name: _tensor_sha256(value) for name, value in objective.frozen_state().items()}
-
-
-def _tensor_sha256(value: Tensor) -> str:
-    return hashlib.sha256(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
-
-
-def _step(path: Path) -> int:
-    match = re.fullmatch(r"checkpoint-(\d+)", path.name)
-    return int(match[1]) if match else -1
+    digests = {}
+    for name, value in objective.frozen_state().items():
+        content = value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+        digests[name] = hashlib.sha256(content).hexdigest()
+    return digests

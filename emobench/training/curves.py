@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from emobench.core.errors import DataError
 from emobench.core.reading import number_of, parse_json
@@ -47,14 +46,18 @@ def read_curves(folder: Path) -> TrainingCurves:
     curves: dict[str, dict[int, float]] = {}
     steps = 0
     for number, line in enumerate(lines, 1):
-        values = _values(line)
-        if values is None:
+        numbers = _numbers(line)
+        if numbers is None:
             if number == len(lines):  # incomplete: it is being written, or the process was killed
                 break
             raise DataError(f"{path}:{number}: expected a line of JSON with `step`; the log was altered.")
-        steps = max(steps, int(values.get("steps", 0)))
-        for name, value in _curve_points(values):
-            curves.setdefault(name, {})[int(values["step"])] = value
+        steps = max(steps, int(numbers.get("steps", 0)))
+        for name, value in numbers.items():
+            shown = _VALIDATION.get(name)
+            if "loss" in numbers and name not in _CLOCK:
+                shown = name
+            if shown is not None:
+                curves.setdefault(shown, {})[int(numbers["step"])] = value
     if not curves:
         raise DataError(f"{path}: no step is logged yet.")
     if curves.get("validation objective") == curves.get("validation mle"):
@@ -87,28 +90,19 @@ def averaged(curve: Curve, most: int) -> dict[int, float]:
     return blocks
 
 
-def _values(line: str) -> dict[str, Any] | None:
+def _numbers(line: str) -> dict[str, float] | None:
+    """Return the numbers of a line by name; None if it is not a line of the log."""
+    numbers: dict[str, float] = {}
     try:
         values = parse_json(line)
-    except ValueError:
-        return None
-    if not isinstance(values, dict):
-        return None
-    for count in (values.get("step"), values.get("steps", 0)):
-        if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count <= MOST_STEPS:
-            return None
-    return values
-
-
-def _curve_points(values: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the names and numbers of a line for a step or a validation. The last line, a summary, has none."""
-    numbers: dict[str, float] = {}
-    for name, value in values.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            numbers[name] = number_of(value)
-    if "loss" in numbers:
-        return [(name, value) for name, value in numbers.items() if name not in _CLOCK]
-    return [(shown, numbers[name]) for name, shown in _VALIDATION.items() if name in numbers]
+        for name, value in values.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers[name] = number_of(value)
+        if 0 <= numbers["step"] <= MOST_STEPS and 0 <= numbers.setdefault("steps", 0) <= MOST_STEPS:
+            return numbers
+    except (ValueError, AttributeError, KeyError):
+        pass
+    return None
 
 
 def _sort_key(name: str) -> tuple[int, int]:

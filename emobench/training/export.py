@@ -22,7 +22,7 @@ from emobench.core.errors import RunError
 from emobench.data.packing import IGNORE
 from emobench.models.head import Head
 from emobench.training.attach import detach, next_labels
-from emobench.training.parallel import Zero, complete_models, gather_weights
+from emobench.training.parallel import Sharded, Zero, complete_models
 
 if TYPE_CHECKING:
     from emobench.training.train import ObjectiveTrainer
@@ -45,46 +45,49 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     None in all processes but the main one. Raises RunError if a written weight is not the trained one, or if the
     written model gives another MLE on validation rows.
     """
-    gathered = _gathered_weights(trainer, model)
-    expected = None
-    if gathered is not None:
+    sharded = isinstance(trainer, (Sharded, Zero))
+    gathered: Mapping[str, Tensor] | None = None
+    expected = 0.0
+    if isinstance(trainer, (Sharded, Zero)):
+        gathered = trainer.gather_weights()
         expected = _sharded_mle(trainer)
     if not trainer.is_world_process_zero():
         return None
     detach(model, head)
     adapted: Any = trainer.model
-    has_adapters = adapted is not model
-    if has_adapters and gathered is None:
-        _widen(model)
-    if expected is None:
+    if adapted is not model and not sharded and _is_half(model):
+        model.to(device="cpu", dtype=torch.float32)  # a GPU may have no memory for them
+    if not sharded:
         expected = _mle(model, trainer, head)
-    if has_adapters:
+    tolerance = TOLERANCES[trainer.args.device.type]
+    if _is_half(model) or (sharded and (trainer.args.bf16 or trainer.args.fp16)):
+        tolerance = COARSE
+    if adapted is not model:
         model, gathered = _merged(model, adapted, gathered), None
-    # save_pretrained empties the dict that it is given.
-    model.save_pretrained(folder, state_dict=None if gathered is None else dict(gathered))
+    # Tied weights once; save_pretrained empties the dict that it is given.
+    trained = dict(model.named_parameters())
+    if gathered is not None:
+        trained = {name: value for name, value in gathered.items() if name not in model.all_tied_weights_keys}
+    model.save_pretrained(folder, state_dict=dict(trained) if gathered is not None else None)
     tokenizer.save_pretrained(folder)
     with complete_models():
         written = _class_of(model).from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
-    trained = dict(model.named_parameters()) if gathered is None else gathered
-    _require_same_weights(trained, written, folder)
-    _require_same_mle(expected, _mle(written, trainer, head), _tolerance(trainer, model), folder)
+    parameters = dict(written.named_parameters(remove_duplicate=False))
+    for name, weight in trained.items():
+        if name not in parameters:  # a tied weight is written once
+            continue
+        before, after = weight.detach().cpu(), parameters[name].detach()
+        if before.dtype != after.dtype or not torch.equal(before, after):
+            raise _other_model(folder, f"its weight {name} is not the trained one")
+    actual = _mle(written, trainer, head)
+    if not abs(actual - expected) <= tolerance * max(abs(expected), 1.0):
+        what = f"its MLE on validation rows is {actual:.6g} nats per token instead of {expected:.6g}"
+        raise _other_model(folder, what)
     return written
 
 
-def _gathered_weights(trainer: ObjectiveTrainer, model: Any) -> dict[str, Tensor] | None:
-    """Return the complete weights of a sharded model, with tied weights once. None if the model is not sharded."""
-    if trainer.is_fsdp_enabled:
-        return gather_weights(trainer.model)
-    if not isinstance(trainer, Zero):
-        return None
-    tied = model.all_tied_weights_keys
-    return {name: value for name, value in trainer.gather_weights().items() if name not in tied}
-
-
-def _widen(model: Any) -> None:
-    """Convert half-precision weights to float32, on the CPU: a GPU may have no memory for them."""
-    if any(weight.dtype in HALF for weight in model.parameters()):
-        model.to(device="cpu", dtype=torch.float32)
+def _is_half(model: Any) -> bool:
+    return any(weight.dtype in HALF for weight in model.parameters())
 
 
 def _merged(model: Any, adapted: Any, gathered: Mapping[str, Tensor] | None) -> Any:
@@ -114,16 +117,15 @@ def _rows(trainer: ObjectiveTrainer) -> list[Any]:
     taken: list[Any] = []
     left = TOKENS
     for place in range(min(ROWS, len(rows))):
-        row = rows[place]
+        row = dict(rows[place])
         length = len(row["input_ids"])
         kept = min(length, left)
         if kept == 0:
             break
-        ends = {}
         for name, value in row.items():
-            by_token = hasattr(value, "__len__") and len(value) == length
-            ends[name] = value[-kept:] if by_token else value
-        taken.append(ends)
+            if hasattr(value, "__len__") and len(value) == length:
+                row[name] = value[-kept:]
+        taken.append(row)
         left -= kept
     return taken
 
@@ -152,31 +154,6 @@ def _mle(model: Any, trainer: ObjectiveTrainer, head: Head) -> float:
         logits_BTV.cpu().double().flatten(0, 1), labels_BT.flatten(), ignore_index=IGNORE, reduction="sum"
     )
     return float(total / (labels_BT != IGNORE).sum().clamp(min=1))
-
-
-def _tolerance(trainer: ObjectiveTrainer, model: Any) -> float:
-    sharded = trainer.is_fsdp_enabled or isinstance(trainer, Zero)
-    autocast = sharded and (trainer.args.bf16 or trainer.args.fp16)
-    if autocast or any(weight.dtype in HALF for weight in model.parameters()):
-        return COARSE
-    return TOLERANCES[trainer.args.device.type]
-
-
-def _require_same_weights(trained: Mapping[str, Tensor], written: Any, folder: Path) -> None:
-    """Raise RunError unless each weight was written bit by bit."""
-    parameters = dict(written.named_parameters(remove_duplicate=False))
-    for name, weight in trained.items():
-        if name not in parameters:  # a tied weight is written once
-            continue
-        expected, actual = weight.detach().cpu(), parameters[name].detach()
-        if expected.dtype != actual.dtype or not torch.equal(expected, actual):
-            raise _other_model(folder, f"its weight {name} is not the trained one")
-
-
-def _require_same_mle(expected: float, actual: float, tolerance: float, folder: Path) -> None:
-    if not abs(actual - expected) <= tolerance * max(abs(expected), 1.0):
-        what = f"its MLE on validation rows is {actual:.6g} nats per token, and was {expected:.6g}"
-        raise _other_model(folder, what)
 
 
 def _other_model(folder: Path, what: str) -> RunError:

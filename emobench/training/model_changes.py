@@ -13,7 +13,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -26,11 +26,6 @@ from emobench.core.errors import ConfigError, ModelError, first_line
 from emobench.models.head import final_hidden
 from emobench.training.recipe import Lora, require_liger_on
 
-MOST_SHOWN = 12
-NO_ATTENTION = ("mlp", "expert", "feed_forward", "ffn", "moe", "router")
-"""Parts of module paths that belong to feed-forward layers."""
-OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "output")
-"""Layers that write into the residual stream. Kernels of state-space models read their weights without an adapter."""
 LENGTH, TOLERANCE = 8, 1e-5
 """Tokens of a probed conversation, and the largest difference in float32, relative to the largest hidden state.
 
@@ -48,11 +43,12 @@ def with_adapters(model: Any, lora: Lora) -> Any:
     from peft import LoraConfig, get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    layers = linear_layers(model)
     every_layer = lora.targets == ("all-linear",)
-    missing = [name for name in lora.targets if not _names_module(model, name)]
-    if missing and not every_layer:
-        raise _misfit(model, f"{', '.join(missing)} of recipe.lora.targets names no module", layers)
+    paths = [path for path, _ in model.named_modules()]
+    for target in lora.targets:
+        # As peft reads a target: the end of a path.
+        if not every_layer and not any(f".{path}".endswith(f".{target}") for path in paths):
+            raise _misfit(model, f"{target} of recipe.lora.targets names no module")
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
@@ -66,7 +62,7 @@ def with_adapters(model: Any, lora: Lora) -> Any:
             wrapped = get_peft_model(model, config)
     except ValueError as error:
         why = first_line(error) if lora.targets else "peft has no default targets that fit this architecture"
-        raise _misfit(model, why, layers) from None
+        raise _misfit(model, why) from None
     # An adapter on the head would have no effect: the engine reads the head's own weight.
     base: Any = wrapped.get_base_model()
     if isinstance(base.get_output_embeddings(), BaseTunerLayer):
@@ -81,56 +77,16 @@ def with_adapters(model: Any, lora: Lora) -> Any:
     return wrapped
 
 
-def linear_layers(model: Any) -> dict[str, int]:
-    """Return the width of the input of each linear layer but the head, by the layer's path."""
+def _misfit(model: Any, why: str) -> ModelError:
     head = model.get_output_embeddings()
-    widths: dict[str, int] = {}
+    names = []
     for path, module in model.named_modules():
-        if isinstance(module, nn.Linear) and module is not head:
-            widths[path] = module.in_features
-        elif isinstance(module, Conv1D):  # the linear layers of GPT-2
-            widths[path] = module.weight.shape[0]
-    return widths
-
-
-def fitting_targets(model: Any, layers: Mapping[str, int]) -> list[str]:
-    """Return targets that fit: the query and value projections, or else the layers of attention or mixers that read
-    the hidden states, or else all linear layers."""
-    names = _last_names(layers)
-    if {"q_proj", "v_proj"} <= {*names}:
-        return ["q_proj", "v_proj"]
-    width = model.get_input_embeddings().weight.shape[1]
-    fitting = []
-    for path, inputs in layers.items():
-        attends = not any(part in path for part in NO_ATTENTION)
-        if inputs == width and attends:
-            fitting.append(path)
-    return [name for name in _last_names(fitting) if name not in OUTPUTS] or names
-
-
-def _last_names(paths: Any) -> list[str]:
-    """Return the last parts of module paths, each once."""
-    return list(dict.fromkeys(path.rpartition(".")[2] for path in paths))
-
-
-def _names_module(model: Any, target: str) -> bool:
-    """Return whether a target names a module, as peft reads it: the end of its path."""
-    return any(path == target or path.endswith(f".{target}") for path, _ in model.named_modules())
-
-
-def _misfit(model: Any, why: str, layers: Mapping[str, int]) -> ModelError:
-    names = _last_names(layers)
-    if not names:
-        return ModelError(
-            f"LoRA cannot be added to {type(model).__name__}: it has no linear layer besides its head. Drop "
-            "recipe.lora."
-        )
-    shown = ", ".join(names[:MOST_SHOWN])
-    if len(names) > MOST_SHOWN:
-        shown += ", ..."
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head:
+            names.append(path.rpartition(".")[2])
+    layers = ", ".join(dict.fromkeys(names)) or "none"
     return ModelError(
-        f"LoRA cannot be added to {type(model).__name__}: {why}. Its linear layers are {shown}. Name modules "
-        f'with recipe.lora.targets, such as --set "recipe.lora.targets=[{",".join(fitting_targets(model, layers))}]".'
+        f"LoRA cannot be added to {type(model).__name__}: {why}. Name modules with recipe.lora.targets, such as --set "
+        f'"recipe.lora.targets=[q_proj,v_proj]"; its linear layers are: {layers}.'
     )
 
 
@@ -170,10 +126,8 @@ def _transformers_values() -> list[tuple[Any, dict[str, Any]]]:
     values: list[tuple[Any, dict[str, Any]]] = []
     for name, module in list(sys.modules.items()):
         if name.startswith("transformers.models."):
-            values.append((module, dict(vars(module))))
-            for value in list(vars(module).values()):
-                if isinstance(value, type) and value.__module__ == module.__name__:
-                    values.append((value, dict(vars(value))))
+            owned = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
+            values += [(owner, dict(vars(owner))) for owner in (module, *owned)]
     return values
 
 
@@ -227,12 +181,14 @@ def _random_weights(model: Any) -> Iterator[None]:
     noise = torch.randn(PERIOD, generator=torch.Generator().manual_seed(0)).to(place)
     try:
         for tensor in tensors:
-            before = tensor.data.to(place, torch.float32)
+            tensor.data = tensor.data.to(place, torch.float32)
             if id(tensor) not in parameters:
-                tensor.data = before
                 continue
             drawn = noise.repeat(tensor.numel() // PERIOD + 1)[: tensor.numel()].view(tensor.shape)
-            tensor.data = drawn / math.sqrt(tensor.shape[-1]) if tensor.ndim > 1 else before + drawn / 10
+            if tensor.ndim > 1:
+                tensor.data = drawn / math.sqrt(tensor.shape[-1])
+            else:
+                tensor.data = tensor.data + drawn / 10
         yield
     finally:
         for tensor, before in zip(tensors, kept, strict=True):

@@ -100,20 +100,16 @@ def _count_targets(trainer: Any, batch_samples: list[Any], device: torch.device)
         trainer.model_accepts_loss_kwargs = True
     if given:
         trainer._loss_shifts_labels = False
-        if not _has_virtual_tokens(model):
+        # peft's prompt tuning puts tokens before a row, which predict its first label. Keys and values are no tokens.
+        config = getattr(model, "active_peft_config", None)
+        cached = ("PREFIX_TUNING", "CARTRIDGE")
+        if config is None or not config.is_prompt_learning or config.peft_type in cached:
             batch_samples = [_without_first_labels(batch) for batch in batch_samples]
     return _COUNT(trainer, batch_samples, device)
 
 
 _COUNT = Trainer._get_num_items_in_batch
 Trainer._get_num_items_in_batch = _count_targets  # type: ignore[method-assign]
-
-
-def _has_virtual_tokens(model: Any) -> bool:
-    """Return whether peft puts tokens before a row, as in prompt tuning: they predict its first label."""
-    config = getattr(model, "active_peft_config", None)
-    cached = ("PREFIX_TUNING", "CARTRIDGE")  # which are keys and values, and no tokens
-    return config is not None and config.is_prompt_learning and config.peft_type not in cached
 
 
 def _without_first_labels(batch: Any) -> Any:
@@ -173,12 +169,11 @@ class Attached(TrainerCallback):
     @property
     def parts(self) -> dict[str, float]:
         """The parts of the loss: means over the target tokens of the micro-batches since the last time."""
-        window = list(self._attached.window)
-        self._attached.window.clear()
         sums: dict[str, float] = {}
-        for micro_batch in window:
+        for micro_batch in self._attached.window:
             for name, value in micro_batch.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
+        self._attached.window.clear()
         tokens = max(sums.pop("tokens", 0.0), 1.0)
         return {name: total / tokens for name, total in sums.items()}
 
@@ -199,6 +194,7 @@ class Attached(TrainerCallback):
             self._model.forward = self._previous
 
     def _forward_of(self, cls: type) -> Callable[..., Any]:
+        """Return a forward that trains by the objective, and otherwise runs the model's own."""
         names = list(inspect.signature(cls.forward).parameters)[1:]
 
         @functools.wraps(cls.forward)
@@ -211,8 +207,8 @@ class Attached(TrainerCallback):
             if fused_lm_head:
                 named["fused_lm_head"] = True
             outputs = previous(*args, **named)
-            if given.get("labels") is not None and torch.is_grad_enabled():
-                _refuse_backward(outputs[0], self.objective)
+            if given.get("labels") is not None and isinstance(outputs[0], Tensor) and outputs[0].requires_grad:
+                outputs[0].register_hook(self._refuse_backward)
             return outputs
 
         return forward
@@ -220,7 +216,11 @@ class Attached(TrainerCallback):
     def _trained(self, model: Any, given: dict[str, Any], *, per_token: bool) -> Any:
         if given.get("shift_labels") is not None:
             raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench.attach.")
-        if not self._begun and _is_scheduled(self.objective):
+        weights = [term.weight for term in getattr(self.objective, "terms", ())]
+        scheduled = any(not isinstance(weight, Constant) for weight in weights)
+        if not weights:
+            scheduled = type(self.objective).begin_step is not Objective.begin_step
+        if scheduled and not self._begun:
             raise ConfigError(
                 f"{self.objective} has a schedule; add what emobench.attach returned to the trainer's callbacks, or "
                 "call its begin_step(step, total_steps) before each step."
@@ -257,12 +257,14 @@ class Attached(TrainerCallback):
         losses_BT = reported[LOSS].clone()
         total = loss * divisor(count, int(mask_BT.sum()))
         losses_BT[0, 0] += total - total.detach()  # of value 0, with the gradient of the sum
-        return PerTokenOutput(
-            loss=loss,
-            log_probs=-losses_BT,
-            entropy=reported["entropy"],
-            is_top1=reported[GREEDY] * mask_BT,
-            label_mask=mask_BT,
+        top_BT = reported[GREEDY] * mask_BT
+        return PerTokenOutput(loss, -losses_BT, reported["entropy"], top_BT, mask_BT)
+
+    def _refuse_backward(self, _: Tensor) -> None:
+        """Refuse the backward pass of the model's own loss: the model is in eval mode by mistake."""
+        raise ModelError(
+            f"The model is in eval mode, as from_pretrained returns it, and so computed its own loss and not "
+            f"{self.objective}. Call model.train() before the training; detach() restores the model's own loss."
         )
 
     def _refuse_other_losses(self, module: Any, *_: Any) -> None:
@@ -289,23 +291,3 @@ def require_ids(labels: Tensor) -> None:
     """Raise ConfigError for labels that are no integers."""
     if labels.is_floating_point():
         raise ConfigError(f"The labels are {labels.dtype}; expected integers, the ids of tokens.")
-
-
-def _refuse_backward(loss: Any, chosen: Objective) -> None:
-    """Let the backward pass of a model's own loss raise ModelError: its model is in eval mode by mistake."""
-
-    def refuse(_: Tensor) -> None:
-        raise ModelError(
-            f"The model is in eval mode, as from_pretrained returns it, and so computed its own loss and not {chosen}. "
-            "Call model.train() before the training; detach() restores the model's own loss."
-        )
-
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        loss.register_hook(refuse)
-
-
-def _is_scheduled(chosen: Objective) -> bool:
-    weights = [term.weight for term in getattr(chosen, "terms", ())]
-    return any(not isinstance(weight, Constant) for weight in weights) or (
-        not weights and type(chosen).begin_step is not Objective.begin_step
-    )

@@ -37,7 +37,6 @@ from emobench.training.checkpoints import verify_checkpoint
 OPTIMIZER, SCHEDULER, ADAPTERS = "optimizer.pt", "scheduler.pt", "adapter_model.safetensors"
 ADAPTER = ".default"
 """The name of the adapter in the names of its weights; files leave it out."""
-ALONE = "without DeepSpeed"
 
 
 def process_count() -> int:
@@ -112,14 +111,25 @@ class Sharded(Trainer):
             PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
         super().create_accelerator_and_postprocess()
 
+    def gather_weights(self, *, trained_only: bool = False) -> dict[str, Tensor]:
+        """Return the complete weights on the main process's CPU; nothing in the others. All processes must call it.
+
+        One of several tied weights is left out.
+        """
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=trained_only)
+        model: Any = self.model
+        weights: Any = get_model_state_dict(model, options=options)
+        tied = () if _has_adapters(model) else model.all_tied_weights_keys
+        return {name: value for name, value in weights.items() if name not in tied}
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the complete weights, or those of the adapters."""
-        weights = gather_weights(self.model, trained_only=_has_adapters(self.model))
-        self._save(output_dir, state_dict=weights)
+        self._save(output_dir, state_dict=self.gather_weights(trained_only=_has_adapters(self.model)))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         main = self.args.should_save
-        optimizer, schedule = self._schedule()
+        optimizer: Any = self.optimizer
+        schedule: Any = self.lr_scheduler
 
         def complete(value: Any) -> Any:
             if isinstance(value, DTensor):
@@ -135,13 +145,11 @@ class Sharded(Trainer):
             torch.save(state, Path(output_dir) / OPTIMIZER)
             torch.save(schedule.state_dict(), Path(output_dir) / SCHEDULER)
 
-    def _schedule(self) -> tuple[Any, Any]:
-        return self.optimizer, self.lr_scheduler
-
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        optimizer, schedule = self._schedule()
+        optimizer: Any = self.optimizer
+        schedule: Any = self.lr_scheduler
         # Mapped: each process reads its own share.
         state = torch.load(Path(checkpoint) / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
         parameters = list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
@@ -152,7 +160,7 @@ class Sharded(Trainer):
         schedule.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER, weights_only=True))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        load_weights(self.model if model is None else model, Path(resume_from_checkpoint))
+        load_weights(model or self.model, Path(resume_from_checkpoint))
 
     def _load_best_model(self) -> None:
         best = Path(str(self.state.best_model_checkpoint))
@@ -160,37 +168,19 @@ class Sharded(Trainer):
         load_weights(self.model, best)
 
 
-def gather_weights(model: Any, *, trained_only: bool = False) -> dict[str, Tensor]:
-    """Return the complete weights of a model that FSDP shards, on the CPU of the main process; nothing in the others.
-
-    Of tied weights, one is left out. All processes must call it.
-    """
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=trained_only)
-    weights: Any = get_model_state_dict(model, options=options)
-    tied = () if _has_adapters(model) else model.all_tied_weights_keys
-    return {name: value for name, value in weights.items() if name not in tied}
-
-
 def load_weights(model: Any, folder: Path) -> None:
     """Load the complete weights of a checkpoint, or its adapters, into a sharded model. All processes must call it."""
     weights: Any = {}
     if torch.distributed.get_rank() == 0:
-        weights = _read(folder)
+        files = [folder / name for name in (ADAPTERS, SAFE_WEIGHTS_NAME) if (folder / name).exists()]
+        shards = SAFE_WEIGHTS_INDEX_NAME.replace(".safetensors.index.json", "-*.safetensors")
+        for path in files[:1] or sorted(folder.glob(shards)):
+            weights |= safetensors.torch.load_file(path)
         if _has_adapters(model):
             names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
             weights = {name: weights[name.replace(ADAPTER, "")] for name in names}
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
     set_model_state_dict(model, weights, options=options)
-
-
-def _read(folder: Path) -> dict[str, Tensor]:
-    for name in (ADAPTERS, SAFE_WEIGHTS_NAME):
-        if (folder / name).exists():
-            return safetensors.torch.load_file(folder / name)
-    weights: dict[str, Tensor] = {}
-    for path in sorted(folder.glob(SAFE_WEIGHTS_INDEX_NAME.replace(".safetensors.index.json", "-*.safetensors"))):
-        weights |= safetensors.torch.load_file(path)
-    return weights
 
 
 def _share(value: Any, parameter: Tensor) -> Any:
@@ -222,12 +212,6 @@ class Zero(Trainer):
                 config.pop(name, None)
             config["torch_autocast"] = {"enabled": True, "dtype": precision}
 
-    @property
-    def writer(self) -> str:
-        """The `_writer_of` its checkpoints."""
-        stage = self.accelerator.state.deepspeed_plugin.zero_stage  # type: ignore[union-attr]
-        return _shared(self.args.world_size if stage else 0, weights=stage == 3)
-
     def gather_weights(self) -> dict[str, Tensor]:
         """Return the complete weights in the main process, nothing in the others. All processes must call it."""
         weights: Any = self.accelerator.get_state_dict(self.model_wrapped)
@@ -236,8 +220,13 @@ class Zero(Trainer):
 
 def refuse_other_checkpoint(checkpoint: Path, trainer: Trainer) -> None:
     """Raise StorageError for a checkpoint that a trainer cannot read: DeepSpeed's are for it alone."""
-    before = _writer_of(checkpoint)
-    now = trainer.writer if isinstance(trainer, Zero) else ALONE
+    before = now = "without DeepSpeed"
+    if any(checkpoint.glob("global_step*")):
+        count = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
+        before = _writer(count, weights=any(checkpoint.glob("global_step*/*zero_pp_rank_*_model_states.pt")))
+    if isinstance(trainer, Zero):
+        stage = trainer.accelerator.state.deepspeed_plugin.zero_stage  # type: ignore[union-attr]
+        now = _writer(trainer.args.world_size if stage else 0, weights=stage == 3)
     if before != now:
         raise StorageError(
             f"{checkpoint} was written {before}, and this training is run {now}; start it as it was started before, or "
@@ -245,15 +234,8 @@ def refuse_other_checkpoint(checkpoint: Path, trainer: Trainer) -> None:
         )
 
 
-def _writer_of(checkpoint: Path) -> str:
-    """Return the writer of a checkpoint, as far as that decides what can read it."""
-    if not any(checkpoint.glob("global_step*")):
-        return ALONE
-    count = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
-    return _shared(count, weights=any(checkpoint.glob("global_step*/*zero_pp_rank_*_model_states.pt")))
-
-
-def _shared(processes: int, *, weights: bool) -> str:
+def _writer(processes: int, *, weights: bool) -> str:
+    """Return the writer of a checkpoint, as far as that decides which processes can read it."""
     if not processes:
         return "by DeepSpeed without ZeRO"
     held = "a share of the weights" if weights else "all weights"

@@ -13,35 +13,29 @@ from emobench.core.settings import OPTIONAL, check_settings, convert, setting
 from emobench.data.conversations import Responses
 from emobench.models.device import AUTO
 
-SET_BY: dict[str, tuple[str, ...]] = {
-    "recipe.epochs or recipe.max_tokens": ("num_train_epochs", "max_steps"),
-    "recipe.batch or recipe.accumulation": (
-        *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
-        *("auto_find_batch_size", "eval_accumulation_steps"),
-    ),
-    "recipe.learning_rate": ("learning_rate",),
-    "recipe.schedule": ("lr_scheduler_type",),
-    "recipe.warmup": ("warmup_steps", "warmup_ratio"),
-    "recipe.weight_decay": ("weight_decay",),
-    "recipe.clip": ("max_grad_norm",),
-    "recipe.optimizer": ("optim",),
-    "recipe.precision": ("bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "half_precision_backend", "tf32"),
-    "recipe.gradient_checkpointing": (
-        *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
-        *("activation_checkpointing", "activation_checkpointing_kwargs"),
-    ),
-    "recipe.compile": ("torch_compile",),
-    "recipe.liger": ("use_liger_kernel", "liger_kernel_config"),
-    "recipe.select": (
-        *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "save_strategy", "save_steps"),
-        *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-    ),
-    "--objective label-smoothing": ("label_smoothing_factor",),
-    "--seed": ("seed", "data_seed", "full_determinism"),
-    "--device": ("use_cpu", "no_cuda"),
-    "--launch": ("deepspeed", "fsdp", "fsdp_config", "parallelism_config", "local_rank", "ddp_backend"),
-    "--track": ("report_to", "run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
-    "--runs": ("output_dir", "logging_dir"),
+SET_BY = {
+    "recipe.epochs or recipe.max_tokens": "num_train_epochs max_steps",
+    "recipe.batch or recipe.accumulation": "per_device_train_batch_size per_device_eval_batch_size "
+    "gradient_accumulation_steps auto_find_batch_size eval_accumulation_steps",
+    "recipe.learning_rate": "learning_rate",
+    "recipe.schedule": "lr_scheduler_type",
+    "recipe.warmup": "warmup_steps warmup_ratio",
+    "recipe.weight_decay": "weight_decay",
+    "recipe.clip": "max_grad_norm",
+    "recipe.optimizer": "optim",
+    "recipe.precision": "bf16 fp16 bf16_full_eval fp16_full_eval half_precision_backend tf32",
+    "recipe.gradient_checkpointing": "gradient_checkpointing gradient_checkpointing_kwargs activation_checkpointing "
+    "activation_checkpointing_kwargs",
+    "recipe.compile": "torch_compile",
+    "recipe.liger": "use_liger_kernel liger_kernel_config",
+    "recipe.select": "eval_strategy eval_steps eval_delay eval_on_start save_strategy save_steps "
+    "load_best_model_at_end metric_for_best_model greater_is_better",
+    "--objective label-smoothing": "label_smoothing_factor",
+    "--seed": "seed data_seed full_determinism",
+    "--device": "use_cpu no_cuda",
+    "--launch": "deepspeed fsdp fsdp_config parallelism_config local_rank ddp_backend",
+    "--track": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
+    "--runs": "output_dir logging_dir",
 }
 """Arguments of transformers' TrainingArguments that emobench sets, by the setting or option that decides each."""
 FIXED = frozenset({
@@ -69,7 +63,7 @@ def _trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(TrainingArguments)
     owners: dict[str, str] = {}
     for owner, names in SET_BY.items():
-        owners |= dict.fromkeys(names, owner)
+        owners |= dict.fromkeys(names.split(), owner)
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name in owners:
@@ -170,7 +164,7 @@ class Recipe:
     """Train with Liger's kernels for RMSNorm, gated layers and rotary positions, on a GPU: more tokens a second, other
     rounding. Needs liger-kernel. Evaluation does not use them."""
     compile: bool = False
-    """Compile the model with torch.compile. The loss is one operator in the graph."""
+    """Compile the model with torch.compile. The loss runs outside of the graph."""
     engine: Literal["chunked", "torch", "triton", "reference"] = "chunked"
     """chunked: Triton kernels on a GPU, PyTorch elsewhere. reference: autograd on complete logits, large and slow."""
     trainer: Mapping[str, Any] | None = field(default=None, hash=False, metadata=OPTIONAL)
@@ -188,13 +182,15 @@ class Recipe:
         if self.packing == "blocks" and self.mask_until:
             raise ConfigError("`mask_until` belongs to packing=rows; set packing to rows, or drop it.")
         if self.template == "none":
-            for name, used in (
-                ("packing=conversations", self.packing == "conversations"),
-                ("responses=last", self.responses == "last"),
-                (f"weights={self.weights}", bool(self.weights)),
-            ):
-                if used:
-                    raise ConfigError(f"`{name}` is for conversations; set template to alpaca or chat, or drop it.")
+            name = None
+            if self.packing == "conversations":
+                name = "packing=conversations"
+            elif self.responses == "last":
+                name = "responses=last"
+            elif self.weights:
+                name = f"weights={self.weights}"
+            if name is not None:
+                raise ConfigError(f"`{name}` is for conversations; set template to alpaca or chat, or drop it.")
             return
         if self.packing == "blocks":
             raise ConfigError(
@@ -213,13 +209,14 @@ class Recipe:
         """Return the recipe with its precision chosen for a device and for `--dtype`, as far as it is "auto"."""
         if self.precision != "auto":
             return self
+        chosen: Any = "float32"
         if self.weight_dtype != "float32":
-            return replace(self, precision=self.weight_dtype)
-        if dtype == "bfloat16" or dtype == "float16":
-            return replace(self, precision=dtype)
-        if dtype == AUTO and device.startswith("cuda"):
-            return replace(self, precision="bfloat16" if self.adapters is None else "float16")
-        return replace(self, precision="float32")
+            chosen = self.weight_dtype
+        elif dtype in ("bfloat16", "float16"):
+            chosen = dtype
+        elif dtype == AUTO and device.startswith("cuda"):
+            chosen = "bfloat16" if self.adapters is None else "float16"
+        return replace(self, precision=chosen)
 
     def in_less_memory(self) -> Recipe | None:
         """Return the recipe with micro-batches of half the rows, and twice as many of them: the same batch.

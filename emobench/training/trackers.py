@@ -48,11 +48,11 @@ class Tracking:
 
     def guard(self, callbacks: list[Any]) -> list[Any]:
         """Return a training's callbacks, with each tracker's callback wrapped in `Guarded`."""
-        names = {cls: name for name, cls in self.classes().items()}
-        guarded = []
-        for callback in callbacks:
-            name = names.get(type(callback))
-            guarded.append(callback if name is None else Guarded(name, callback, self.warn))
+        guarded = list(callbacks)
+        for name, cls in self.classes().items():
+            for place, callback in enumerate(callbacks):
+                if type(callback) is cls:
+                    guarded[place] = Guarded(name, callback, self.warn)
         return guarded
 
     def classes(self) -> dict[str, type]:
@@ -108,10 +108,10 @@ def report_metrics(tracking: Tracking, metrics: Mapping[str, float], *, step: in
     state = TrainerState(global_step=step, is_local_process_zero=True, is_world_process_zero=True)
     control = TrainerControl()
     with tracking.followed():
-        callbacks = [Guarded(name, cls, tracking.warn) for name, cls in tracking.classes().items()]
-        # transformers shows names that begin with eval_ apart from the training's curves.
+        # transformers shows names that begin with eval_ separately from the training's curves.
         logs = {f"eval_{name}": value for name, value in metrics.items()}
-        for callback in callbacks:
+        for name, cls in tracking.classes().items():
+            callback = Guarded(name, cls, tracking.warn)
             callback.on_train_begin(args, state, control, model=None)
             callback.on_log(args, state, control, model=None, logs=dict(logs))
             callback.on_train_end(args, state, control, model=None)

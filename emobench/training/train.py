@@ -169,9 +169,7 @@ def train(job: Training) -> TrainingSummary:
 
     # The model, the objective, and the checkpoint of an interrupted training.
     set_seed(job.seed)
-    base: dict[str, str] = {}
-    if os.environ.get("RANK", "0") == "0":
-        base = weight_digests(job.model)
+    base = weight_digests(job.model) if os.environ.get("RANK", "0") == "0" else {}
     head = probe_head(job.model, job.tokenizer)
     checkpoint = last_checkpoint(checkpoints, job.note)
     if checkpoint is not None:
@@ -198,7 +196,7 @@ def train(job: Training) -> TrainingSummary:
                 shutil.copyfile(checkpoint / LOG, log)
         reset_peak(trainer.args.device)
         kernels = liger_body(job.model) if recipe.liger else nullcontext()
-        with _interruptible(trainer.saving), kernels:
+        with _interruptible(trainer), kernels:
             steps = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint)).global_step
 
         # The result. Every process has loaded the best weights and read the log before the main process deletes files.
@@ -242,107 +240,100 @@ def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
     job.objective.setup(
         TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
     )
-    cost = _cost_embedding(job.objective)
+    cost = getattr(job.objective, "cost_embedding", None)
     if cost is not None and job.recipe.engine != "reference":
         _keep_frequent_rows(cost, job)
     if checkpoint is not None:
         restore_objective(checkpoint, job.objective)
 
 
-def _cost_embedding(objective: Objective) -> CostEmbedding | None:
-    return getattr(objective, "cost_embedding", None)
-
-
 def _keep_frequent_rows(cost: CostEmbedding, job: Training) -> None:
     """Keep the cost rows of the most frequent target tokens of the training data."""
-    recipe, rows = job.recipe, job.train
-    device, head = cost.rows_VE.device, job.model.get_output_embeddings().weight
-    dtype = head.dtype if recipe.precision == "float32" else getattr(torch, recipe.precision)
-    row_bytes = len(cost) * rows_for(recipe.engine, device, dtype).cost_dtype(dtype).itemsize
-    limit = recipe.cost_rows or keepable_bytes(device) // row_bytes
+    rows: Any = job.train
+    device, dtype = cost.rows_VE.device, job.model.get_output_embeddings().weight.dtype
+    if job.recipe.precision != "float32":
+        dtype = getattr(torch, job.recipe.precision)
+    row_bytes = len(cost) * rows_for(job.recipe.engine, device, dtype).cost_dtype(dtype).itemsize
+    limit = job.recipe.cost_rows or keepable_bytes(device) // row_bytes
     counts_V = np.zeros(len(cost), dtype=np.int64)
     for start in range(0, len(rows), 1000):
-        some: list[Any] = [rows[i] for i in range(start, min(start + 1000, len(rows)))]  # type: ignore[index]
-        labels = np.concatenate([np.asarray(row["labels"])[1:] for row in some])
+        stop = min(start + 1000, len(rows))
+        labels = np.concatenate([np.asarray(rows[place]["labels"])[1:] for place in range(start, stop)])
         counts_V += np.bincount(labels[labels != IGNORE], minlength=len(cost))
     frequent = np.argsort(-counts_V, kind="stable")[:limit]
     cost.keep(torch.from_numpy(frequent[counts_V[frequent] > 0]))
 
 
+ALWAYS: dict[str, Any] = {
+    "eval_strategy": "epoch",
+    "save_strategy": "epoch",
+    "save_total_limit": 2,
+    "greater_is_better": False,
+    "logging_steps": 1,
+    "logging_nan_inf_filter": False,
+    "remove_unused_columns": False,
+    "label_names": ["labels"],
+    "disable_tqdm": True,
+    "dataloader_num_workers": 0,
+    "ddp_find_unused_parameters": False,
+}
+"""The Trainer's arguments that are the same for all recipes."""
+
+
 def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     """Return the Trainer's arguments for a recipe. All others keep the Trainer's defaults."""
-    recipe = job.recipe
+    recipe, on_cpu, zero = job.recipe, job.device == "cpu", uses_deepspeed()
     micro = recipe.micro_batch(process_count())
     steps = total_steps(recipe, len(job.train))
-    zero = uses_deepspeed()
-    configured = job.device == "cpu" and zero
-    if configured:
-        join_without_gpu()
-    checkpointing: dict[str, Any] = {}
+    values = ALWAYS | tracker_arguments(job.tracking) | {"output_dir": str(folder)}
+    values |= {
+        "num_train_epochs": recipe.epochs,
+        "per_device_train_batch_size": micro,
+        "per_device_eval_batch_size": micro,
+        "gradient_accumulation_steps": recipe.accumulation,
+        "seed": job.seed,
+        "data_seed": job.seed,
+    }
+    values |= {
+        "learning_rate": recipe.learning_rate,
+        "lr_scheduler_type": SCHEDULES[recipe.schedule],
+        "warmup_steps": warmup_steps(recipe, steps),
+        "weight_decay": recipe.weight_decay,
+        "max_grad_norm": recipe.clip,
+        "optim": optimizer_of(job.device, recipe.optimizer),
+    }
+    values |= {"load_best_model_at_end": recipe.select != "last", "metric_for_best_model": KEPT.get(recipe.select)}
     if recipe.gradient_checkpointing:
         # Newer transformers calls it activation checkpointing.
         new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
         name = "activation_checkpointing" if new else "gradient_checkpointing"
-        checkpointing = {name: True, f"{name}_kwargs": {"use_reentrant": False}}
+        values |= {name: True, f"{name}_kwargs": {"use_reentrant": False}}
+    configured = on_cpu and zero
+    if configured:
+        join_without_gpu()
+    values |= {
+        "bf16": recipe.precision == "bfloat16" and not zero,  # `Zero` sets them
+        "fp16": recipe.precision == "float16" and not zero,
+        "use_cpu": on_cpu and not configured,
+        "torch_compile": recipe.compile,
+        # Copies from pinned memory then continue beside the host.
+        "accelerator_config": {"non_blocking": not on_cpu, "use_configured_state": configured},
+    }
     # With torch_compile, transformers lets float32 products of the whole process round to TF32.
     precise = torch.backends.fp32_precision  # type: ignore[attr-defined]
-    values: dict[str, Any] = dict(
-        output_dir=str(folder),
-        num_train_epochs=recipe.epochs,
-        per_device_train_batch_size=micro,
-        per_device_eval_batch_size=micro,
-        gradient_accumulation_steps=recipe.accumulation,
-        learning_rate=recipe.learning_rate,
-        lr_scheduler_type=SCHEDULES[recipe.schedule],
-        warmup_steps=warmup_steps(recipe, steps),
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=recipe.clip,
-        optim=optimizer_of(job.device, recipe.optimizer),
-        **checkpointing,
-        seed=job.seed,
-        data_seed=job.seed,
-        bf16=recipe.precision == "bfloat16" and not zero,  # `Zero` sets them
-        fp16=recipe.precision == "float16" and not zero,
-        use_cpu=job.device == "cpu" and not configured,
-        torch_compile=recipe.compile,
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        save_total_limit=2,
-        load_best_model_at_end=recipe.select != "last",
-        metric_for_best_model=KEPT.get(recipe.select),
-        greater_is_better=False,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        **tracker_arguments(job.tracking),
-        remove_unused_columns=False,
-        label_names=["labels"],
-        # Copies from pinned memory then go on beside the host.
-        accelerator_config={"non_blocking": job.device != "cpu", "use_configured_state": configured},
-        disable_tqdm=True,
-        dataloader_num_workers=0,
-        ddp_find_unused_parameters=False,
-        **(recipe.trainer or {}),
-    )
     with _blaming_the_recipe(recipe):
-        arguments = TrainingArguments(**values)
-        if recipe.trainer:
-            _try_optimizer(arguments, steps)
+        arguments = TrainingArguments(**values, **(recipe.trainer or {}))
+        if recipe.trainer:  # an optimizer and a schedule for one weight check their arguments
+            make, given = Trainer.get_optimizer_cls_and_kwargs(arguments)
+            optimizer = make([torch.nn.Parameter(torch.zeros(1))], **given)
+            specific: Any = arguments.lr_scheduler_kwargs
+            get_scheduler(arguments.lr_scheduler_type, optimizer, 0, steps, scheduler_specific_kwargs=specific)
     torch.backends.fp32_precision = precise  # type: ignore[attr-defined]
     if not zero:  # else ACCELERATE_MIXED_PRECISION of the environment would decide
-        arguments.mixed_precision = "no"
-        if arguments.fp16 or arguments.bf16:
-            arguments.mixed_precision = "fp16" if arguments.fp16 else "bf16"
+        arguments.mixed_precision = {"bfloat16": "bf16", "float16": "fp16"}.get(recipe.precision, "no")
     # One GPU per process; use torchrun for more. DataParallel would copy the model without its attached objective.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
-
-
-def _try_optimizer(arguments: TrainingArguments, steps: int) -> None:
-    """Make an optimizer and its schedule for one weight, which checks their arguments."""
-    make, values = Trainer.get_optimizer_cls_and_kwargs(arguments)
-    optimizer = make([torch.nn.Parameter(torch.zeros(1))], **values)
-    specific: Any = arguments.lr_scheduler_kwargs
-    get_scheduler(arguments.lr_scheduler_type, optimizer, 0, steps, scheduler_specific_kwargs=specific)
 
 
 @contextmanager
@@ -361,22 +352,15 @@ def _trainer_of(job: Training, model: Any, attached: AttachedObjective) -> Objec
     """Return the trainer of a job, which writes its log; `model` may have adapters around the job's model."""
     log = job.folder / LOG
 
-    def on_step(values: dict[str, float]) -> None:
+    def on_step(line: dict[str, float]) -> None:
         with log.open("a") as file:
-            file.write(json.dumps(values) + "\n")
+            file.write(json.dumps(line) + "\n")
         if job.progress is not None:
-            job.progress(values)
+            job.progress(line)
 
-    values: dict[str, Any] = {
-        "model": model,
-        "args": training_arguments(job, job.folder / CHECKPOINTS),
-        "train_dataset": job.train,
-        "eval_dataset": job.validation,
-        "data_collator": job.collate,
-        "attached": attached,
-        "on_step": on_step,
-        "log": log,
-    }
+    values: dict[str, Any] = {"model": model, "attached": attached, "on_step": on_step, "log": log}
+    values |= {"train_dataset": job.train, "eval_dataset": job.validation, "data_collator": job.collate}
+    values["args"] = training_arguments(job, job.folder / CHECKPOINTS)
     if uses_deepspeed():
         trainer: ObjectiveTrainer = ZeroTrainer(**values, precision=job.recipe.precision)
     elif uses_fsdp():
@@ -389,11 +373,13 @@ def _trainer_of(job: Training, model: Any, attached: AttachedObjective) -> Objec
     return trainer
 
 
-class ObjectiveTrainer(Trainer):
+class ObjectiveTrainer(Trainer, TrainerCallback):
     """Trains a model with an attached objective. The loss is divided by the objective's total weight, which is summed
     over all devices and micro-batches.
 
-    Each checkpoint contains a copy of the `log`, if one is given. The methods stand in the order of a step.
+    Each checkpoint contains a copy of the `log`, if one is given. A checkpoint is saved every `SAVE_SECONDS`, and after
+    a requested stop; all processes save and stop at the same step, and results do not change. The trainer is its own
+    callback. The methods stand in the order of a step.
     """
 
     def __init__(
@@ -405,7 +391,10 @@ class ObjectiveTrainer(Trainer):
         **kwargs: Any,
     ) -> None:
         self.attached = attached
-        self.saving = SaveAndStop()
+        self.stop_requested = False
+        """Whether to finish the step, save a checkpoint and stop."""
+        self._stopping = False
+        self._saved = time.monotonic()
         self._on_step = on_step
         self._log = log
         self._rows: list[Tensor] = []
@@ -416,8 +405,12 @@ class ObjectiveTrainer(Trainer):
         if kwargs["args"].world_size > 1:
             kwargs["train_dataset"] = FilledRows(kwargs["train_dataset"])
         super().__init__(*args, data_collator=self._prepared, compute_metrics=validation_losses, **kwargs)
-        self.add_callback(_AroundStep(self))
-        self.add_callback(self.saving)
+        self.add_callback(self)
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Set the current path of the best checkpoint after a resume: the folder may have been moved."""
+        if self.args.load_best_model_at_end and self.state.best_global_step:
+            self.state.best_model_checkpoint = str(self._checkpoint(self.state.best_global_step))
 
     # Rows become a batch.
 
@@ -428,10 +421,10 @@ class ObjectiveTrainer(Trainer):
         self._order = FilledSampler(self.train_dataset, int(self.args.data_seed or 0), together)
         return self._order
 
-    def begin_epoch(self, epoch: int) -> None:
+    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
         """Set the order of an epoch. After a resume within one, accelerate does not reach the sampler."""
         if self._order is not None:
-            self._order.set_epoch(epoch)
+            self._order.set_epoch(int(self.state.epoch or 0))
 
     def _prepared(self, rows: list[Any]) -> dict[str, Any]:
         """Return a batch with its targets. They are copied to the device together with it."""
@@ -446,9 +439,9 @@ class ObjectiveTrainer(Trainer):
 
     # A batch becomes a loss: the sum over its units, divided by the weight of all units of the step.
 
-    def begin_step(self, step: int, total_steps: int) -> None:
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         """Tell the objective how far the training is, and start the clock. Validation and saving are not counted."""
-        self.attached.objective.begin_step(step, total_steps)
+        self.attached.objective.begin_step(self.state.global_step, self.state.max_steps)
         self._step_began = time.monotonic()
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Any:
@@ -473,28 +466,30 @@ class ObjectiveTrainer(Trainer):
             self._rows.append(rows)
         self.attached.ready = inputs.pop(TARGETS, None)
         self.attached.weights = inputs.pop(WEIGHTS, None)  # as an argument of the model, they would be rounded too
-        if self.args.torch_compile:
-            with self.accelerator.autocast():  # the size of the chunks depends on the dtype of the products
-                self.attached.prepare(inputs, num_items_in_batch, training=model.training)
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     # The gradient is complete: the weights move only if all sums are finite.
 
-    def before_step(self) -> None:
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Sum the parts of this step's micro-batches. Raises NonFiniteLossError before the weights change."""
         window, self.attached.window = self.attached.window, []
         rows, self._rows = self._rows, []
         names = list(window[0])
-        parts = [torch.stack([micro_batch[name].double() for name in names]) for micro_batch in window]
-        sums_MP = torch.stack(parts)
+        sums_MP = torch.stack([torch.stack([sums[name].double() for name in names]) for sums in window])
         total_P = sums_MP.sum(0)
         if self.args.world_size > 1:
             # Reduce before the check, so that a non-finite value in one process stops all of them.
             total_P = self.accelerator.reduce(total_P, "sum")
         totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
-        if _not_finite(totals):
-            micro_batches = [dict(zip(names, sums_P, strict=True)) for sums_P in sums_MP.tolist()]
-            raise self._diverged(totals, micro_batches, [row_B.tolist() for row_B in rows])
+        bad = [name for name, total in totals.items() if not math.isfinite(total)]
+        if bad:
+            part = "loss" if "loss" in bad else bad[0]
+            where = " of another process"
+            for row_B, sums_P in zip(rows, sums_MP, strict=False):
+                if not sums_P.isfinite().all():
+                    where = f" of training rows {row_B.tolist()}"
+                    break
+            raise self._diverged(part, totals[part], self.state.global_step + 1, f", in the micro-batch{where}")
         tokens = max(totals["tokens"], 1.0)
         self._parts = {}
         for name, total in totals.items():
@@ -504,30 +499,14 @@ class ObjectiveTrainer(Trainer):
         if WEIGHT in totals:
             self._parts["loss"] = totals["loss"] / (totals[WEIGHT] or 1.0)
 
-    def _diverged(
-        self, totals: dict[str, float], micro_batches: list[dict[str, float]], rows: list[list[int]]
-    ) -> NonFiniteLossError:
-        sums, where = totals, " of another process"
-        for place, micro_batch in enumerate(micro_batches):
-            if _not_finite(micro_batch):
-                sums = micro_batch
-                where = f" of training rows {rows[place]}" if rows else ""
-                break
-        bad = _not_finite(sums)
-        part = "loss" if "loss" in bad else bad[0]
-        tokens = max(sums["tokens"], 1)
-        means = ", ".join(f"{name} = {value / tokens:g}" for name, value in sums.items() if name != "tokens")
-        return NonFiniteLossError(
-            f"The {part} became {_not_a_number(sums[part])} at step {self.state.global_step + 1}, in the "
-            f"micro-batch{where} (means over its tokens: {means}). {self._advice()}"
-        )
-
-    def _advice(self) -> str:
-        where = "No checkpoint was due yet."
+    def _diverged(self, what: str, value: float, step: int, where: str = "") -> NonFiniteLossError:
+        kept = "No checkpoint was due yet."
         if any(Path(str(self.args.output_dir)).glob("checkpoint-*")):
-            where = f"The last good checkpoint is kept in {self.args.output_dir}."
-        return (
-            f"{where} Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
+            kept = f"The last good checkpoint is kept in {self.args.output_dir}."
+        number = "NaN" if math.isnan(value) else "infinite"
+        return NonFiniteLossError(
+            f"The {what} became {number} at step {step}{where}. {kept} Try a lower --set recipe.learning_rate, --set "
+            "recipe.clip=1, or --set recipe.precision=float32."
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -538,10 +517,7 @@ class ObjectiveTrainer(Trainer):
         for name in KEPT.values():
             value = logs.get(name, 0.0)
             if not math.isfinite(value):
-                raise NonFiniteLossError(
-                    f"The validation loss became {_not_a_number(value)} at step {self.state.global_step}. "
-                    f"{self._advice()}"
-                )
+                raise self._diverged("validation loss", value, self.state.global_step)
         if "loss" in logs and self._parts:
             seconds = time.monotonic() - self._step_began
             speed = self._parts["tokens"] / max(seconds, 1e-9)
@@ -550,7 +526,26 @@ class ObjectiveTrainer(Trainer):
         if self.is_world_process_zero():
             self._on_step({**logs, "step": self.state.global_step, "steps": self.state.max_steps})
 
-    # After an epoch: validation, and a checkpoint.
+    # After a step or an epoch: validation, and a checkpoint.
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._stopping = self._any_process(self.stop_requested)
+        due = self._any_process(time.monotonic() - self._saved > SAVE_SECONDS)
+        # At the end of an epoch, validate first: a resumed training would otherwise never have the result.
+        ends_epoch = control.should_training_stop or float(state.epoch).is_integer()
+        if (self._stopping or due) and not ends_epoch:
+            control.should_save = True
+
+    def _any_process(self, value: bool) -> bool:
+        """Return whether `value` is true in any process. All must then act together, or they would deadlock."""
+        if self.args.world_size == 1:
+            return value
+        largest = torch.tensor(float(value), device=self.args.device)
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        return largest.item() > 0
+
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        self._stopping = self._any_process(self.stop_requested)
 
     def prediction_step(
         self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
@@ -572,10 +567,10 @@ class ObjectiveTrainer(Trainer):
     def _checkpoint(self, step: int) -> Path:
         return Path(str(self.args.output_dir)) / f"checkpoint-{step}"
 
-    def find_best(self) -> None:
-        """Set the current path of the best checkpoint after a resume: the folder may have been moved."""
-        if self.args.load_best_model_at_end and self.state.best_global_step:
-            self.state.best_model_checkpoint = str(self._checkpoint(self.state.best_global_step))
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        self._saved = time.monotonic()
+        if self._stopping:
+            raise KeyboardInterrupt
 
     def _load_best_model(self) -> None:
         # If the best checkpoint is missing, the Trainer would keep the last weights without an error.
@@ -598,77 +593,14 @@ def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
     return {"mle": float(mle_B.sum() / tokens), "objective": float(loss_B.sum() / tokens)}
 
 
-def _not_finite(values: Mapping[str, float]) -> list[str]:
-    return [name for name, value in values.items() if not math.isfinite(value)]
-
-
-def _not_a_number(value: float) -> str:
-    return "NaN" if math.isnan(value) else "infinite"
-
-
-class _AroundStep(TrainerCallback):
-    def __init__(self, trainer: ObjectiveTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.find_best()
-
-    def on_epoch_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
-        self._trainer.begin_epoch(int(state.epoch or 0))
-
-    def on_step_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
-        self._trainer.begin_step(state.global_step, state.max_steps)
-
-    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.before_step()
-
-
-class SaveAndStop(TrainerCallback):
-    """Saves a checkpoint every `SAVE_SECONDS`, and stops after a requested one. Results do not change.
-
-    All processes save and stop at the same step.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        """Whether to finish the step, save a checkpoint and stop."""
-        self._stopping = False
-        self._saved = time.monotonic()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._stopping = _any_process(args, self.requested)
-        due = _any_process(args, time.monotonic() - self._saved > SAVE_SECONDS)
-        # At the end of an epoch, validate first: a resumed training would otherwise never have the result.
-        ends_epoch = control.should_training_stop or float(state.epoch).is_integer()
-        if (self._stopping or due) and not ends_epoch:
-            control.should_save = True
-
-    def on_evaluate(self, args: Any, *others: Any, **kwargs: Any) -> None:
-        self._stopping = _any_process(args, self.requested)
-
-    def on_save(self, *args: Any, **kwargs: Any) -> None:
-        self._saved = time.monotonic()
-        if self._stopping:
-            raise KeyboardInterrupt
-
-
-def _any_process(args: Any, value: bool) -> bool:
-    """Return whether `value` is true in any process. All processes must then act together, or they would deadlock."""
-    if args.world_size == 1:
-        return value
-    largest = torch.tensor(float(value), device=args.device)
-    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
-    return largest.item() > 0
-
-
 @contextmanager
-def _interruptible(saving: SaveAndStop) -> Iterator[None]:
+def _interruptible(trainer: ObjectiveTrainer) -> Iterator[None]:
     """Handle Ctrl-C, SIGTERM (a scheduler) and SIGHUP (a lost terminal): stop after this step; the second time, now."""
 
     def request(signum: int, frame: Any) -> None:
-        if saving.requested:
+        if trainer.stop_requested:
             raise KeyboardInterrupt
-        saving.requested = True
+        trainer.stop_requested = True
         with suppress(OSError):  # the terminal may be gone
             # Not `print`: the handler may run inside another print, which is not reentrant.
             os.write(2, b"\nStopping after this step, with a checkpoint; once more stops at once.\n")
@@ -700,7 +632,7 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
     selected = steps
     if job.recipe.select != "last":
         selected = trainer.state.best_global_step or steps
-    cost = _cost_embedding(job.objective)
+    cost = getattr(job.objective, "cost_embedding", None)
     return TrainingSummary(
         steps=steps,
         tokens=int(tokens),

@@ -157,8 +157,10 @@ def run_chunks(
     return job.divided(job.loss_sum).to(accumulator_dtype(job.dtype), copy=True), grads
 
 
-def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: TorchRows) -> CostRows:
-    """Write the chunk's new cost rows to the buffer. Return them together with the kept rows."""
+def make_costs(cost: CostEmbedding | None, chunk: Chunk, buffer_UV: Tensor | None, rows: TorchRows) -> CostRows | None:
+    """Write the chunk's new cost rows to the buffer. Return them together with the kept rows. None without costs."""
+    if cost is None or buffer_UV is None:
+        return None
     fresh_UV = cost.costs(chunk.distinct_U, out=buffer_UV[: len(chunk.distinct_U)])
     return CostRows(fresh_UV, cost.kept_rows(buffer_UV.dtype, rows.row_multiple), chunk.index_C)
 
@@ -170,7 +172,7 @@ def _differentiate_chunk(job: EngineCall, chunk: Chunk, logits_CV: Tensor, cost_
     if isinstance(objective, LogitsObjective):
         _differentiate_logits(job, objective, chunk, logits_CV, ids_C)
         return
-    costs = None if job.cost is None or cost_UV is None else make_costs(job.cost, chunk, cost_UV, job.rows)
+    costs = make_costs(job.cost, chunk, cost_UV, job.rows)
     values = job.rows.reduce(logits_CV, ids_C, costs, job.needs, job.logit_map)
     job.statistics.append(values)
     if not job.with_grad:
@@ -230,7 +232,7 @@ def _gradients(loss_C: Tensor, leaves: dict[str, Tensor], name: str) -> dict[str
 
 
 def _unsorted(hidden_MD: Tensor, targets: Targets, dtype: torch.dtype, scale: Tensor) -> Tensor:
-    """Return dX times `scale` in the order of the inputs, (N, D); 0 for what is no target. `hidden_MD` is used up."""
+    """Return dX times `scale` in the order of the inputs, (N, D); 0 at other tokens. `hidden_MD` is used up."""
     every = len(targets) == targets.tokens
     hidden_ND = (hidden_MD.new_empty if every else hidden_MD.new_zeros)(targets.tokens, hidden_MD.shape[1], dtype=dtype)
     if _by_kernel(hidden_MD):

@@ -15,6 +15,7 @@ from emobench.core.errors import PluginError, UnknownNameError
 from emobench.models.head import LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.engine.products import accumulator_dtype, concatenated
 from emobench.objectives.engine.targets import Chunk, Targets
 from emobench.objectives.engine.torch_rows import TorchRows
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
@@ -124,7 +125,7 @@ class EngineCall:
         """Add the losses, parts and strengths of all chunks at once: fifty small kernels per call, not per chunk."""
         if not isinstance(self.objective, StatisticsObjective):
             return
-        values = {name: torch.cat([chunk[name] for chunk in self.statistics]) for name in self.statistics[0]}
+        values = concatenated(self.statistics)
         names = self.objective.statistic_names
         s = TokenStatistics({name: values[name] for name in names}, self.targets.ids_M, self.side_M)
         with torch.no_grad():
@@ -170,7 +171,7 @@ class EngineCall:
         """Return 1 / denominator on the device of the targets. None without a denominator."""
         if self.denominator is None:
             return None
-        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        wide = accumulator_dtype(self.dtype)
         # torch.tensor would copy from the host, and wait for it.
         return (torch.ones((), dtype=torch.float64, device=self.targets.ids_M.device) / self.denominator).to(wide)
 

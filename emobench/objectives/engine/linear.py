@@ -174,7 +174,7 @@ def token_statistics(
                 rows.make_logits(hidden_CD, weight_PD, bias_P, head.logit_map, logits_CV)
             else:
                 logits_by_product(product, hidden_CD, head.logit_map, logits_CV)
-            costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)
+            costs = make_costs(cost, part, cost_UV, rows)
             ids_C = targets.ids_M[part.start : part.stop]
             values = {}
             if GREEDY in names:  # the map to logits keeps their order

@@ -7,6 +7,7 @@ vocabulary, X anything.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import torch
@@ -29,6 +30,14 @@ def compute_dtype(like: Tensor, weight_VD: Tensor) -> torch.dtype:
 def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of statistics, losses and the sums of gradients."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def concatenated(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return each name's tensors as one."""
+    whole = {}
+    for name in parts[0]:
+        whole[name] = torch.cat([part[name] for part in parts])
+    return whole
 
 
 def padded(vocabulary: int, multiple: int) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emobench.models.head import LogitMap
 from emobench.objectives.engine.coefficients import Coefficients
-from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
+from emobench.objectives.engine.products import accumulator_dtype, concatenated, multiply_wide
 
 BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Size of the blocks of rows in the elementwise passes. On a CPU, a block fits into the cache."""
@@ -45,8 +45,13 @@ class CostRows:
 
     def each(self, rows: slice) -> list[Tensor]:
         """Return the cost row of each token of a block, each (V,), without a copy. Waits for the device."""
-        kept = [] if self.kept_KV is None else self.kept_KV
-        return [self.fresh_UV[i] if i >= 0 else kept[-1 - i] for i in self.index_C[rows].tolist()]
+        each = []
+        for index in self.index_C[rows].tolist():
+            if self.kept_KV is None or index >= 0:
+                each.append(self.fresh_UV[index])
+            else:
+                each.append(self.kept_KV[-1 - index])
+        return each
 
     def write(self, rows: slice, out_RV: Tensor) -> Tensor:
         """Write the cost rows of a block's tokens to `out_RV` and return it."""
@@ -98,7 +103,7 @@ class TorchRows:
         blocks = [
             reduce_rows(logits_CV[rows], targets_C[rows], costs, needs, rows, scratch) for rows in _blocks(logits_CV)
         ]
-        return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
+        return concatenated(blocks)
 
     @staticmethod
     def differentiate(

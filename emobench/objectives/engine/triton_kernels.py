@@ -62,7 +62,7 @@ def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: t
 
 @triton.jit
 def _base(top):
-    """Return what is subtracted from logits before the exponential: their top, or 0 if all are -inf."""
+    """Return the number to subtract from logits before the exponential: their top, or 0 if all are -inf."""
     return tl.where(top == float("-inf"), 0.0, top)
 
 

@@ -122,7 +122,9 @@ class TritonRows(TorchRows):
         if not tokens:
             return squares_CB.sum(dim=1)
         has_cost = costs is not None and numbers.cost_C is not None
-        unused = numbers.base_C
+        factors = []
+        for factor_C in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C):
+            factors.append(numbers.base_C if factor_C is None else factor_C)  # unused
         with torch.cuda.device_of(logits_CV):
             kernels.differentiate_kernel[(tokens, blocks)](
                 logits_CV,
@@ -131,7 +133,7 @@ class TritonRows(TorchRows):
                 log_partition_C,
                 numbers.base_C,
                 numbers.target_C,
-                *(unused if n is None else n for n in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C)),
+                *factors,
                 squares_CB,
                 vocabulary,
                 logits_CV.stride(0),

@@ -26,7 +26,6 @@ from emobench.objectives import (
 from emobench.objectives.combination import combine
 from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step
 from emobench.registry import load_objective, objective_names
-from emobench.testing import check_plugin
 from emobench_objectives.emo import Emo
 from emobench_objectives.mixce import MixCE
 from emobench_objectives.mle import Mle
@@ -166,11 +165,6 @@ def test_every_installed_objective_can_be_combined(name: str) -> None:
     close(run(combined), weighted_sum([(0.3, run(make())), (0.7, run(other))]))
 
 
-@pytest.mark.parametrize("mix", [mix for _, mix in MIXES[:3]], ids=[name for name, _ in MIXES[:3]])
-def test_a_combination_keeps_the_contract(mix: list[tuple[float, Any]]) -> None:
-    check_plugin(combine([cls() for _, cls in mix], [Constant(w) for w, _ in mix]))
-
-
 @pytest.mark.parametrize("text_order", [1, -1])
 def test_the_order_and_spelling_of_terms_make_no_difference(text_order: int) -> None:
     objectives: list[Objective] = [Mle(), TaiLr(gamma=0.3), MixCE(gamma=0.9)]
@@ -197,18 +191,6 @@ def test_slopes_are_the_weighted_sum_and_those_of_autograd() -> None:
         torch.testing.assert_close(found[name], gradient, rtol=1e-13, atol=0)
     torch.testing.assert_close(found["log_prob"], 0.6 * leaves["log_prob"].detach(), rtol=1e-13, atol=0)
     torch.testing.assert_close(found["entropy"], torch.full((N,), 1.5, dtype=torch.float64), rtol=1e-13, atol=0)
-
-
-def test_one_term_without_slopes_leaves_them_to_autograd() -> None:
-    class Plain(Squared):
-        def slopes(self, s: Any) -> None:
-            return None
-
-    combined = combine([Plain(), Confidence()], [Constant(0.5), Constant(0.5)])
-    assert isinstance(combined, StatisticsObjective)
-    hidden_ND, _, _ = inputs()
-    values = dict.fromkeys(("log_prob", "expected_cost", "entropy", "sum_squares"), hidden_ND[:, 0])
-    assert combined.slopes(TokenStatistics(values, torch.zeros(N, dtype=torch.int64))) is None
 
 
 def test_weights_follow_the_steps() -> None:
@@ -242,15 +224,6 @@ def test_parts_are_named_after_their_term_where_two_share_a_name() -> None:
     assert expected.keys() <= found.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value.to(found[name].dtype), rtol=1e-12, atol=0)
-
-
-def test_two_settings_of_one_objective_have_labels_of_their_own() -> None:
-    combined = combine([TaiLr(gamma=0.3), TaiLr()], [Constant(0.5), Constant(0.5)])
-    hidden_ND, head_VD, labels_N = inputs()
-    parts = objective_loss(combined, hidden_ND, head_VD, None, labels_N).parts
-    assert {"tailr.share", "tailr(gamma=0.3).share", "tailr.weight", "tailr(gamma=0.3).weight"} <= parts.keys()
-    assert combined.params["tailr(gamma=0.3).gamma"] == 0.3
-    assert combined.params["tailr.gamma"] == 0.1
 
 
 class FakeContext:
@@ -287,25 +260,6 @@ def test_terms_share_one_cost_embedding_made_once() -> None:
     assert combined.reads == ("pretrained",)
     assert list(combined.frozen_state()) == ["emo.cost_embedding"]
     assert torch.equal(combined.frozen_state()["emo.cost_embedding"], cost().rows_VE)
-
-
-def test_terms_share_teachers_and_the_language() -> None:
-    class Taught(Mle):
-        teacher_name: str = "big"
-
-        def setup(self, context: Any) -> None:
-            self.made = context.teacher(self.teacher_name), context.language()
-            self.size = (context.total_steps, context.vocabulary, len(context.head_weight()))
-
-    class TaughtToo(Taught):
-        pass
-
-    terms = [Taught(), TaughtToo()]
-    context = FakeContext()
-    combine(terms, [Constant(1)] * 2).setup(context)
-    assert context.asked == ["teacher big", "language"]
-    assert terms[0].made == terms[1].made
-    assert terms[0].size == (10, V, V)
 
 
 def test_different_costs_are_refused() -> None:
@@ -389,31 +343,6 @@ def test_steps_and_state_reach_each_term_and_come_back() -> None:
     assert [int(o.steps) for o in restored[:2]] == [2, 1]  # type: ignore[attr-defined]
 
 
-def test_a_combination_with_an_objective_of_logits_logs_its_terms() -> None:
-    class Sharp(LogitsObjective):
-        """log of the largest probability, negated; logs that probability."""
-
-        def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
-            return -logits_NV.log_softmax(-1).amax(-1)
-
-        def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {"top": logits_NV.softmax(-1).amax(-1)}
-
-    hidden_ND, head_VD, labels_N = inputs()
-    emo, sharp = Emo(), Sharp()
-    combined = combine([emo, sharp], [Constant(0.25), Constant(2.0)])
-    combined.use_cost(CostEmbedding(head_VD))
-    found = objective_loss(combined, hidden_ND, head_VD, None, labels_N).parts
-    alone = [objective_loss(term, hidden_ND, head_VD, None, labels_N) for term in (emo, sharp)]
-    tokens = alone[0].count
-    expected = alone[0].parts | alone[1].parts
-    expected |= {"emo.share": 0.25 * tokens, "sharp.share": 2.0 * tokens}
-    expected |= {"emo.loss": alone[0].total, "sharp.loss": alone[1].total}
-    assert {n: float(v) for n, v in found.items()} == pytest.approx(
-        {n: float(v) for n, v in expected.items()}, rel=1e-12
-    )
-
-
 def test_side_data_that_two_terms_name_alike_is_kept_apart() -> None:
     labels_BT = torch.randint(V, (2, 5), generator=torch.Generator().manual_seed(0))
     batch = {"labels": labels_BT, "importance": torch.rand(2, 5, dtype=torch.float64)}
@@ -433,13 +362,3 @@ def test_side_data_that_two_terms_name_alike_is_kept_apart() -> None:
     logit_N = logits_NV.gather(1, targets_N[:, None])[:, 0]
     expected = -0.5 * w_N * log_prob_N - 2 * place_N * log_prob_N + w_N * logit_N**2
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_side_data_reaches_the_terms_through_the_engine() -> None:
-    side = {"importance": torch.rand(N, dtype=torch.float64), "weighed-by-place.importance": torch.arange(N).double()}
-    combined = combine([Weighed(), WeighedByPlace()], [Constant(0.5), Constant(2)])
-    alone = [
-        (0.5, run(Weighed(), side={"importance": side["importance"]})),
-        (2.0, run(WeighedByPlace(), side={"importance": side["weighed-by-place.importance"]})),
-    ]
-    close(run(combined, side=side), weighted_sum(alone))

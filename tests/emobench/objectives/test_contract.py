@@ -85,15 +85,6 @@ def test_side_data_has_one_row_per_token() -> None:
         run(objective, side={"w": torch.ones(5)})
 
 
-def test_a_model_objective_runs_elsewhere() -> None:
-    class Whole(emobench.ModelObjective):
-        def loss(self, model: Any, batch: Any) -> emobench.UnitLosses:
-            raise NotImplementedError
-
-    with pytest.raises(PluginError, match="whole is a ModelObjective; it runs outside the engine"):
-        run(Whole())
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -183,12 +174,6 @@ def test_parameters_are_converted_and_shown() -> None:
     assert repr(Tuned(gamma=0.25, kind="b")) == "tuned(gamma=0.25, kind=b)"
     assert repr(Tuned()) == "tuned"
     assert repr(Mle()) == "mle"
-
-
-def test_an_unknown_parameter_is_a_type_error_of_the_constructor() -> None:
-    # By name from the command line, `emobench.core.settings` answers with the nearest names before it comes to this.
-    with pytest.raises(TypeError, match="gama"):
-        Tuned(gama=0.5)
 
 
 def test_names_come_from_the_class_unless_given() -> None:

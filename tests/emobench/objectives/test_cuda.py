@@ -115,12 +115,6 @@ def test_the_gpu_gives_the_numbers_of_the_cpu(make: Any, keep: int, dtype: torch
         assert error(actual, expected) <= limit
 
 
-def test_a_batch_without_targets() -> None:
-    leaves, labels_N = inputs(torch.bfloat16, GPU)
-    for found in gradients(with_cost(Emo(), GPU), leaves, torch.full_like(labels_N, -100)):
-        assert found.count_nonzero() == 0
-
-
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
 def test_products_of_half_precision_are_summed_in_single(dtype: torch.dtype) -> None:
     """Into and out of rows that are longer than the vocabulary."""

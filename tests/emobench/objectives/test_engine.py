@@ -262,26 +262,11 @@ def test_logits_times_30(name: str, impl: str, rows: int | None) -> None:
 
 @names
 @engines
-def test_logits_times_30_with_a_rounded_product(name: str, impl: str, rows: int | None) -> None:
-    inputs = make_inputs(sharpness=30.0)
-    assert_same(by_engine(name, inputs, impl, rows)[1], by_equation(name, inputs), 1e-5, 3e-5)
-
-
-@names
-@engines
 @pytest.mark.parametrize(
     "logit_map", [LogitMap(scale=0.25), LogitMap(cap=3.0), LogitMap(scale=1.5, cap=5.0)], ids=["scale", "cap", "both"]
 )
 def test_logit_maps_and_bias(name: str, impl: str, rows: int | None, logit_map: LogitMap) -> None:
     check(name, make_inputs(bias=True, logit_map=logit_map), impl, rows)
-
-
-@names
-@engines
-def test_one_token(name: str, impl: str, rows: int | None) -> None:
-    inputs = make_inputs()
-    side = {key: value[-1:] for key, value in inputs.side.items()}
-    check(name, replace(inputs, hidden_ND=inputs.hidden_ND[-1:], labels_N=inputs.labels_N[-1:], side=side), impl, rows)
 
 
 @names
@@ -353,14 +338,6 @@ def test_autocast_rounds_the_head_and_not_the_loss(name: str, impl: str, rows: i
     assert_same(actual, by_equation(name, replace(inputs, **rounded)), 5e-3, 5e-3)
     assert actual.total.dtype == torch.float32
     assert all(gradient is not None and gradient.dtype == torch.float32 for gradient in actual.gradients)
-
-
-@names
-def test_float64_stays_float64(name: str) -> None:
-    inputs = make_inputs(torch.float64, bias=True)
-    inputs = replace(inputs, cost_VE=inputs.cost_VE.double(), side={k: v.double() for k, v in inputs.side.items()})
-    _, actual = by_engine(name, inputs, "chunked", 16)
-    assert_same(actual, by_equation(name, inputs), 1e-13, 1e-13)
 
 
 @engines

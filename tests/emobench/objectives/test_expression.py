@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emobench.core.errors import ConfigError, UserError
-from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step, make_schedule, parse_terms
+from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step, parse_terms
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,3 @@ def test_weights_at_the_first_middle_and_last_step() -> None:
     assert values(Cosine(0.1, 0.3))[::3] == [0.1, 0.3]  # exact at both ends
     assert values(Step(1, 0.2, at=0.5)) == [1.0, 1.0, 0.2, 0.2]
     assert values(Step(1, 0.2, at=0)) == [0.2] * 4
-
-
-def test_schedules_are_made_by_name() -> None:
-    assert make_schedule("step", (1, 0), {"at": 0.3}) == Step(1.0, 0.0, 0.3)
-    assert str(make_schedule("linear", (1.0,), {"last": 0.25})) == "linear(1, 0.25)"
-    assert str(make_schedule("constant", (0.50,), {})) == "0.5"

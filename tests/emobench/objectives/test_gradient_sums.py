@@ -57,14 +57,6 @@ def test_backward_makes_no_second_gradient(dtype: torch.dtype) -> None:
     assert shapes.count(head_VD.shape) == (0 if dtype == torch.float32 else 1)
 
 
-def test_the_head_gradient_is_not_filled_with_zeros_first() -> None:
-    with Calls() as calls:
-        loss_of(torch.float32, torch.arange(N))
-    assert ("index", (N, D)) in calls.made  # the hidden states of the targets, where dX is then written
-    assert ("new_empty", (V + PADDING, D)) in calls.made
-    assert ("zeros_like", (V + PADDING, D)) not in calls.made
-
-
 @pytest.mark.parametrize("ignored", [0, 37, N])
 @pytest.mark.usefixtures("memory_of_nan")
 def test_what_gets_no_gradient_has_zeros(ignored: int) -> None:

@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.models.head import Head
-from emobench.objectives import CostEmbedding, ModelObjective, objective_loss, token_statistics
+from emobench.objectives import ModelObjective, objective_loss
 from emobench.registry import load_objective, objective_names
 from emobench.testing.subject import CheckedObjective
 
 V, D = 4099, 8
 FURTHER = ["0.5*emo + 0.5*mle", "linear(1, 0)*brier + linear(0, 1)*tailr", "0.5*demd-dense + 0.5*emo"]
 NAMES = sorted(name for name in objective_names() if not isinstance(load_objective(name).objective, ModelObjective))
-LABELS = {"no token": [], "one token": [-100], "only -100": [-100] * 6}
+LABELS = {"no token": [], "only -100": [-100] * 6}
 names = pytest.mark.parametrize("name", [*NAMES, *FURTHER])
 labels = pytest.mark.parametrize("labels_N", [torch.tensor(v, dtype=torch.long) for v in LABELS.values()], ids=LABELS)
 
@@ -59,32 +58,6 @@ def test_the_engine(name: str, labels_N: Tensor, impl: str) -> None:
         for tensor in tensors:
             assert tensor.grad is not None
             assert torch.equal(tensor.grad, torch.zeros_like(tensor))
-
-
-@pytest.mark.parametrize("kept", [[], [3, 5]], ids=["no row kept", "rows kept"])
-@pytest.mark.parametrize("impl", ["torch", "triton"])
-@labels
-def test_kept_cost_rows(labels_N: Tensor, impl: str, kept: list[int]) -> None:
-    objective: Any = load_objective("emo").objective
-    hidden_ND, weight_VD, bias_V = inputs(len(labels_N), torch.float32)
-    cost = CostEmbedding(weight_VD)
-    cost.keep(torch.tensor(kept, dtype=torch.long))
-    objective.use_cost(cost)
-    objective_loss(objective, hidden_ND, weight_VD, bias_V, labels_N, impl=impl).total.backward()
-    assert hidden_ND.grad is not None
-    assert not hidden_ND.grad.any()
-
-
-@labels
-@pytest.mark.parametrize("impl", ["torch", "triton"])
-def test_statistics(labels_N: Tensor, impl: str) -> None:
-    hidden_ND, weight_VD, _ = inputs(len(labels_N), torch.float32)
-    linear = torch.nn.Linear(D, V, bias=False)
-    linear.weight = torch.nn.Parameter(weight_VD.detach())
-    asked = frozenset({"expected_cost", "entropy", "log_partition", "mean_log_prob", "sum_squares", "greedy"})
-    found = token_statistics(hidden_ND, Head(linear), labels_N, asked, cost=CostEmbedding(weight_VD), impl=impl)
-    for statistic in asked:
-        assert found[statistic].tolist() == [0.0] * len(labels_N)
 
 
 @names

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emobench.core.errors import UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
 from emobench.models.inference import optimize_for_inference
 from emobench.objectives import GREEDY, CostEmbedding, objective_loss, token_statistics
@@ -118,30 +117,6 @@ def test_neither_order_nor_chunks_matter(seed: int, rows: int, scale: float) -> 
         torch.testing.assert_close(moved.parts[name], value, rtol=1e-6, atol=0)
 
 
-@few
-@given(seed=seeds, scale=st.floats(0.1, 60))
-def test_the_value_of_emo_is_that_of_mle(seed: int, scale: float) -> None:
-    objective, head_VN, labels_N = emo_and_logits(seed, scale, 20, 31)
-    emo = objective_loss(objective, torch.eye(20), head_VN, None, labels_N)
-    mle = objective_loss(Mle(), torch.eye(20), head_VN, None, labels_N)
-    torch.testing.assert_close(emo.losses_N, mle.losses_N, rtol=1e-6, atol=0)
-    torch.testing.assert_close(emo.total.double(), emo.parts["mle"], rtol=1e-6, atol=0)
-
-
-@few
-@given(seed=seeds, rows=st.integers(1, 40))
-def test_losses_come_in_the_order_of_the_inputs(seed: int, rows: int) -> None:
-    _, head_VN, labels_N = emo_and_logits(seed, 2.0, 20, 31)
-    labels_N[torch.randperm(20, generator=torch.Generator().manual_seed(seed))[:7]] = -100
-    result = objective_loss(Mle(), torch.eye(20), head_VN, None, labels_N, chunk_bytes=4 * 31 * rows)
-    expected_N = torch.nn.functional.cross_entropy(head_VN.T.double(), labels_N, reduction="none")
-    torch.testing.assert_close(result.losses_N.double(), expected_N, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(result.log_prob_N, -result.losses_N)
-    assert (result.losses_N[labels_N == -100] == 0).all()
-    assert result.count == 13
-    torch.testing.assert_close(result.losses_N.double().sum(), result.total.double(), rtol=1e-6, atol=0)
-
-
 def test_token_statistics_are_those_of_the_whole_softmax() -> None:
     rng = torch.Generator().manual_seed(0)
     linear = torch.nn.Linear(8, 31)
@@ -182,11 +157,3 @@ def test_the_packed_product_of_a_head_gives_the_same_statistics(chunk: int) -> N
     for name in ("log_prob", "entropy"):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-5)
     assert torch.equal(found[GREEDY], expected[GREEDY])
-
-
-def test_token_statistics_refuse_what_they_cannot_make() -> None:
-    head, hidden_ND, labels_N = Head(torch.nn.Linear(8, 31)), torch.randn(2, 8), torch.tensor([1, 2])
-    with pytest.raises(UnknownNameError, match="did you mean 'entropy'"):
-        token_statistics(hidden_ND, head, labels_N, {"entropi"})
-    with pytest.raises(UserError, match="needs a cost embedding"):
-        token_statistics(hidden_ND, head, labels_N, {"expected_cost"})

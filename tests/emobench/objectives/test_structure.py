@@ -125,22 +125,3 @@ def test_chunks_cover_the_targets_once() -> None:
     ]
     for chunk in targets.chunks:
         assert torch.equal(chunk.distinct_U[chunk.index_C], targets.ids_M[chunk.start : chunk.stop])
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_cuda_gives_the_numbers_of_the_cpu(dtype: torch.dtype) -> None:
-    rng = torch.Generator().manual_seed(0)
-    hidden_ND, head_VD = torch.randn(N, 64, generator=rng).to(dtype), (torch.randn(V, 64, generator=rng) / 8).to(dtype)
-    labels_N, cost_VE = torch.randint(60, (N,), generator=rng), torch.randn(V, 8, generator=rng)
-    found = {}
-    for device in ("cpu", "cuda"):
-        objective = Emo()
-        objective.use_cost(CostEmbedding(cost_VE, device=device))
-        leaves = [t.to(device).requires_grad_() for t in (hidden_ND, head_VD)]
-        result = objective_loss(objective, *leaves, None, labels_N.to(device), chunk_bytes=4 * V * ROWS)
-        found[device] = (result.total, *torch.autograd.grad(result.total, leaves))
-    tolerance = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}[dtype]
-    for actual, expected in zip(found["cuda"], found["cpu"], strict=True):
-        assert float((actual.cpu().double() - expected.double()).norm() / expected.double().norm()) <= tolerance

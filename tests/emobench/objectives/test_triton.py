@@ -6,6 +6,7 @@ against equations on the *same* rounded logits; whole losses against equations o
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -20,7 +21,7 @@ from emobench.models.head import Head, LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token_statistics
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.products import row_buffer
-from emobench.objectives.engine.torch_rows import CostRows, TorchRows
+from emobench.objectives.engine.torch_rows import CostRows
 from emobench.objectives.engine.triton_rows import (
     REDUCE_BLOCK,
     SCALE_BLOCK,
@@ -174,15 +175,6 @@ def test_confident_and_hopeless_tokens(size: float, dtype: torch.dtype) -> None:
     assert error(rows.logits_CV, gradient_CV) <= 2 * GRADIENT_ERROR[dtype]
 
 
-def test_a_chunk_without_tokens() -> None:
-    rows = Rows(torch.float32)
-    none = rows.logits_CV[:0]
-    values = TritonRows.reduce(none, rows.targets_C[:0], None, frozenset({"entropy"}), LogitMap())
-    assert [v.shape for v in values.values()] == [(0,)] * 3
-    numbers = coefficients(values, {"log_prob": torch.zeros(0, device=DEVICE)}, V)
-    TritonRows.differentiate(none, rows.targets_C[:0], None, values["log_partition"], numbers, LogitMap())
-
-
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_costs_are_finished(dtype: torch.dtype) -> None:
     """1 - <x, y> of rounded rows becomes 1 - cos, with the digits of near duplicates, and 0 for the token itself."""
@@ -306,20 +298,6 @@ def test_statistics_of_tokens_are_those_in_double_precision(vocabulary: int, dty
         assert error(found[name], expected[name]) <= 1e-6, name
 
 
-@pytest.mark.parametrize("backend", [TorchRows, TritonRows])
-def test_both_backends_offer_the_same(backend: Any) -> None:
-    offered = {name for name in vars(backend) if not name.startswith("_")}
-    assert offered == {
-        "row_multiple",
-        "head_multiple",
-        "logits_dtype",
-        "cost_dtype",
-        "make_logits",
-        "reduce",
-        "differentiate",
-    }
-
-
 def test_float64_is_refused() -> None:
     with pytest.raises(UserError, match=r"impl is 'triton' for torch\.float64 .* Take impl='torch'"):
         objective_loss(
@@ -331,7 +309,8 @@ def test_float64_is_refused() -> None:
 def test_kernels_compile_for_hopper_with_wide_loads_and_no_spills() -> None:
     """Needs no GPU: Triton brings the compiler. In a process of its own, without the interpreter."""
     script = __file__.replace("test_triton.py", "compile_kernels.py")
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=_environment(), check=False)
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_DEFAULT_FP_FUSION": "1"}
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert len(lines) == 29
@@ -339,9 +318,3 @@ def test_kernels_compile_for_hopper_with_wide_loads_and_no_spills() -> None:
         assert "spilled 0" in line
         assert "narrow 0" in line, line
         assert "barriers 0" in line or not line.startswith("reduce"), line
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_DEFAULT_FP_FUSION": "1"}

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import emobench
-from emobench.core.errors import ConfigError, NonFiniteLossError
+from emobench.core.errors import NonFiniteLossError
 from emobench.data.packing import WEIGHTS, RowCollator
 from emobench.objectives import ModelObjective
 from emobench.registry import load_objective, objective_names
@@ -174,8 +174,3 @@ def test_two_processes_train_as_one(kit: SimpleNamespace, tmp_path: Path) -> Non
     assert sorted(p.name for p in (two / "stop/checkpoints").iterdir()) == ["checkpoint-3", "checkpoint-5"]
     assert "emo/log.jsonl" in found[0]["written"]
     assert [path for path in found[1]["written"] if "rng_state_1" not in path] == []  # its own random state
-
-
-def test_a_batch_that_two_processes_cannot_share_is_refused(kit: SimpleNamespace) -> None:
-    with pytest.raises(ConfigError, match="`batch` is 7; expected a multiple of accumulation x processes, 1 x 2"):
-        kit.recipe(batch=7).micro_batch(2)

@@ -43,16 +43,6 @@ def test_states_of_a_stream_stay_as_they_are() -> None:
         np.testing.assert_allclose(after_S, anywhere_S, rtol=0, atol=1e-12)
 
 
-def test_symbols_of_a_long_stream_are_as_frequent_as_its_states_say() -> None:
-    language = oracle_language("target")
-    texts = language.sample(20_000, seed=3)
-    counts_V = np.bincount(np.concatenate([[*text, language.eos_id] for text in texts]).astype(int), minlength=513)
-    # About 360,000 symbols, of which neighbours are alike: a standard error of a share p is below 2 sqrt(p / n).
-    expected_V, n = stream_states(language) @ language.emission_SV, counts_V.sum()
-    assert np.all(np.abs(counts_V / n - expected_V) < 12 * np.sqrt(expected_V / n))
-    assert expected_V[language.eos_id] == pytest.approx(20_000 / n, rel=0.02)
-
-
 @pytest.mark.parametrize("row", [(0,), (2, 0), (1, 2), (0, 1, 1), (0, 2, 1, 0)])
 def test_p_is_the_conditional_distribution_of_the_stream_given_the_row(row: tuple[int, ...]) -> None:
     language = DeviceLanguage(SMALL)

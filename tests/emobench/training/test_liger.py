@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,6 @@ from transformers.models.llama import modeling_llama
 from emobench.core.errors import ConfigError
 from emobench.training import recipe
 from emobench.training.model_changes import liger_body, require_liger
-from emobench.training.train import train
 
 OTHERS = {"rms_norm": False, "swiglu": False}
 """What Triton's interpreter cannot run."""
@@ -34,12 +32,6 @@ def test_what_it_cannot_do_is_refused(
         monkeypatch.setattr(recipe, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
         require_liger(kit.tiny(kind), device)
-
-
-def test_it_is_refused_before_any_work(kit: SimpleNamespace, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a CUDA device"):
-        train(kit.job(tmp_path, model=kit.tiny("llama"), recipe={"liger": True}))
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_computes_by_it_and_transformers_is_as_before(kit: SimpleNamespace) -> None:

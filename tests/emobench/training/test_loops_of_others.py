@@ -192,62 +192,12 @@ def test_a_step_without_targets_has_a_loss_of_0(items: Any, model: Any) -> None:
     assert all(p.grad is None or not p.grad.abs().sum() for p in model.parameters())
 
 
-def test_label_smoothing_beside_a_loss_function_is_refused(model: Any, tmp_path: Path) -> None:
-    options = arguments(tmp_path, 4, 1, label_smoothing_factor=0.1)
-    function = emobench.compute_loss_func("mle", model=model)
-    wrapped = lambda outputs, labels, num_items_in_batch: function(outputs, labels, num_items_in_batch)  # noqa: E731
-    for one in (function, wrapped):
-        trainer = Trainer(model, options, train_dataset=data(), compute_loss_func=one)
-        with pytest.raises(ConfigError, match="label_smoothing_factor"):
-            trainer.train()
-
-
-@pytest.mark.parametrize("way", ["attach", "function"])
-def test_several_gpus_in_one_process_are_refused(way: str, model: Any, tmp_path: Path) -> None:
-    function = emobench.compute_loss_func("mle", model=model) if way == "function" else None
-    trainer = Trainer(model, arguments(tmp_path, 4, 1), train_dataset=data(), compute_loss_func=function)
-    if way == "attach":
-        emobench.attach(model, "mle")
-    trainer.args._n_gpu = 2
-    with pytest.raises(ConfigError, match="torchrun"):
-        trainer.train()
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-def test_a_copy_of_the_head_that_is_not_active_is_not_the_head(model: Any) -> None:
-    from peft import LoraConfig
-
-    wrapped = adapted(model, LoraConfig(r=2, target_modules=["q_proj"]))
-    wrapped.add_adapter("other", LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]))
-    given = batch()
-    expected = cross_entropy(wrapped(given["input_ids"]).logits, given["labels"])
-    emobench.attach(wrapped, "mle")
-    assert wrapped(**given).loss.item() == pytest.approx(expected, rel=1e-5)
-
-
 def test_adapters_that_transformers_adds_are_trained(model: Any) -> None:
     from peft import LoraConfig
 
     model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]))
     given = batch()
     expected = cross_entropy(model(given["input_ids"]).logits, given["labels"])
-    emobench.attach(model.train(), "mle")
-    assert model(**given).loss.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_model_that_gives_no_logits_beside_a_loss_is_attached(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As libraries with a fused loss do."""
-    given, cls = batch(), type(model)
-    expected = cross_entropy(model(given["input_ids"]).logits, given["labels"])
-    forward = cls.forward
-
-    def without_logits(self: Any, *args: Any, **named: Any) -> Any:
-        output = forward(self, *args, **named)
-        if output.loss is not None:
-            output.logits = None
-        return output
-
-    monkeypatch.setattr(cls, "forward", without_logits)
     emobench.attach(model.train(), "mle")
     assert model(**given).loss.item() == pytest.approx(expected, rel=1e-5)
 

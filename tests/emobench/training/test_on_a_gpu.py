@@ -57,27 +57,6 @@ def test_the_losses_are_those_of_a_cpu(kit: SimpleNamespace, tmp_path: Path, kin
     assert log_of(tmp_path / "cuda") == pytest.approx(log_of(tmp_path / "cpu"), rel=limit)
 
 
-def test_a_training_goes_on_from_its_checkpoint(kit: SimpleNamespace, tmp_path: Path) -> None:
-    recipe = {"epochs": 2, "precision": "bfloat16", "select": "last"}
-
-    def job(folder: str, stop: int | None = None) -> SimpleNamespace:
-        steps: list[float] = []
-
-        def progress(values: dict[str, float]) -> None:
-            steps.append(values["step"])
-            if stop is not None and values["step"] > stop:
-                raise KeyboardInterrupt
-
-        model = kit.tiny(dtype=torch.float32).cuda()
-        return kit.job(tmp_path / folder, model=model, objective=Emo(), device="cuda", recipe=recipe, progress=progress)
-
-    train(job("whole"))
-    with pytest.raises(KeyboardInterrupt):
-        train(job("parts", stop=3))
-    train(job("parts"))
-    assert log_of(tmp_path / "parts") == pytest.approx(log_of(tmp_path / "whole"), rel=1e-3)
-
-
 def test_the_memory_is_limited() -> None:
     try:
         limit_memory("cuda", 1 << 30)

@@ -19,7 +19,11 @@ import emobench
 from emobench.core.errors import NonFiniteLossError
 from emobench.data.packing import WEIGHTS, RowCollator
 from emobench.objectives import LogitsObjective, ModelObjective, UnitLosses
+from emobench.objectives.combination import combine
+from emobench.objectives.expression import Cosine, Linear, Schedule, Step
 from emobench.training.train import train
+from emobench_objectives.emo import Emo
+from emobench_objectives.mixce import MixCE
 from emobench_objectives.mle import Mle
 
 
@@ -141,15 +145,6 @@ def test_the_step_is_the_gradient_of_the_mean_over_target_tokens(kit: SimpleName
     assert log[0]["grad_norm"] == pytest.approx(norm, rel=1e-9)
 
 
-def test_side_data_stand_beside_their_own_token(kit: SimpleNamespace, tmp_path: Path) -> None:
-    job = kit.job(tmp_path, train=kit.ragged(8), objective=AfterToken())
-    batch = RowCollator(0)(job.train)
-    logits = job.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
-    mle_BT = F.cross_entropy(logits.mT, batch["labels"][:, 1:], reduction="none")
-    total = (mle_BT * batch["input_ids"][:, :-1]).sum() / (batch["labels"][:, 1:] != -100).sum()
-    assert kit.train_sgd(job, rate=0.0)[0]["loss"] == pytest.approx(total.item(), rel=1e-12)
-
-
 def test_a_model_objective_divides_by_its_own_weights(kit: SimpleNamespace, tmp_path: Path) -> None:
     job = kit.job(tmp_path, train=kit.ragged(8), objective=PerSequence(), recipe={"accumulation": 2})
     units = PerSequence().loss(job.model, RowCollator(0)(job.train))
@@ -234,3 +229,21 @@ def test_seconds_leave_saving_and_validation_out(kit: SimpleNamespace, tmp_path:
     assert summary.seconds == pytest.approx(sum(line["seconds"] for line in steps))
     assert 0 < summary.seconds < 0.5
     assert steps[0]["tokens_per_second"] == pytest.approx(steps[0]["tokens"] / steps[0]["seconds"])
+
+
+def test_weights_follow_the_steps_of_the_trainer(kit: SimpleNamespace, tmp_path: Path) -> None:
+    """Three epochs of three steps."""
+    recipe = {"epochs": 3, "batch": 8, "accumulation": 2, "warmup": 0.2, "schedule": "cosine"}
+    weights: list[Schedule] = [Linear(1, 0), Cosine(0, 0.8), Step(0.1, 0.7, at=0.5)]
+    combined = combine([Mle(), Emo(), MixCE()], weights)
+    lines = kit.train_sgd(kit.job(tmp_path, objective=combined, recipe=recipe), rate=0.01)
+    assert [line["step"] for line in lines] == list(range(1, 10))
+    shares = {name: [line[f"{name}.share"] for line in lines] for name in ("mle", "emo", "mixce")}
+    # The first of the 9 steps has progress 0, the fifth 1/2, the last 1.
+    assert shares["mle"] == pytest.approx([1 - i / 8 for i in range(9)], abs=1e-12)
+    assert shares["emo"][::4] == pytest.approx([0.0, 0.4, 0.8], abs=1e-12)
+    assert shares["mixce"] == pytest.approx([0.1] * 4 + [0.7] * 5, rel=1e-12)
+    for line in lines:
+        terms = sum(line[f"{name}.share"] * line[f"{name}.loss"] for name in shares)
+        assert line["loss"] == pytest.approx(terms, rel=1e-4)  # the Trainer rounds its own to four digits
+    assert lines[0]["mle.loss"] == pytest.approx(lines[0]["emo.loss"], rel=1e-9)  # EMO's value is MLE's

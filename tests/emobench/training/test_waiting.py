@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from emobench.data.packing import RowCollator
 from emobench.models.head import probe_head
-from emobench.objectives import CostEmbedding, Targets, prepare_for
+from emobench.objectives import CostEmbedding
 from emobench.objectives.base import Objective
 from emobench.training.attach import AttachedObjective, attach
 from emobench_objectives.emo import Emo
@@ -111,17 +111,3 @@ def test_a_training_prepares_with_the_batch(
     assert found == []
     assert logs[0] == logs[1]
     assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
-
-
-def test_targets_travel_whole(batch: dict[str, torch.Tensor]) -> None:
-    emo = Emo()
-    emo.use_cost(CostEmbedding(torch.randn(61, 4)))
-    targets = prepare_for(emo, batch["labels"], vocabulary=61, chunk_bytes=4 * 61 * 16)
-    there: Targets = targets.to("meta", non_blocking=True)
-    assert len(targets.chunks) > 1
-    assert there.tokens == targets.tokens
-    tensors = [there.order_M, there.ids_M, *(t for chunk in there.chunks for t in (chunk.distinct_U, chunk.index_C))]
-    assert {tensor.device.type for tensor in tensors} == {"meta"}
-    assert [(c.start, c.stop, c.distinct_U.shape, c.index_C.shape) for c in there.chunks] == [
-        (c.start, c.stop, c.distinct_U.shape, c.index_C.shape) for c in targets.chunks
-    ]

@@ -109,13 +109,6 @@ def test_truncated_sampling_draws_all_that_transformers_processors_leave_and_no_
     assert len(expected) < 0.7 * VOCABULARY  # else nothing was cut
 
 
-def test_a_temperature_scales_the_logits() -> None:
-    model = tiny_model("gpt2")
-    cold = decoded(model, temperature=1e-4)  # as good as greedy
-    assert cold == decoded(model, method="greedy")
-    assert decoded(model, temperature=2.0) != decoded(model)
-
-
 @pytest.mark.parametrize("method", ["greedy", "beam"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
 @pytest.mark.parametrize("suppress_eos", [False, True])
@@ -170,7 +163,7 @@ def test_near_ties_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -
     model.get_output_embeddings().register_forward_hook(disturb)
 
     def texts(budget: int) -> list[list[Continuation]]:
-        return decoded(model, token_budget=budget, samples=40)
+        return decoded(model, token_budget=budget, samples=20)
 
     monkeypatch.setattr(tree, "NEAR", 0.0)
     assert texts(1) != texts(100_000)

@@ -144,7 +144,7 @@ def test_a_cache_of_a_fixed_shape_changes_nothing(name: str, monkeypatch: pytest
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("vocabulary", [2, 37, 128, 129, 1000, 4096, 5001])
+@pytest.mark.parametrize("vocabulary", [2, 129, 1000, 5001])
 def test_the_kernels_draw_as_torch_does(vocabulary: int, dtype: torch.dtype) -> None:
     """Compiled where there is a GPU, else in Triton's interpreter."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -212,8 +212,9 @@ def test_what_a_program_cannot_hold_is_left_to_torch(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("fixed", [True, False])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral, short window", "gpt-neox"])
+@pytest.mark.parametrize(
+    ("name", "fixed"), [("gpt2", True), ("llama", False), ("mistral, short window", True), ("gpt-neox", False)]
+)
 def test_attention_by_a_kernel_gives_the_logits_of_sdpa(
     name: str, fixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,13 +124,6 @@ def test_edges(gpt2: Any, engine: str, tokens: list[tuple[int, ...]], starts: tu
     assert_same(scorer.losses([prompt]), reference(gpt2, [prompt]))
 
 
-def test_every_token_is_scored_by_default(gpt2: Any) -> None:
-    prompts = [LabelPrompts(id="1", tokens=((1, 5, 1), (1, 5, 6)), label_starts=(2, 2))]
-    found = scored(PromptScorer(gpt2), prompts)
-    assert_same(found, reference(gpt2, prompts, None))
-    assert found[0].prompt_tokens == (3, 3)
-
-
 def test_tokens_are_forwarded_once_and_padding_is_little(gpt2: Any) -> None:
     prompts = random_prompts(120, labels=3)
     scorer = scorer_of(gpt2, "trie")
@@ -256,18 +249,6 @@ def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
     # Longer ones than `batches` knew of are looked at by themselves, and change nothing for others.
     assert_same(scorer.losses(long), reference(model, long))
     assert scorer.engine == "trie"
-
-
-def test_prompts_of_other_lengths_are_probed_by_themselves_however_often() -> None:
-    model = tiny_model("mistral, short window")
-    scorer = scorer_of(model)
-    short = random_prompts(4, shared=(2, 5))
-    assert_same(scored(scorer, short), reference(model, short))
-    for seed in range(3):
-        long = random_prompts(1, seed=seed, shared=(30, 30))
-        assert_same(scorer.losses(long), reference(model, long))
-    many = random_prompts(1, labels=12, shared=(5, 5))
-    assert_same(scorer.losses(many), reference(model, many))
 
 
 def test_examples_share_no_row_where_a_window_counts_its_slots() -> None:

@@ -9,8 +9,6 @@ import pytest
 from emobench.core.errors import ConfigError
 from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.inference.vllm.engine import request_seeds, sampling_params
-from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.tasks.rules import identifying_rules
 
 
 def decoding(length: int = 80, **rule: Any) -> Decoding:
@@ -74,17 +72,6 @@ def test_what_vllm_does_otherwise_is_refused(rule: dict[str, Any], words: str) -
     Sampling(**rule)
     with pytest.raises(ConfigError, match=rf"`backend` is vllm.*{words}"):
         Sampling(backend="vllm", **rule)
-
-
-def test_instructions_are_answered_by_the_same_rules() -> None:
-    rules = InstructProtocol(backend="vllm", temperature=0.7, top_p=0.9, seed=3)
-    expected = Sampling(backend="vllm", suppress_eos=False, temperature=0.7, top_p=0.9, seed=3)
-    assert rules.sampling == expected
-    assert InstructProtocol(backend="vllm").sampling.method == "greedy"
-    with pytest.raises(ConfigError, match="`temperature` is 3;"):
-        InstructProtocol(backend="vllm", temperature=3)
-    assert identifying_rules(rules)["backend"] == "vllm"
-    assert "backend" not in identifying_rules(InstructProtocol())
 
 
 def test_an_end_is_cut_where_it_is_allowed() -> None:
