@@ -85,6 +85,10 @@ class AttachedObjective:
         for name in ("labels", WEIGHTS, *self.objective.side_names):
             inputs.pop(name, None)
         hidden_BTD = final_hidden(model, **inputs)
+        return self._run_head(model, hidden_BTD)
+
+    @torch.compiler.disable
+    def _run_head(self, model: Any, hidden_BTD: Tensor) -> Tensor:
         return model.get_output_embeddings()(hidden_BTD, attached=self)
 
     @torch.compiler.disable
@@ -129,7 +133,6 @@ class AttachedObjective:
                 call.side = {n: next_labels(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
         self._prepared = call
 
-    @torch.compiler.disable
     def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor) -> Tensor:
         """Return the loss of the prepared micro-batch, and store its parts.
 
