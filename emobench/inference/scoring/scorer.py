@@ -130,6 +130,8 @@ class PromptScorer:
         self._budget = token_budget or TOKEN_BUDGET.get(device, TOKEN_BUDGET["cuda"])
         self._compared = [0] * 6
         """The largest sizes of the rows that were compared with `plain`, and the longest prompt with a mask."""
+        self._refused_from: dict[str, list[int]] = {}
+        """The sizes at which a layout was refused; larger rows are then refused without a comparison."""
         self._planned: dict[tuple[tuple[int, ...], ...], tuple[int, int]] = {}
         """The tokens of an example -> those of its trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
@@ -152,10 +154,8 @@ class PromptScorer:
             if layout == "plain":
                 break
             rows = self._plan(prompts)
-            reason = self._refusal(prompts, rows)
-            if reason is None:
+            if self._refusal(prompts, rows) is None:
                 return self._trie_batches(prompts, rows)
-            self.refused[layout] = reason
         if self.layout != "plain":
             raise ModelError(
                 f"{self._section}.engine=trie does not give what {type(self.model).__name__} computes from each prompt "
@@ -204,10 +204,14 @@ class PromptScorer:
         sizes.append(masked * sizes[0])
         if all(size <= compared for size, compared in zip(sizes, self._compared, strict=True)):
             return None
+        refused = self._refused_from.get(self.layout)
+        if refused is not None and all(size >= least for size, least in zip(sizes, refused, strict=True)):
+            return self.refused[self.layout]
         with reading(self.model) as device:
             for row in {id(row): row for row in extreme}.values():
                 reason = difference_from_plain(self.model, prompts, row.examples, row.trunk, device, masked)
                 if reason is not None:
+                    self.refused[self.layout], self._refused_from[self.layout] = reason, sizes
                     return reason
         self._compared = list(map(max, sizes, self._compared))
         return None
