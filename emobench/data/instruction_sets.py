@@ -175,7 +175,11 @@ def _part(conversations: list[Conversation], origin: str, *, held_out: bool) -> 
             "file of the validation split beside it."
         )
     held = set(prompts[: _held_out(len(prompts))])
-    return [conversation for conversation, key in zip(conversations, keys, strict=True) if (key in held) == held_out]
+    part = []
+    for conversation, key in zip(conversations, keys, strict=True):
+        if (key in held) == held_out:
+            part.append(conversation)
+    return part
 
 
 def _held_out(prompts: int) -> int:

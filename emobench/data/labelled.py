@@ -95,8 +95,10 @@ class LabelledSource:
     @property
     def text_bytes(self) -> int | None:
         """The approximate bytes of the splits whose sizes are known."""
-        sizes = [part.rows * part.text_bytes for part in (self.pool, self.test) if part.rows and part.text_bytes]
-        return sum(sizes) if sizes else None
+        total = 0
+        for part in (self.pool, self.test):
+            total += (part.rows or 0) * (part.text_bytes or 0)
+        return total or None
 
     @property
     def label_columns(self) -> tuple[str, ...]:
