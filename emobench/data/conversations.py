@@ -108,10 +108,8 @@ def instruction_of(row: Mapping[str, Any], where: str) -> Conversation:
 
 def _side(row: Mapping[str, Any], field: str, role: Role, where: str) -> list[Turn]:
     """Return the turns in a field: a list of messages, or a text of one role."""
-    if field != "messages" and not isinstance(row.get(field), list):
+    if not isinstance(row.get(field), list):
         return [Turn(role, text_in(row, field, where))]
-    if not isinstance(row[field], list):
-        raise DataError(f'{where}: "{field}" must be a list of messages, got {shown(row[field])}.')
     turns = []
     for number, message in enumerate(row[field], 1):
         place = f"{where}: message {number} of {field}"

@@ -80,7 +80,7 @@ class HiddenMarkovLanguage:
 
     def sample(self, count: int, seed: int | Sequence[int]) -> list[list[int]]:
         """Draw `count` independent texts from P: their word ids, without EOS (an empty text is an empty list)."""
-        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+        generator = uniform_generator(seed)
         transition, emission = RowSampler(self.transition_SS), RowSampler(self.emission_SV)
         rows = np.arange(count)  # texts that have not ended
         states = RowSampler(self.start_S[None])(np.zeros(count, int), generator)
@@ -169,7 +169,7 @@ def oracle_language(domain: Domain) -> HiddenMarkovLanguage:
     Each class prefers its own words, with Zipfian frequencies. The target domain has the same words in the same
     classes, with other frequencies and other class transitions. There are 513 symbols: 512 words, then EOS.
     """
-    generator = uniform_generator(VERSION, 1)
+    generator = uniform_generator((VERSION, 1))
     states = SECTIONS * CLASSES
     # Each word belongs to one class; about one class in twenty also uses it.
     home_SV = np.arange(states)[:, None] == np.arange(WORD_COUNT) % states
@@ -196,7 +196,7 @@ def oracle_language(domain: Domain) -> HiddenMarkovLanguage:
     return HiddenMarkovLanguage(start_S, transition_SS, emission_SV)
 
 
-def uniform_generator(*seed: int) -> np.random.Generator:
+def uniform_generator(seed: int | Sequence[int]) -> np.random.Generator:
     """Return a generator of uniform numbers: numpy does not guarantee the streams of its other distributions."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
 
@@ -246,7 +246,7 @@ def labelled_samples(split: str) -> list[tuple[str, str]]:
     """Return the samples of a split, each with its class. `SAMPLE_COUNTS` has their numbers."""
     if split not in SAMPLE_COUNTS:
         raise UnknownNameError("split", split, SAMPLE_COUNTS, where="oracle-sections: ")
-    generator = uniform_generator(VERSION, 4, list(SAMPLE_COUNTS).index(split))
+    generator = uniform_generator((VERSION, 4, list(SAMPLE_COUNTS).index(split)))
     sections_N = _draw(generator, SECTIONS, (SAMPLE_COUNTS[split],))
     samples = _samples(sections_N, generator)
     return [(text, SECTION_NAMES[section]) for text, section in zip(samples, sections_N, strict=True)]
@@ -257,7 +257,7 @@ def episode_texts(split: Split) -> tuple[str, ...]:
     """Return the rows of a split in random order: episodes, and texts of the source domain. Made once a process."""
     if split not in ROW_COUNTS:
         raise UnknownNameError("split", split, ROW_COUNTS, where="oracle-episodes: ")
-    generator = uniform_generator(VERSION, 5, list(ROW_COUNTS).index(split))
+    generator = uniform_generator((VERSION, 5, list(ROW_COUNTS).index(split)))
     episodes, texts = ROW_COUNTS[split]
     rows = [*_episodes(episodes, generator), *oracle_texts("source", split)[:texts]]
     return tuple(rows[i] for i in np.argsort(generator.random(len(rows))))
