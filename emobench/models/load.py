@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -34,6 +34,7 @@ from emobench.models.suitability import require_generation, why_untrainable
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905). More means a wrong tokenizer.
 MOST_PADDING = 1024
 POOLER = "pooler"
+Use = Literal["lm", "features"]
 
 
 class LoadedModel(NamedTuple):
@@ -102,22 +103,29 @@ def check_featurizer(source: ModelSource, options: LoadOptions) -> ModelFacts:
     return _facts(skeleton)
 
 
-def load_model(source: ModelSource, options: LoadOptions, *, seed: int = 0, frozen: bool = False) -> LoadedModel:
-    """Return the model, in eval mode, and its tokenizer, after the checks of `check_model`.
+def load_model(
+    source: ModelSource, options: LoadOptions, *, use: Use = "lm", seed: int = 0, frozen: bool = False
+) -> LoadedModel:
+    """Return the model, in eval mode, and its tokenizer, after the checks of `check_model` or `check_featurizer`.
 
     From scratch, the weights are initialised with `seed` in float32 and then cast; the global random state does not
     change. `frozen` is for a model that is only read: its weights must not change and get no gradient, and it is faster
-    on a CPU (`optimize_for_inference`). Raises ModelError also for weights that are missing, unexpected or of another
-    shape (a tied head may be absent).
+    on a CPU (`optimize_for_inference`). A featurizer is the frozen base model, for its hidden states: the checkpoint
+    may contain a head or a pooler, which are not used. Raises ModelError also for weights that are missing, unexpected
+    or of another shape (a tied head may be absent).
     """
     if options.dtype not in DTYPES:
         raise UnknownNameError("dtype", options.dtype, DTYPES)
     check_device(options.device)
-    dtype, trusted = getattr(torch, options.dtype), options.trust_remote_code
+    is_featurizer = use == "features"
+    dtype, trusted = getattr(torch, options.dtype), options.trust_remote_code and not is_featurizer
     folder = model_folder(source, offline=options.offline, weights=not options.from_scratch)
     if not options.from_scratch:
         weight_files(folder, source)
-    check_model(source, options)
+    if is_featurizer:
+        check_featurizer(source, options)
+    else:
+        check_model(source, options)
     with silent_libraries():
         tokenizer = read_tokenizer(folder, source.name, trusted)
         if options.from_scratch:
@@ -126,27 +134,11 @@ def load_model(source: ModelSource, options: LoadOptions, *, seed: int = 0, froz
                 torch.manual_seed(seed)
                 model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trusted)
         else:
-            model = _read(AutoModelForCausalLM, folder, source.name, dtype, trusted)
+            loader: Any = AutoModel if is_featurizer else AutoModelForCausalLM
+            model = _read(loader, folder, source.name, dtype, trusted)
     model = model.to(device=options.device, dtype=dtype).eval()
-    if frozen:
+    if frozen or is_featurizer:
         optimize_for_inference(model)
-    return LoadedModel(model, tokenizer)
-
-
-def load_featurizer(source: ModelSource, options: LoadOptions) -> LoadedModel:
-    """Return the base model of an encoder or a causal LM, frozen, in eval mode and float32, for its hidden states.
-
-    The checkpoint may contain a head or a pooler, which are not used. Raises ModelError for any other weight that is
-    missing, unexpected or of another shape.
-    """
-    check_featurizer(source, options)
-    folder = model_folder(source, offline=options.offline)
-    weight_files(folder, source)
-    with silent_libraries():
-        tokenizer = read_tokenizer(folder, source.name, trust_remote_code=False)
-        model = _read(AutoModel, folder, source.name, torch.float32, trust_remote_code=False)
-    model = model.to(options.device).eval()
-    optimize_for_inference(model)
     return LoadedModel(model, tokenizer)
 
 

@@ -179,15 +179,13 @@ class Model:
 
         `frozen`: see `load_model`. `dtype`: the data type of the weights; by default, that of the options.
         """
-        from emobench.models.load import load_featurizer, load_model
+        from emobench.models.load import load_model
 
         options = replace(self.options, dtype=dtype or self.options.dtype, from_scratch=seed is not None)
         with self._naming():
             if options.offline and not options.from_scratch:
                 require_weights_here(self.source)
-            if self.use == "features":
-                return load_featurizer(self.source, options)
-            return load_model(self.source, options, seed=seed or 0, frozen=frozen)
+            return load_model(self.source, options, use=self.use, seed=seed or 0, frozen=frozen)
 
     def trained_in(self, folder: Path) -> Model:
         """Return the model that a stage wrote to a folder."""

@@ -33,7 +33,7 @@ from emobench.metrics.features import embed
 from emobench.models.catalog import ModelSource
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import BATCH, MODULES, find_encoder
-from emobench.models.load import check_featurizer, check_model, load_featurizer
+from emobench.models.load import LoadedModel, check_featurizer, check_model, load_model
 
 BERT: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8"]
@@ -48,6 +48,10 @@ def gpt2(cls: Any, **changes: Any) -> Any:
 
 
 OPTIONS = LoadOptions()
+
+
+def load_featurizer(source: ModelSource) -> LoadedModel:
+    return load_model(source, OPTIONS, use="features")
 
 
 def save(folder: Path, model: Any, words: int = 10) -> ModelSource:
@@ -82,7 +86,7 @@ def test_an_encoder_or_a_causal_lm_gives_its_base_models_hidden_states(make: Any
     model = make().eval()
     where = save(tmp_path / "model", model)
     assert check_featurizer(where, OPTIONS).context == 16
-    loaded = load_featurizer(where, OPTIONS)
+    loaded = load_featurizer(where)
     assert not loaded.model.training
     assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
     found = embed(TEXTS, loaded.model, loaded.tokenizer, pooling="mean", max_length=16)
@@ -105,14 +109,14 @@ def test_weights_that_the_hidden_states_need_are_there_and_no_others(make: Any, 
     key = f"{prefix}encoder.layer.1.output.dense.bias"
     save(folder, bert(make))
     with pytest.raises(ModelError, match=r"lacks .*encoder\.layer\.1\.output\.dense\.bias.* BertModel"):
-        load_featurizer(altered(folder, lambda weights: weights.pop(key)), OPTIONS)
+        load_featurizer(altered(folder, lambda weights: weights.pop(key)))
     save(folder, bert(make))
     third = {f"{prefix}encoder.layer.2.output.dense.bias": torch.zeros(32)}
     with pytest.raises(ModelError, match=r"without a use for it, .*encoder\.layer\.2"):
-        load_featurizer(altered(folder, lambda weights: weights.update(third)), OPTIONS)
+        load_featurizer(altered(folder, lambda weights: weights.update(third)))
     save(folder, bert(make))
     with pytest.raises(ModelError, match=r"in another shape, .*encoder\.layer\.1"):
-        load_featurizer(altered(folder, lambda weights: weights.update({key: torch.zeros(31)})), OPTIONS)
+        load_featurizer(altered(folder, lambda weights: weights.update({key: torch.zeros(31)})))
 
 
 def test_what_can_be_refused_is_refused_before_weights_are_read(tmp_path: Path) -> None:
@@ -142,7 +146,7 @@ def test_positions_that_roberta_keeps_for_padding_are_not_read(tmp_path: Path) -
     model = RobertaModel(RobertaConfig(vocab_size=13, max_position_embeddings=17, pad_token_id=0, **BERT))
     where = save(tmp_path / "roberta", model)
     assert check_featurizer(where, OPTIONS).context == 16
-    loaded = load_featurizer(where, OPTIONS)
+    loaded = load_featurizer(where)
     text = ["w2 " * 20]
     assert embed(text, loaded.model, loaded.tokenizer, pooling="mean", max_length=16).shape == (1, 32)
     with pytest.raises((IndexError, RuntimeError)):  # by one position
@@ -162,14 +166,14 @@ def test_mean_pooling_is_that_of_sentence_transformers() -> None:
     texts = ["A film of 1999 .", "He " * 400, "", "It was a play; then it was none."]
     encoder = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     before = SentenceTransformer(modules=[encoder[0], encoder[1]], device="cpu")  # its third module normalises
-    loaded = load_featurizer(source(folder), OPTIONS)
+    loaded = load_featurizer(source(folder))
     found = embed(texts, loaded.model, loaded.tokenizer, pooling="mean", max_length=encoder.max_seq_length or 256)
     np.testing.assert_allclose(found, before.encode(texts), atol=1e-5)
     assert np.linalg.norm(found, axis=1).min() > 1.5  # not of length 1
 
 
 def test_a_text_without_tokens_is_named(tmp_path: Path) -> None:
-    loaded = load_featurizer(save(tmp_path / "model", gpt2(GPT2Model)), OPTIONS)
+    loaded = load_featurizer(save(tmp_path / "model", gpt2(GPT2Model)))
     loaded.tokenizer._tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
     with pytest.raises(MetricError, match=r"1 of 2 texts \(the first: ' '\) have no token"):
         embed(["w1", " "], loaded.model, loaded.tokenizer, pooling="mean", max_length=8)
