@@ -1,8 +1,7 @@
 """Results of lm-evaluation-harness as an Evaluation: a results file, and the samples files beside it.
 
-The shape of a results file is `lm_eval/result_schema.py` of 0.4.13. Samples are those of 0.4.3 and later; until 0.4.6
-they name no filter, and a task with several filters has each document once for each filter, in the order of its
-`filter_list`. Arguments are those of lm-eval's model classes (`lm_eval/models/`): `--model_args`, as text or a mapping.
+The shape of a results file is `lm_eval/result_schema.py` of 0.4.13; samples are those of 0.4.7 and later. Arguments are
+those of lm-eval's model classes (`lm_eval/models/`): `--model_args`, as text or a mapping.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import glob
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -115,7 +113,7 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         read.template = str(data["chat_template_sha"])
     samples: dict[str, Samples] = {}
     try:
-        samples = read_samples(file)
+        samples = read_samples(path)
     except DataError as error:
         if not lenient:
             raise
@@ -292,28 +290,20 @@ def _cite(path: Path, config: Mapping[str, Any]) -> str:
     )
 
 
-def read_samples(results: ResultsFile) -> dict[str, Samples]:
+def read_samples(results: Path) -> dict[str, Samples]:
     """Return the samples in the files next to the results, by task. Raises DataError for a line that is no sample."""
     samples: dict[str, Samples] = {}
     documents: dict[str, dict[str, Any]] = {}
-    for path, task in samples_files(results.path):
+    for path, task in samples_files(results):
         name = task_name(task)
         of_task, of_documents = samples.setdefault(name, Samples()), documents.setdefault(name, {})
-        metrics = _metrics_by_filter(results, task)
-        filters = list(metrics)
-        seen: Counter[str] = Counter()
         for where, row in json_lines(path):
-            doc_hash, prompt_hash = text_of(row, "doc_hash"), text_of(row, "prompt_hash")
-            target_hash = text_of(row, "target_hash")
-            if row.get("doc_id") is None or not (doc_hash and prompt_hash and target_hash):
-                raise DataError(f"{where}: expected a sample of lm_eval 0.4.3 or later, with doc_id and hashes.")
+            doc, prompt, target = (text_of(row, f"{part}_hash") for part in ("doc", "prompt", "target"))
+            metrics, chosen = row.get("metrics"), str(row.get("filter") or "none")
+            if row.get("doc_id") is None or not (doc and prompt and target) or not isinstance(metrics, list):
+                raise DataError(f"{where}: expected a sample of lm_eval 0.4.7 or later, with doc_id, hashes, metrics.")
             example = example_id(row)
-            chosen = row.get("filter")
-            if not isinstance(chosen, str):  # by its place; the last one of a document that repeats
-                chosen = filters[min(seen[example], len(filters) - 1)]
-            seen[example] += 1
-            scored = row.get("metrics")
-            for metric in map(str, scored if isinstance(scored, list) else metrics.get(chosen, ())):
+            for metric in map(str, metrics):
                 if metric not in row:
                     continue
                 of_metric = of_task.values.setdefault(LmEvalNumber(task, metric, chosen).name, {})
@@ -322,23 +312,12 @@ def read_samples(results: ResultsFile) -> dict[str, Samples]:
                 of_metric[example] = row[metric]
             of_documents[example] = row.get("doc")
             of_task.inputs[example] = sample_contents(row)
-            of_task.contents[example] = doc_hash
-            of_task.prompts[example] = digest_of([prompt_hash, target_hash])
-            of_task.targets[example] = target_hash
+            of_task.contents[example] = doc
+            of_task.prompts[example] = digest_of([prompt, target])
+            of_task.targets[example] = target
     for name, of_documents in documents.items():
         samples[name].named = named_units(of_documents)
     return samples
-
-
-def _metrics_by_filter(results: ResultsFile, task: str) -> dict[str, list[str]]:
-    """Return filter -> the metrics of a task with it. Filters are in the order of the task's configuration."""
-    metrics: dict[str, list[str]] = {}
-    for one in listed(results.config(task), "filter_list"):
-        metrics[str(one.get("name"))] = []
-    for one in results.numbers.values():
-        if one.task == task:
-            metrics.setdefault(one.filter, []).append(one.metric)
-    return metrics or {"none": []}
 
 
 def samples_files(path: Path) -> list[tuple[Path, str]]:
