@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,24 +71,29 @@ def refused_tasks(files: Sequence[str], *texts: str) -> set[str]:
     return {task for task, verdict in verdicts(compare_files(files, anyway=True)[0]).items() if verdict is None}
 
 
+OWN, CHOSEN = {"top": {"max_length": 1024}}, {"args": "pretrained=a,max_length=1024", "top": {"max_length": 1024}}
+OTHER = {"top": {"max_length": 2048}}
+
+
 @pytest.mark.parametrize(
-    ("left", "right"),
-    [("max_length=64", "max_length=512"), ({"max_length": 64}, "max_length=512"), ("max_model_len=64", None)],
+    ("left", "right", "told", "tasks"),
+    [
+        ({"args": "max_length=64"}, {"args": "max_length=512"}, "64 and 512", {"quiz", "text"}),
+        ({"args": {"max_length": 64}}, {"args": "max_length=512"}, "64 and 512", {"quiz", "text"}),
+        ({"args": "max_model_len=64"}, {}, "64 and none", {"quiz", "text"}),
+        (CHOSEN, OTHER, "1024 and 2048", {"quiz", "text"}),
+        (OWN, OTHER, "1024 and 2048", {"text"}),
+        (CHOSEN, OWN, "", set()),
+    ],
 )
-def test_windows_that_the_commands_chose_must_be_equal(left: Any, right: Any, tmp_path: Path) -> None:
-    files = both(tmp_path, {"args": left, "top": {}}, {"args": right})
-    assert refused_tasks(files, "window in tokens: 64 and") == {"quiz", "text"}
-
-
-def test_windows_of_the_models_themselves_decide_rolling_tasks_alone(tmp_path: Path) -> None:
-    files = both(tmp_path, {"top": {"max_length": 1024}}, {"top": {"max_length": 2048}})
-    assert refused_tasks(files, "text: window in tokens: 1024 and 2048") == {"text"}
-
-
-def test_a_chosen_window_is_compared_with_the_models_own(tmp_path: Path) -> None:
-    chosen = {"args": "pretrained=a,max_length=1024", "top": {"max_length": 1024}}
-    compare_files(both(tmp_path / "equal", chosen, {"top": {"max_length": 1024}}))
-    assert len(refused_tasks(both(tmp_path / "other", chosen, {"top": {"max_length": 2048}}), "1024 and 2048")) == 2
+def test_windows_decide_rolling_tasks_and_all_tasks_if_a_command_chose_them(
+    left: dict[str, Any], right: dict[str, Any], told: str, tasks: set[str], tmp_path: Path
+) -> None:
+    files = both(tmp_path, left, right)
+    if tasks:
+        assert refused_tasks(files, f"window in tokens: {told}") == tasks
+    else:
+        compare_files(files)
 
 
 DECIDING = {
@@ -369,6 +374,25 @@ def hashed(number: int, document: Any, **values: float) -> dict[str, Any]:
     return {**row, "prompt_hash": f"p{number}", "target_hash": "t", **values}
 
 
+def grouped(folder: Path, rows: Mapping[str, Sequence[dict[str, Any]]], groups: dict[str, list[str]]) -> str:
+    """Write results with the means of the samples of tasks; those of groups are over all samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    of = dict(rows)
+    for group in groups:
+        of[group] = list(itertools.chain.from_iterable(rows.values()))
+    (metric,) = next(iter(rows.values()))[0]["metrics"]
+    for task, of_task in rows.items():
+        (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in of_task))
+    content = {
+        "results": {name: {f"{metric},none": math.fsum(r[metric] for r in of[name]) / len(of[name])} for name in of},
+        "model_name": folder.name,
+        "group_subtasks": groups,
+        "higher_is_better": {name: {metric: True} for name in of},
+    }
+    (folder / "results_1.json").write_text(json.dumps(content))
+    return str(folder)
+
+
 @pytest.mark.parametrize(
     "held", [["inner"], ["inner", "outer"]], ids=["a group of groups", "a group that holds itself"]
 )
@@ -376,21 +400,12 @@ def test_a_group_is_tested_over_the_examples_of_all_its_tasks(held: list[str], t
     files, accs = [], {}
     for name in "xy":
         draw = random.Random(name)
-        accs[name] = {task: [float(draw.random() < 0.5) for _ in range(15)] for task in ("s", "t")}
-        folder = tmp_path / name
-        folder.mkdir()
-        for task, values in accs[name].items():
-            rows = [hashed(i, f"{task}{i}", acc=value) for i, value in enumerate(values)]
-            (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        numbers = {task: {"acc,none": math.fsum(values) / 15} for task, values in accs[name].items()}
-        whole = {"acc,none": math.fsum(v for values in accs[name].values() for v in values) / 30}
-        content = {"results": {**numbers, "inner": whole, "outer": whole}, "model_name": name}
-        content["group_subtasks"] = {"outer": held, "inner": ["s", "t"]}
-        (folder / "results_1.json").write_text(json.dumps(content))
-        files.append(str(folder))
+        accs[name] = np.array([[float(draw.random() < 0.5) for _ in range(15)] for _ in "st"])
+        pairs = zip("st", accs[name], strict=True)
+        rows = {task: [hashed(i, f"{task}{i}", acc=value) for i, value in enumerate(of)] for task, of in pairs}
+        files.append(grouped(tmp_path / name, rows, {"outer": held, "inner": ["s", "t"]}))
     found = {one.metric: one for one in compare_files(files)[0].contrasts}
-    left, right = (np.array([v for values in accs[name].values() for v in values]) for name in "xy")
-    wins, losses = int((left > right).sum()), int((left < right).sum())
+    wins, losses = int((accs["x"] > accs["y"]).sum()), int((accs["x"] < accs["y"]).sum())
     for group in ("inner", "outer"):
         assert found[f"{group}/acc"].items == 30
         assert found[f"{group}/acc"].p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
@@ -402,19 +417,13 @@ def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tm
     for name in "xy":
         draw = random.Random(name)
         answers[name] = np.array([[float(draw.random() < 0.5) for _ in range(20)] for _ in range(5)])
-        folder = tmp_path / name
-        folder.mkdir()
+        rows: dict[str, list[dict[str, Any]]] = {}
         for task, values in enumerate(answers[name]):
-            rows = []
             for i, value in enumerate(values):
-                arguments = {"gen_args_0": {"arg_0": f"Wording {task} of {i}"}}
-                rows.append({**hashed(i, {"text": f"the document {i}"}, acc=value), "arguments": arguments})
-            (folder / f"samples_v{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        numbers = {f"v{task}": {"acc,none": values.mean()} for task, values in enumerate(answers[name])}
-        content = {"results": {**numbers, "all": {"acc,none": answers[name].mean()}}, "model_name": name}
-        content["group_subtasks"] = {"all": list(numbers)}
-        (folder / "results_1.json").write_text(json.dumps(content))
-        files.append(str(folder))
+                row = hashed(i, {"text": f"the document {i}"}, acc=value)
+                row["arguments"] = {"gen_args_0": {"arg_0": f"Wording {task} of {i}"}}
+                rows.setdefault(f"v{task}", []).append(row)
+        files.append(grouped(tmp_path / name, rows, {"all": list(rows)}))
     found = {one.metric: one for one in compare_files(files)[0].contrasts}["all/acc"]
     assert found.items == 20
     expected = over_items(answers["x"].mean(0) - answers["y"].mean(0))
@@ -423,25 +432,14 @@ def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tm
 
 
 def test_passages_with_one_number_in_two_tasks_are_two_units(tmp_path: Path) -> None:
-    tasks = ("one", "other")
-    for task in tasks:
-        rows = []
-        for i in range(20):
-            doc = {"passage_id": i // 2, "question": f"What is {i} of {task}?"}
-            rows.append(hashed(i, doc, acc=float(i % 3 == 0)))
-        (tmp_path / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    numbers = {name: {"acc,none": 0.35} for name in (*tasks, "all")}
-    content = {"results": numbers, "group_subtasks": {"all": list(tasks)}}
-    (tmp_path / "results_1.json").write_text(json.dumps(content))
-    assert len(set(read_evaluation(str(tmp_path)).examples["all/acc"].units.values())) == 20
-
-
-def test_a_group_with_a_task_without_samples_has_no_examples(tmp_path: Path) -> None:
-    rows = [hashed(i, f"d{i}", acc=float(i % 2)) for i in range(20)]
-    (tmp_path / "samples_s_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    content = {"results": {name: {"acc,none": 0.5} for name in "gst"}, "group_subtasks": {"g": ["s", "t"]}}
-    (tmp_path / "results_1.json").write_text(json.dumps(content))
-    assert read_evaluation(str(tmp_path)).examples.keys() == {"s/acc"}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for task in ("one", "other"):
+        documents = [{"passage_id": i // 2, "question": f"What is {i} of {task}?"} for i in range(20)]
+        rows[task] = [hashed(i, document, acc=float(i % 3 == 0)) for i, document in enumerate(documents)]
+    folder = grouped(tmp_path, rows, {"all": list(rows)})
+    assert len(set(read_evaluation(folder).examples["all/acc"].units.values())) == 20
+    (tmp_path / "samples_one_1.jsonl").unlink()
+    assert read_evaluation(folder).examples.keys() == {"other/acc"}, "of a group that lacks a task, there are none"
 
 
 def test_a_rule_that_is_none_is_absent(tmp_path: Path) -> None:
@@ -476,21 +474,11 @@ NORMAL = {name: np.random.default_rng(seed).normal(seed * 0.3, 1, N) for seed, n
 
 def scored(root: Path, model: str, **kept: Iterable[int]) -> str:
     """Write results with these examples of each task, and of the group of all."""
-    folder = root / model
-    folder.mkdir(parents=True)
-    values = {task: [NORMAL[model][i] for i in ids] for task, ids in kept.items()}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for task, ids in kept.items():
-        rows = [hashed(i, {"passage": f"{task} {i // 2}", "question": i}, score=NORMAL[model][i]) for i in ids]
-        (folder / f"samples_{task}_1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values["all"] = [value for of_task in values.values() for value in of_task]
-    content = {
-        "results": {name: {"score,none": math.fsum(of) / len(of)} for name, of in values.items()},
-        "model_name": model,
-        "group_subtasks": {"all": list(kept)},
-        "higher_is_better": {name: {"score": True} for name in values},
-    }
-    (folder / "results_1.json").write_text(json.dumps(content))
-    return str(folder)
+        documents = {i: {"passage": f"{task} {i // 2}", "question": i} for i in ids}
+        rows[task] = [hashed(i, document, score=NORMAL[model][i]) for i, document in documents.items()]
+    return grouped(root / model, rows, {"all": list(kept)})
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [((3,), ()), ((), (3,)), ((3, 8, 21), (40, 41, 50)), ((0, 1), (58, 59))])
