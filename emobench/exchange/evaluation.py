@@ -296,8 +296,8 @@ def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
         ignored = [f"model argument {name}" for name in TEMPLATE_ARGUMENTS]
     reasons = _differing(left.rules, right.rules, ": ", ignored)
     if (left.window.decides or right.window.decides) and left.window.tokens != right.window.tokens:
-        windows = [{"window in tokens": facts.window.tokens} for facts in (left, right)]
-        reasons += _differing(*windows, ": ")
+        name = "window in tokens"
+        reasons += _differing({name: left.window.tokens}, {name: right.window.tokens}, ": ")
     mine, others = _paired_digests(ours, theirs, task)
     common = mine.keys() & others.keys()
     changed = sum(mine[example] != others[example] for example in common)
