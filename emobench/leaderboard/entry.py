@@ -357,8 +357,6 @@ class Entry:
         for seed in (*self.seeds, *(run.seed for run in self.runs)):
             _check_least(0, seed=seed)
         _check_least(1, parameters=self.model.parameters)
-        if self.kind == "measured":
-            _refuse(self._wrong_as_measured())
 
     def _wrong(self) -> Iterator[str]:
         if not _ID.fullmatch(self.id):
@@ -398,8 +396,8 @@ class Entry:
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
         if self.kind != "measured" and not self.source.cite:
             yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
-
-    def _wrong_as_measured(self) -> Iterator[str]:
+        if self.kind != "measured":
+            return
         if not self.seeds and not self.untrained:
             yield "`seeds` is empty; a trained model has at least one."
         trained = [run.seed for run in self.runs if run.seed is not None]
@@ -415,6 +413,14 @@ class Entry:
     @property
     def untrained(self) -> bool:
         return self.objective.name == PRETRAINED
+
+    def files(self) -> dict[File, bool]:
+        """Return the files of all runs, and whether each has samples."""
+        files = {}
+        for run in self.runs:
+            for file in run.files():
+                files[file] = file in run.samples
+        return files
 
 
 def entry_id(plain: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from emobench.leaderboard.run_files import (
     free_place,
     is_recorded,
     packed_file,
-    packed_paths,
     recorded_file,
 )
 from emobench.leaderboard.store import Leaderboard, claims, row_of
@@ -65,9 +64,8 @@ def pack(
     entries = current(board.entries(superseded=True))
     named: dict[File, tuple[Entry, bool]] = {}
     for entry in entries:
-        for run in entry.runs:
-            for file in run.files():
-                named[file] = entry, file in run.samples
+        for file, sample in entry.files().items():
+            named[file] = entry, sample
     done, left_out = PackedFiles(), left_out_files(board.root)
     for number, (file, (entry, sample)) in enumerate(named.items(), 1):
         target = packed_file(board.root, file, sample=sample)
@@ -113,18 +111,6 @@ def left_out_files(board: Path) -> dict[str, str]:
         if name:
             reasons[name] = why
     return reasons
-
-
-def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:
-    """Yield the packed files that no entry names."""
-    named: set[Path] = set()
-    for entry in entries:
-        for run in entry.runs:
-            for file in run.files():
-                named.update(packed_paths(board, file))
-    for path in sorted((board / PACKED).rglob("*")):
-        if path.is_file() and path not in named and path.name != LEFT_OUT and not path.name.startswith("."):
-            yield path
 
 
 def _published(path: Path, file: File) -> bytes | None:

@@ -17,8 +17,8 @@ from typing import Literal
 from emobench.core.errors import DataError, UserError
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.pack import current, left_out_files, unnamed_files
-from emobench.leaderboard.run_files import PACKED, find_file, is_recorded, packed_path
+from emobench.leaderboard.pack import LEFT_OUT, current, left_out_files
+from emobench.leaderboard.run_files import PACKED, find_file, is_recorded, packed_path, packed_paths
 from emobench.leaderboard.store import LONGEST, Leaderboard, claims, file_of, parse, row_of
 
 LEFT = (".*.part", "*/.*.part", f"{PACKED}/*/**/.*.part")
@@ -69,8 +69,13 @@ def verify(
     for path in sorted(board.root.glob("*")):
         if path.is_file() and not ALLOWED.fullmatch(path.name):
             findings.add("stray", path, STRAY)
-    for path in unnamed_files(board.root, entries):
-        findings.add("stray", path, f"no entry of this board names it. Remove it: rm {shlex.quote(str(path))}")
+    named = {board.root / PACKED / LEFT_OUT}
+    for entry in entries:
+        for file in entry.files():
+            named.update(packed_paths(board.root, file))
+    for path in sorted((board.root / PACKED).rglob("*")):
+        if path.is_file() and path not in named and not path.name.startswith("."):
+            findings.add("stray", path, f"no entry of this board names it. Remove it: rm {shlex.quote(str(path))}")
     ids = {entry.id for entry in entries}
     for entry in entries:
         if entry.supersedes is not None and entry.supersedes not in ids:
@@ -133,10 +138,7 @@ def _check_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path, findin
 
     for entry in current(entries):
         path = board.path(entry)
-        problems = {}
-        for run in entry.runs:
-            for file in run.files():
-                problems[file] = problem(file, file in run.samples)
+        problems = {file: problem(file, sample) for file, sample in entry.files().items()}
         missing = [file.path for file, kind in problems.items() if kind == "missing"]
         if missing:
             more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
