@@ -24,7 +24,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
-from emobench.leaderboard.stats.difference import NO_EXAMPLES, Difference, compare_rows, paired_test
+from emobench.leaderboard.stats.difference import Difference, compare_rows, paired_test
 from emobench.leaderboard.stats.series import Series, centre_of, mean
 from emobench.tasks.families import DUPLICATES, PRIMARY, families
 from emobench.tasks.scores import SECONDARY
@@ -33,6 +33,9 @@ Verdict: TypeAlias = Literal["better", "worse", "tied", "undetermined"]
 
 SeriesOf: TypeAlias = Callable[[Entry, str], Series | None]
 """An entry and a metric -> its Series, or None without one."""
+
+Test: TypeAlias = Callable[[Sequence[Series], Sequence[Series]], Difference | str]
+"""Compares two rows, each given as its Series of the same tasks, or says why it cannot."""
 
 SMALL_N = "small n: too few examples for a verdict"
 
@@ -132,14 +135,15 @@ def contrasts(
     baseline: Entry,
     rows: Mapping[str, Sequence[str]],
     series: SeriesOf,
+    test: Test | None = compare_rows,
     *,
-    judged: bool = True,
+    untested: Mapping[str, str] | None = None,
     within: bool = False,
 ) -> list[Contrast]:
     """Return a contrast for each of `rows`: its name -> the metrics (of both entries) that it is of, or the mean over.
 
-    Those that are not `judged` have no verdict; `within` adds the tests within each seed where there is none, or where
-    it is undetermined.
+    Without a test they have no verdict; nor have those that are `untested`, for a reason. `within` adds the tests
+    within each seed where there is none over them, or where it is undetermined.
     """
     made = []
     for name, columns in rows.items():
@@ -147,9 +151,10 @@ def contrasts(
         ours = [row for metric in columns if (row := series(candidate, metric))]
         theirs = [row for metric in columns if (row := series(baseline, metric))]
         known = len(ours) == len(theirs) == len(columns)
-        if judged:
-            tested = compare_rows(ours, theirs) if known else "the values of single seeds are not known"
-            contrast = _settled(contrast, tested)
+        if untested and name in untested:
+            contrast = replace(contrast, why=untested[name])
+        elif test is not None:
+            contrast = _settled(contrast, test(ours, theirs) if known else "the values of single seeds are not known")
         undecided = contrast.family is not None and contrast.p is None and contrast.verdict != "tied"
         if within and undecided and known and len(columns) == 1:
             contrast = replace(contrast, within=_within(ours[0], theirs[0]))
@@ -158,35 +163,32 @@ def contrasts(
 
 
 def compare_models(
-    baseline: Entry, candidates: Sequence[Entry], examples_of: ExamplesOf, unpaired: Mapping[str, Mapping[str, str]]
+    baseline: Entry,
+    candidates: Sequence[Entry],
+    examples_of: ExamplesOf,
+    unpaired: Mapping[str, Mapping[str, str]],
 ) -> Comparison:
     """Compare models, each an entry of one evaluation, with a baseline on the metrics that both have.
 
     `unpaired` says of a candidate's id and a metric why its examples are not the baseline's: it gets no verdict. p is
     adjusted within each family of tests (Holm).
     """
+
+    def on_items(ours: Sequence[Series], theirs: Sequence[Series]) -> Difference | str:
+        return paired_test(ours[0], theirs[0], None, exact=True)
+
     series = SeriesReader(examples_of)
     compared: list[Contrast] = []
     missing = {}
     for candidate in candidates:
-        shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
-        one_sided = baseline.metrics.keys() ^ candidate.metrics.keys()
+        one_sided = _one_sided(candidate, baseline)
         if one_sided:
             missing[candidate.id] = tuple(sorted(one_sided))
+        rows = {metric: [metric] for metric in baseline.metrics if metric in candidate.metrics}
         # The other file may have other tasks, which would change the families.
-        left = replace(candidate, families=families({metric: to_plain(candidate.metrics[metric]) for metric in shared}))
-        right = replace(baseline, families=families({metric: to_plain(baseline.metrics[metric]) for metric in shared}))
-        made = []
-        for metric in shared:
-            contrast = plain_contrast(left, right, metric, [metric])
-            if metric in unpaired.get(candidate.id, {}):
-                contrast = replace(contrast, why=unpaired[candidate.id][metric])
-            else:
-                ours, theirs = series(candidate, metric), series(baseline, metric)
-                tested = paired_test(ours, theirs, None, exact=True) if ours and theirs else NO_EXAMPLES
-                contrast = _settled(contrast, tested)
-            made.append(contrast)
-        compared += _adjusted(made)
+        left = replace(candidate, families=families({metric: to_plain(candidate.metrics[metric]) for metric in rows}))
+        right = replace(baseline, families=families({metric: to_plain(baseline.metrics[metric]) for metric in rows}))
+        compared += contrasts(left, right, rows, series, on_items, untested=unpaired.get(candidate.id))
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
@@ -370,7 +372,7 @@ def compare(
         why = apart.get(candidate.id, ())
         # A difference in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
-        for contrast in contrasts(candidate, baseline, rows, series, judged=not why, within=within):
+        for contrast in contrasts(candidate, baseline, rows, series, None if why else compare_rows, within=within):
             shown = not contrast.secondary
             if metrics is not None:
                 shown = set(metrics).issuperset(rows[contrast.metric])
@@ -486,8 +488,8 @@ class PairContrasts:
                 if family_of(candidate, baseline, row, columns) == family:
                     together[row] = columns
             # A `pretrained` row may join a group of which it is comparable with the first row alone.
-            judged = not differences(candidate, baseline)
-            for contrast in contrasts(candidate, baseline, together, self.series, judged=judged):
+            test = None if differences(candidate, baseline) else compare_rows
+            for contrast in contrasts(candidate, baseline, together, self.series, test):
                 self.made[*pair, contrast.metric] = contrast
         return self.made[*pair, name]
 
