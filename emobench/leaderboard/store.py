@@ -166,7 +166,7 @@ class Leaderboard:
         """
         plain, path = to_plain(entry), self.path(entry)
         if path.exists():
-            with contextlib.suppress(OSError, UserError):
+            with contextlib.suppress(EmobenchError):
                 if read_file(self.root, file_of(entry)) == entry:
                     return path
             text = f"{path} exists with other content than the entry {entry.id}: it was altered. Restore or remove it."
@@ -197,9 +197,7 @@ class Leaderboard:
         for file in self.files():
             try:
                 rows.append(self._row(file))
-            except OSError as error:
-                self._problem(f"{file}: cannot be read ({error.strerror}).")
-            except UserError as error:
+            except EmobenchError as error:
                 self._problem(error)
         rows.sort(key=lambda row: (row.created, row.id))
         if superseded:
@@ -214,10 +212,10 @@ class Leaderboard:
         """
         try:
             return read_file(self.root, f"{row.path.parent.name}/{row.path.name}")
+        except StorageError as error:
+            raise StorageError(self._sentence(error)) from None
         except UserError as error:
             raise ConfigError(self._sentence(error)) from None
-        except OSError as error:
-            raise StorageError(f"{row.path}: cannot be read ({error.strerror}).") from error
 
     def entries(self, *, suite: str | None = None, superseded: bool = False) -> list[Entry]:
         """Return the entries that `rows` lists, of one suite name if asked for, all read and verified.
@@ -309,13 +307,19 @@ class Leaderboard:
 
 
 def read_file(root: Path, file: str) -> Entry:
-    """Read and verify the entry in "folder/name" of a board. Raises OSError, or a UserError that begins with `file`."""
+    """Read and verify the entry in "folder/name" of a board.
+
+    Raises StorageError if it cannot be read, and a UserError that begins with `file` if it is no entry.
+    """
     return _entry(_content(root, file), file)
 
 
 def _content(root: Path, file: str) -> bytes:
-    with Path(f"{root}/{file}").open("rb", buffering=0) as opened:  # `Path.read_bytes` takes three times as long
-        return opened.read()
+    try:
+        with Path(f"{root}/{file}").open("rb", buffering=0) as opened:  # `Path.read_bytes` takes three times as long
+            return opened.read()
+    except OSError as error:
+        raise StorageError(f"{file}: cannot be read ({error.strerror}).") from error
 
 
 def _entry(content: bytes, file: str) -> Entry:
