@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import itertools
 import math
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
-from shown import compared, printed
+from shown import board_text, compared, printed
 from statsmodels.stats.multitest import multipletests
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import ExamplesReader
-from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
+from emobench.leaderboard.stats.compare import (
+    NO_VERDICT,
+    Comparison,
+    PairContrasts,
+    SeriesReader,
+    compare,
+    comparisons,
+    family_of,
+    plain_contrast,
+)
+from emobench.leaderboard.store import Leaderboard
 from emobench.report import compare_table
+from emobench.report.board_table import to_json as board_json
 from emobench.report.charts.compare_chart import specification, write
 from emobench.report.compare_table import noise_tables, to_csv, to_json
+from emobench.report.site.groups import board_groups
+from emobench.tasks.families import PRIMARY, SECONDARIES
+from emobench.tasks.scores import SECONDARY
 
 TASKS = ("sst2", "trec", "cr")
 
@@ -332,3 +351,413 @@ def test_a_refusal_names_the_entries_that_differ(make_row: Callable[..., Entry])
     with pytest.raises(ConfigError) as refused:
         compare(mle, [alike, other])
     assert [name in str(refused.value) for name in ("other", "alike", "mle")] == [True, False, True]
+
+
+# What a contrast says where there is no test, and its words and notes.
+
+MakeEntry = Callable[..., Entry]
+
+
+def test_a_metric_without_a_direction_describes(make_row: MakeEntry) -> None:
+    rows = [make_row(name, {"t/entropy": [v, v + 0.1, v + 0.3]}) for name, v in (("mle", 3.0), ("emo", 5.0))]
+    (found,) = compare(rows[0], rows[1:]).contrasts
+    assert (found.verdict, found.p, found.detectable, found.word) == (None, None, None, NO_VERDICT)
+    assert "no better direction" in (found.why or "")
+    other = make_row("emo", {"t/entropy": [5.0, 5.1, 5.2]}, recipe={"name": "lm", "epochs": 7})
+    (found,) = compare(rows[0], [other], anyway=True).contrasts
+    assert (found.word, found.why, found.ci95) == (None, None, None)
+
+
+def test_entries_that_disagree_on_the_better_direction_have_no_family(make_row: MakeEntry) -> None:
+    mle, emo = (make_row(name, {"t/kl": [1.0, 2.0, 4.0]}, primary="t/kl") for name in ("mle", "emo"))
+    assert family_of(emo, mle, "t/kl", ["t/kl"]) is not None
+    for direction in (True, None):
+        turned = replace(emo, metrics={"t/kl": replace(emo.metrics["t/kl"], higher_is_better=direction)})
+        assert family_of(turned, mle, "t/kl", ["t/kl"]) is None
+        assert family_of(mle, turned, "t/kl", ["t/kl"]) is None
+
+
+def test_an_effect_without_a_test_is_of_geometric_means(make_row: MakeEntry) -> None:
+    """Of two seeds, which are too few; and of a mean whose seeds are not known."""
+    values = {"mle": {"a": [10.0, 90.0], "b": [4.0, 4.0]}, "emo": {"a": [50.0, 60.0], "b": [2.0, 8.0]}}
+    rows = [make_row(n, {f"{task}/ppl": v for task, v in of.items()}) for n, of in values.items()]
+    found = {c.metric: c for c in compare(rows[0], rows[1:]).contrasts}
+    means = {n: {task: np.log(v).mean() for task, v in of.items()} for n, of in values.items()}
+    differences = {task: means["emo"][task] - means["mle"][task] for task in "ab"}
+    assert found["a/ppl"].effect == pytest.approx(differences["a"])
+    assert found["mean/ppl"].effect == pytest.approx(sum(differences.values()) / 2)
+    assert {c.verdict for c in found.values()} == {"undetermined"}
+    # The means that are shown are those of the entries: of two perplexities the arithmetic one.
+    assert (found["a/ppl"].baseline_mean, found["a/ppl"].candidate_mean) == pytest.approx((50.0, 55.0))
+    assert found["mean/ppl"].baseline_mean == pytest.approx(math.sqrt(50 * 4))
+
+    unknown = to_plain(rows[1].metrics["a/ppl"]) | {"values": [], "std": None, "mean": 40.0}
+    taken = make_row("emo", {}, metrics={"a/ppl": unknown}, seeds=[], kind="imported", source={"cite": "a paper"},
+                     protocols=rows[0].protocols)  # fmt: skip
+    (contrast,) = compare(rows[0], [taken]).contrasts
+    assert contrast.effect == pytest.approx(math.log(40) - means["mle"]["a"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "tested"),
+    [((0, 1), (1, 2), [1]), ((5,), (5,), [5]), ((0, 1), (2, 3), []), ((), (3, 4), [3, 4]), ((3, 4), (), [3, 4])],
+)
+def test_the_tests_within_seeds_are_of_common_ones(
+    make_entry: MakeEntry, runs: Path, ours: tuple[int, ...], theirs: tuple[int, ...], tested: list[int]
+) -> None:
+    """A model without seeds stands beside each of its rival's."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for name, seeds in (("emo", ours), ("mle", theirs)):
+        answers_SI = (rng.random((max(len(seeds), 1), 60)) < 0.6).astype(float)
+        rows.append(make_entry(name if seeds else "pretrained", {"t": answers_SI}, seeds=seeds))
+    (found,) = compare(rows[1], rows[:1], ExamplesReader(runs)).contrasts
+    assert found.verdict == "undetermined"
+    assert [seed for seed, _ in found.within] == tested
+
+
+def test_a_seed_that_cannot_be_tested_is_left_out(make_entry: MakeEntry, runs: Path) -> None:
+    rng = np.random.default_rng(1)
+    kept, rows = rng.random((2, 60)), []
+    for name in ("emo", "mle"):
+        rows.append(make_entry(name, {"t": kept + rng.normal(0, 0.1, (2, 60))}, seeds=(0, 1), unit="nats"))
+    read = ExamplesReader(runs)
+
+    def without_most(entry: Entry) -> Any:
+        found = read(entry)
+        if found is None or entry is rows[1]:
+            return found
+        examples = found[0]["t/accuracy"]
+        return [{"t/accuracy": dict(list(examples.items())[:9])}, found[1]]
+
+    (found,) = compare(rows[1], rows[:1], without_most).contrasts
+    assert [seed for seed, _ in found.within] == [1]
+
+
+def test_a_metric_that_repeats_another_says_which(make_row: MakeEntry) -> None:
+    both = {"t/mauve": [0.1, 0.2, 0.4], "t/mauve_star": [0.2, 0.3, 0.5]}
+    rows = [make_row(name, both) for name in ("mle", "emo")]
+    found = {c.metric: c for c in compare(rows[0], rows[1:]).contrasts}
+    assert (found["t/mauve_star"].verdict, found["t/mauve_star"].word) == (None, NO_VERDICT)
+    assert "it repeats mauve" in (found["t/mauve_star"].why or "")
+    assert found["t/mauve"].word != NO_VERDICT
+    one = make_row("emo", both, families={"t/mauve": "another"})
+    found = {c.metric: c for c in compare(rows[0], [one]).contrasts}
+    assert "no common family" in (found["t/mauve"].why or "")
+
+
+def test_a_metric_that_one_side_calls_secondary_or_small_is_so(make_row: MakeEntry) -> None:
+    mle, emo = (make_row(name, {"t/kl": [1.0, 2.0, 4.0]}) for name in ("mle", "emo"))
+    for flag in (SECONDARY, "small_n"):
+        changed = replace(emo, metrics={"t/kl": replace(emo.metrics["t/kl"], flags=(flag,))})
+        for sides in ((changed, mle), (mle, changed)):
+            found = plain_contrast(*sides, "t/kl", ["t/kl"])
+            assert (found.secondary, found.small_n) == (flag == SECONDARY, flag == "small_n")
+
+
+# A mark on a board says what `emobench compare` says of each pair.
+
+MakeEntry = Callable[..., Entry]
+
+
+def pairs() -> PairContrasts:
+    return PairContrasts(SeriesReader(None))
+
+
+def best(rows: Sequence[Entry], metric: str) -> str | None:
+    top, _ = pairs().best(rows, metric)
+    return next((entry.objective.name for entry in rows if entry.id == top), None)
+
+
+def named(make_row: MakeEntry, scores: Mapping[str, Mapping[str, Sequence[float]]], **changes: Any) -> list[Entry]:
+    return [make_row(name, values, **changes) for name, values in scores.items()]
+
+
+def noisy(rng: np.random.Generator, mean: float, spread: float = 0.002, seeds: int = 3) -> list[float]:
+    return list(mean + spread * rng.standard_normal(seeds))
+
+
+def test_a_star_is_a_better_verdict_against_every_rival(make_row: MakeEntry) -> None:
+    """Over 30 boards of four objectives whose means are near each other: neither says more than the other."""
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(30):
+        means = {name: 0.5 + 0.03 * rng.random(2) for name in ("mle", "emo", "tailr", "mixce")}
+        scores = {
+            name: {f"{task}/accuracy": noisy(rng, mean[i]) for i, task in enumerate("ab")}
+            for name, mean in means.items()
+        }
+        entries = named(make_row, scores, primary="mean/accuracy")
+        (group,) = board_json(entries)["groups"]
+        verdicts = {
+            (candidate.id, contrast.metric, baseline.id): contrast.verdict
+            for candidate, baseline in itertools.permutations(entries, 2)
+            for contrast in compare(baseline, [candidate]).contrasts
+        }
+        for metric in ("a/accuracy", "b/accuracy", "mean/accuracy"):
+            ahead = [
+                e.id
+                for e in entries
+                if all(verdicts[e.id, metric, other.id] == "better" for other in entries if other is not e)
+            ]
+            assert [group["best"][metric]] == (ahead or [None])
+            seen.add((metric, bool(ahead)))
+    assert len(seen) == 6  # with and without a star, for each
+
+
+def test_an_exact_copy_on_a_merged_board_takes_no_star_away(make_row: MakeEntry, tmp_path: Path) -> None:
+    """Side by side, the two are rivals of which neither is better."""
+
+    def of(name: str, values: Sequence[float], *, second: int = 0, key: str | None = None) -> Entry:
+        runs = [{"seed": seed, "key": f"{key or name}-{seed}", "examples": None} for seed in range(3)]
+        scores = {f"{task}/accuracy": values for task in "ab"}
+        return make_row(name, scores, runs=runs, created=f"2026-01-31T12:00:0{second}")
+
+    mine, theirs = Leaderboard(tmp_path / "mine"), Leaderboard(tmp_path / "theirs")
+    better = (0.6, 0.603, 0.604)
+    mle, emo, copy = of("mle", (0.5, 0.502, 0.499)), of("emo", better), of("emo", better, second=1)
+    for board, entry in ((mine, mle), (mine, emo), (theirs, mle), (theirs, copy)):
+        board.append(entry)
+    view = View(baseline="mle")
+    before = board_json(mine.entries(), view=view)
+    assert before["groups"][0]["best"] == dict.fromkeys(("a/accuracy", "b/accuracy", "mean/accuracy"), emo.id)
+    assert before["groups"][0]["ranks"]["places"] == {emo.id: 1, mle.id: 2}
+    shutil.copytree(theirs.root, mine.root, dirs_exist_ok=True)
+    assert len(mine.entries(superseded=True)) == 3
+    assert board_json(mine.entries(), view=view) == before
+    (group,) = board_json([mle, emo, copy], view=view)["groups"]
+    assert set(group["best"].values()) == {None}
+    mine.append(of("emo", better, second=2, key="again"))  # other runs are other evidence, whatever their values
+    assert len(mine.entries()) == 3
+
+
+def test_a_test_that_is_one_of_a_family_marks_nothing_alone(make_row: MakeEntry) -> None:
+    """p is .04 on a task, which is one of two beside their mean."""
+    scores = {
+        "emo": {"a/accuracy": [0.850, 0.853, 0.825], "b/accuracy": [0.600, 0.603, 0.599]},
+        "mle": {"a/accuracy": [0.800, 0.803, 0.801], "b/accuracy": [0.601, 0.600, 0.604]},
+    }
+    entries = named(make_row, scores)
+    found = pairs()(entries[0], entries[1], "a/accuracy")
+    assert 0.03 < found.p < 0.05
+    assert best(entries, "a/accuracy") is None
+    alone = named(make_row, {name: {"a/accuracy": of["a/accuracy"]} for name, of in scores.items()})
+    assert best(alone, "a/accuracy") == "emo"
+
+
+def test_lower_is_better_and_a_near_rival_takes_the_mark_away(make_row: MakeEntry) -> None:
+    scores = {"a": {"lm/kl": [5.0, 5.1, 5.2]}, "b": {"lm/kl": [2.0, 2.1, 2.2]}, "c": {"lm/kl": [9.0, 9.2, 9.3]}}
+    noise = np.random.default_rng(1)
+    rows = [make_row(n, {"lm/kl": list(np.array(of["lm/kl"]) + 0.01 * noise.random(3))}) for n, of in scores.items()]
+    assert best(rows, "lm/kl") == "b"
+    near = named(make_row, {"d": {"lm/kl": [2.1, 2.0, 2.2]}})
+    assert best([*rows, *near], "lm/kl") is None
+    assert best(rows[:1], "lm/kl") is None
+
+
+def test_the_best_mean_of_perplexities_is_the_lowest_geometric_one(make_row: MakeEntry) -> None:
+    noise = np.array([0.999, 1.0, 1.002])
+    scores = {
+        "a": {"x/ppl": list(10 * noise[::-1]), "y/ppl": list(1000 * noise[::-1])},  # geometric mean 100, arithmetic 505
+        "b": {"x/ppl": list(200 * noise), "y/ppl": list(200 * noise * noise)},
+    }
+    rows = named(make_row, scores, primary="mean/ppl")
+    assert best(rows, "mean/ppl") == "a"
+    assert best(rows, "x/ppl") == "a"
+    assert best(rows, "y/ppl") == "b"
+    # Of seeds that differ much, each with the mean 10 over tasks: the mean over seeds is geometric, too.
+    wild = {
+        "c": {"x/ppl": [1.0, 100.0, 10.01], "y/ppl": [100.0, 1.001, 10.0]},
+        "d": {"x/ppl": list(11 * noise), "y/ppl": list(11 * noise[::-1])},
+    }
+    rows = named(make_row, wild, primary="mean/ppl")
+    assert best(rows, "mean/ppl") == "c"
+
+
+def test_a_row_without_a_metric_is_not_beaten_and_a_reason_is_given(make_row: MakeEntry) -> None:
+    noise = np.array([0.0, 0.002, 0.001])
+    both = {
+        "high": {"x/accuracy": list(0.9 + noise), "y/accuracy": list(0.9 + noise)},
+        "mid": {"x/accuracy": list(0.5 + 2 * noise), "y/accuracy": list(0.6 + 2 * noise)},
+    }
+    lacking = {"missing": {"y/accuracy": "the disk was full"}}
+    rows = named(make_row, both) + named(make_row, {"low": {"x/accuracy": list(0.3 - noise)}}, **lacking)
+    high, mid, low = rows
+    assert pairs().best(rows[:2], "y/accuracy") == (high.id, None)
+    assert pairs().best(rows, "y/accuracy") == (None, None)
+    assert pairs().best([low, high, mid], "y/accuracy") == (None, None)
+    assert pairs()(high, mid, "z/accuracy") is None
+    assert pairs()(high, low, "y/accuracy") is None
+    assert pairs()(high, low, "y/accuracy") is None
+    assert pairs().best(rows, "x/accuracy") == (high.id, None)
+    rows += named(make_row, {"two": {"x/accuracy": [0.1, 0.2]}}, **lacking)
+    top, why = pairs().best(rows, "x/accuracy")
+    assert (top, (why or "")[:15]) == (None, "common seeds: 2")
+    near = [low, *named(make_row, {"near": {"x/accuracy": [0.301, 0.299, 0.302]}}, **lacking)]
+    assert pairs().best(near, "x/accuracy") == (None, None)  # tied, and so nothing is undetermined
+
+
+@pytest.mark.parametrize("change", [{"flags": ["small_n"]}, {"higher_is_better": None}])
+def test_what_decides_nothing_marks_nothing(make_row: MakeEntry, change: dict[str, Any]) -> None:
+    scores = {"good": {"a/accuracy": [0.9, 0.91, 0.93]}, "bad": {"a/accuracy": [0.1, 0.12, 0.11]}}
+    rows = named(make_row, scores)
+    assert best(rows, "a/accuracy") == "good"
+    changed = []
+    for row in rows:
+        summary = {**to_plain(row.metrics["a/accuracy"]), **change}
+        changed.append(make_row(row.objective.name, scores[row.objective.name], metrics={"a/accuracy": summary}))
+    assert best(changed, "a/accuracy") is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "family"),
+    [
+        ("mean/accuracy", "mean/accuracy", PRIMARY),
+        ("mean/accuracy", None, PRIMARY),  # imported: its suite has the same endpoint
+        (None, "mean/accuracy", PRIMARY),
+        (None, None, "accuracy"),
+        ("mean/accuracy", "a/accuracy", "accuracy"),
+    ],
+)
+def test_two_entries_have_one_primary_endpoint_or_none(
+    make_row: MakeEntry, ours: str | None, theirs: str | None, family: str
+) -> None:
+    rng = np.random.default_rng(0)
+    scores = {f"{task}/accuracy": noisy(rng, 0.5) for task in "ab"}
+    emo, mle = make_row("emo", scores, primary=ours), make_row("mle", scores, primary=theirs)
+    for contrast in compare(mle, [emo]).contrasts:
+        assert contrast.family == (family if contrast.metric == "mean/accuracy" else "accuracy")
+    told = [line for line in compare_table.report([compare(mle, [emo])]).notes if "primary endpoint is not" in line]
+    assert bool(told) == (ours == "mean/accuracy" and theirs == "a/accuracy")
+
+
+def test_a_missing_task_leaves_the_primary_endpoint_without_a_test(make_row: MakeEntry) -> None:
+    rng = np.random.default_rng(0)
+    scores = {f"{task}/accuracy": noisy(rng, 0.5) for task in "ab"}
+    mle = make_row("mle", scores, primary="mean/accuracy")
+    emo = make_row(
+        "emo", {"a/accuracy": noisy(rng, 0.5)}, primary="mean/accuracy", missing={"b/accuracy": "the disk was full"},
+        protocols=dict(mle.protocols),
+    )  # fmt: skip
+    compared = compare(mle, [emo])
+    assert [contrast.family for contrast in compared.contrasts] == ["accuracy"]
+    assert any("mean/accuracy, is not tested" in line for line in compare_table.report([compared]).notes)
+
+
+# Runs with the weights of their base, or of another seed, are no replicates: no verdict rests on them.
+
+MakeEntry = Callable[..., Entry]
+MLE, BETTER = [0.50, 0.51, 0.52], [0.80, 0.82, 0.81]
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def runs(name: str, trained: Sequence[str], tasks: Sequence[str] = ("a",)) -> list[dict[str, Any]]:
+    """Return runs with these weights for the tasks, and others of their own for the task b."""
+    found = []
+    for seed, weights in enumerate(trained):
+        of_tasks = {"tasks": list(tasks), "base": sha("base"), "trained": sha(weights)}
+        of_b = {"tasks": ["b"], "base": sha("base"), "trained": sha(f"b{seed}")}
+        found.append({"seed": seed, "key": f"{name}{seed}", "weights": [of_tasks, of_b]})
+    return found
+
+
+def verdicts(entry: Entry, baseline: Entry) -> dict[str, tuple[str | None, str | None]]:
+    return {c.metric: (c.verdict, c.why) for c in compare(baseline, [entry]).contrasts}
+
+
+@pytest.mark.parametrize(
+    ("trained", "why"),
+    [
+        (["base", "x", "y"], "the training of seed 0 changed no weight"),
+        (["x", "y", "base"], "the training of seed 2 changed no weight"),
+        (["base", "base", "base"], "the training of seed 0 changed no weight"),
+        (["x", "y", "x"], "seeds 0 and 2 have the same weights"),
+        (["x", "x", "x"], "seeds 0 and 1 have the same weights"),
+    ],
+)
+def test_equal_weights_are_no_replicates(make_row: MakeEntry, trained: list[str], why: str) -> None:
+    scores = {"a/kl": BETTER, "b/kl": BETTER}
+    moved = make_row("mle", {"a/kl": MLE, "b/kl": MLE}, runs=runs("m", "xyz"))
+    unmoved = make_row("emo", scores, runs=runs("e", trained))
+    assert verdicts(make_row("emo", scores, runs=runs("e", "uvw")), moved)["a/kl"][0] == "worse"
+    for entry, baseline in ((unmoved, moved), (moved, unmoved)):
+        found = verdicts(entry, baseline)
+        assert found["a/kl"] == ("undetermined", why)
+        assert found["mean/kl"] == ("undetermined", why)
+        assert found["b/kl"][0] in ("better", "worse")
+
+
+def test_equal_values_of_weights_that_did_not_move_are_not_tied(make_row: MakeEntry) -> None:
+    rows = [make_row(name, {"a/kl": MLE}, runs=runs(name, ["base"] * 3)) for name in ("emo", "mle")]
+    assert verdicts(*rows)["a/kl"] == ("undetermined", "the training of seed 0 changed no weight")
+
+
+def test_objectives_that_train_the_same_weights_are_tied(make_row: MakeEntry) -> None:
+    rows = [make_row(name, {"a/kl": MLE}, runs=runs(name, "xyz")) for name in ("emo", "mle")]
+    assert verdicts(*rows)["a/kl"][0] == "tied"
+
+
+# Secondary metrics are shown where they are asked for, and cost the main ones nothing.
+
+MAIN = ("sst2/accuracy", "trec/accuracy")
+VALUES = {"mle": (0.700, 0.704, 0.701), "emo": (0.720, 0.723, 0.722), "tailr": (0.711, 0.709, 0.712)}
+
+
+@pytest.fixture
+def rows(make_row: Callable[..., Entry]) -> dict[str, Entry]:
+    """Three objectives with an accuracy and a secondary macro-F1 on two tasks; the F1 is noisier."""
+    found = {}
+    for place, (name, values) in enumerate(VALUES.items()):
+        noisy = [value + 0.002 * place * (-1) ** i for i, value in enumerate(values)]
+        scores: dict[str, Sequence[float]] = {}
+        for task in ("sst2", "trec"):
+            scores |= {f"{task}/accuracy": values, f"{task}/macro_f1": noisy}
+        metrics = {
+            metric: replace(summary, flags=(SECONDARY,)) if metric.endswith("f1") else summary
+            for metric, summary in make_row(name, scores).metrics.items()
+        }
+        found[name] = make_row(name, scores, metrics=to_plain(metrics))
+    return found
+
+
+def test_a_table_has_the_main_metrics_and_their_mean_and_others_on_request(rows: dict[str, Entry]) -> None:
+    def shown(**view: Any) -> str:
+        return printed(board_text(list(rows.values()), view=View(**view)), 400)
+
+    plain, asked, both = shown(), shown(metrics=("macro_f1",)), shown(metrics=("*",))
+    assert ("macro_f1" in plain, SECONDARY in plain, "mean" in plain) == (False, False, True)
+    assert ("macro_f1" in asked, "accuracy" in asked) == (True, False)
+    assert "accuracy" in both
+    assert "macro_f1" in both
+    assert "macro_f1" in shown(sort="macro_f1")
+
+
+def test_secondary_metrics_are_a_family_of_their_own(rows: dict[str, Entry]) -> None:
+    def of_emo(**given: Any) -> Any:
+        return compare(rows["mle"], [rows["emo"]], **given)
+
+    main = of_emo()
+    assert [c.metric for c in main.contrasts] == [*MAIN, "mean/accuracy"]
+    assert {(c.family, c.tests) for c in main.contrasts} == {("accuracy", 3)}
+    ps = [c.p for c in main.contrasts]
+    assert [c.p_holm for c in main.contrasts] == pytest.approx(multipletests(ps, method="holm")[1])
+    every = of_emo(metrics=list(rows["emo"].metrics))
+    assert [c for c in every.contrasts if not c.secondary] == list(main.contrasts)
+    second = [c for c in every.contrasts if c.secondary]
+    assert {(c.family, c.tests) for c in second} == {(SECONDARIES, 3)}
+    assert [c.p_holm for c in second] == pytest.approx(multipletests([c.p for c in second], method="holm")[1])
+
+
+def test_a_table_of_differences_has_the_metrics_that_are_asked_for(rows: dict[str, Entry]) -> None:
+    view = View(baseline="mle", metrics=("macro_f1",))
+    (group,) = board_json(list(rows.values()), view=view)["groups"]
+    assert set(group["differences"][rows["emo"].id]) == {"sst2/macro_f1", "trec/macro_f1", "mean"}
+
+
+def test_a_page_has_the_main_metrics_before_the_secondary_ones(rows: dict[str, Entry]) -> None:
+    (group,) = board_groups(list(rows.values()), None)
+    main = len(MAIN) + 1
+    assert set(group.metrics[:main]) == {*MAIN, "mean/accuracy"}
+    assert set(group.metrics[main:]) == {"sst2/macro_f1", "trec/macro_f1"}
