@@ -278,7 +278,7 @@ def test_the_order_of_examples_is_in_no_number() -> None:
 
 # The mean over tasks that ask about the same items has their noise, and not less.
 
-ITEMS, SEEDS = 40, 3
+ITEMS = 40
 
 
 def digest(text: object) -> str:
@@ -301,7 +301,7 @@ def found(tasks: list[tuple[Series, Series]]) -> Difference:
 def sides() -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(0)
     item_I = draw.normal(0.1, 1, ITEMS)
-    return item_I + draw.normal(0, 0.1, (SEEDS, ITEMS)), draw.normal(0, 0.1, (SEEDS, ITEMS))
+    return item_I + draw.normal(0, 0.1, (3, ITEMS)), draw.normal(0, 0.1, (3, ITEMS))
 
 
 @pytest.mark.parametrize("name", ["{digest}-{i}", "{i}-{digest}", "text {digest}"])
@@ -368,7 +368,7 @@ def test_rows_of_one_text_are_the_same_under_two_names(
 def test_the_mean_and_its_variance_are_those_of_all_items_of_the_tasks() -> None:
     """One task has half of the items of another one, and a third has its own."""
     draw = np.random.default_rng(1)
-    whole, half, own = (draw.normal(size=(2, SEEDS, count)) for count in (40, 20, 30))
+    whole, half, own = (draw.normal(size=(2, 3, count)) for count in (40, 20, 30))
     names = [tuple(f"{digest(i)}-{i}" for i in span) for span in (range(40), range(0, 40, 2), range(100, 130))]
     tasks = [TaskItems(n, (v[0], v[1]), float(len(n))) for n, v in zip(names, (whole, half, own), strict=True)]
     joined = joined_tasks(tasks)
@@ -402,7 +402,7 @@ def test_one_shared_item_does_not_hide_opposite_skewnesses() -> None:
 
 def test_tasks_are_joined_through_a_third_one() -> None:
     names = [["a", "b"], ["c", "d"], ["b", "c"], ["e", "f"]]
-    values = np.zeros((SEEDS, 2))
+    values = np.zeros((3, 2))
     tasks = [TaskItems(tuple(f"{digest(n)}-0" for n in of), (values, values), 2.0) for of in names]
     assert sorted(len(one.names) for one in joined_tasks(tasks)) == [2, 4]
 
