@@ -268,8 +268,7 @@ def _context(head: Head, model: Any) -> TrainingContext:
 def _bare(model: Any) -> Any:
     """Return the model without its wrapper of peft. Raises ConfigError for what is no model."""
     if not isinstance(model, nn.Module):
-        what = f"'{model}'" if isinstance(model, str) else f"of the type {type(model).__name__}"
-        raise ConfigError(f"The model is {what}; expected one that transformers' from_pretrained returns.")
+        raise ConfigError(f"The model is {model!r:.60}; expected one that transformers' from_pretrained returns.")
     return unwrapped(model)
 
 

@@ -219,16 +219,21 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
             done += 1
         else:
             left.add(line)
-    words = [f"{first.subject}: {first.objective}" if first.subject else first.objective]
-    words.append(f"{len(lines)} {VERBS[stage]}s")
+    words = [first.objective, f"{len(lines)} {VERBS[stage]}s"]
+    if first.subject:
+        words[0] = f"{first.subject}: {first.objective}"
     if len({line.group for line in lines}) == 1:
         words.append(first.group)
-    state = f"{done} of {len(lines)} {DONE}" if done else TO_DO
+    state = TO_DO
+    if done:
+        state = f"{done} of {len(lines)} {DONE}"
+    if done == len(lines):
+        state = DONE
     return replace(
         first,
         what=", ".join(words),
         amount=f"~{large(full.tokens[stage])} tokens",
-        state=DONE if done == len(lines) else state,
+        state=state,
         tokens=full.tokens[stage],
         seconds=left.seconds[stage],
         memory_bytes=full.memory_bytes or None,
@@ -438,7 +443,9 @@ class Costs:
         line = self._with_effort(line, planned)
         if tokens is None:
             return replace(line, amount=f"all of {recipe.corpus}, whose size is not known here")
-        words = f"~{large(tokens)} target tokens" if rough else f"{tokens:,} target tokens"
+        words = f"{tokens:,} target tokens"
+        if rough:
+            words = f"~{large(tokens)} target tokens"
         if steps is not None:
             line = replace(line, steps_at_rate_0=steps_at_rate_0(recipe, steps))
             words += f", {'~' * rough}{steps:,} steps"

@@ -115,14 +115,16 @@ def prepared(
     """
     request = plan.request
     execution = Execution(request, plan.model, reporter, anew=anew, launch=launch, corpora=corpora)
-    stages, notes = execution.stages, plan.warnings()
+    stages, processes = execution.stages, 1
+    if launch is not None:
+        processes = launch.size
     for recipe in plan.recipes:
-        recipe.micro_batch(1 if launch is None else launch.size)
+        recipe.micro_batch(processes)
     require_writable(stages.root, "--runs")
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")
-    for note in notes:
-        execution.reporter.note(note)
+    for warning in plan.warnings():
+        execution.reporter.note(warning)
     describe(plan.model.stages, request, stages)
     keyed = plan.model.has_identity
     for training in plan.trainings():

@@ -149,7 +149,7 @@ def test_an_attached_model_has_the_gradients_of_the_engine(model: Any, batch: An
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"The model is 'gpt2'; expected one that transformers' from_pretrained ret"):
         emobench.objective("emo", model="gpt2")
-    with pytest.raises(ConfigError, match=r"The model is of the type int; expected one"):
+    with pytest.raises(ConfigError, match=r"The model is 3; expected one"):
         emobench.attach(3, "emo")
 
 

@@ -104,7 +104,9 @@ def jobs_of(plan: Plan, stages: Stages, about: str = "") -> Iterator[Job]:
     `about` is shown with its rows.
     """
     for row, run in plan.rows_and_runs():
-        label = row.label if row.objective is None else f"{row.label}, seed {run.seed}"
+        label = row.label
+        if row.objective is not None:
+            label += f", seed {run.seed}"
         if about:
             label += f", {about}"
         for stage in run.stages():
