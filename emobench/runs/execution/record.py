@@ -308,7 +308,7 @@ def _commit() -> str | None:
         return None
 
 
-FOLDER = "tensorboard"
+TRACKED = "tensorboard"
 """In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
 
 
@@ -330,13 +330,12 @@ def track_metrics(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], 
                 step, words = 0, (execution.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
                 tracking = _tracking(words, execution)
             else:
-                summary = execution.stages.folder(training) / "training.json"
-                step, tracking = json.loads(summary.read_text())["selected_step"], tracking_of(training, execution)
+                step, tracking = _summary(training, execution.stages)["selected_step"], tracking_of(training, execution)
             if metrics := {name: score.value for name, score in merged_scores(own).items()}:
                 report_metrics(tracking, metrics, step=step, device=execution.request.device)
 
 
 def _tracking(words: Sequence[str], execution: Execution) -> Tracking:
     name = re.sub(r"[^\w.=()+-]+", "_", "-".join(words))[:120]
-    folder = execution.stages.root.resolve() / FOLDER
+    folder = execution.stages.root.resolve() / TRACKED
     return Tracking(trackers=execution.request.trackers, name=name, folder=folder, warn=execution.reporter.note)
