@@ -30,7 +30,7 @@ def arguments(model: Path, data: Path, runs: Path) -> list[object]:
         "--offline",
         "--quiet",
     )
-    settings = ("recipe.max_length=32", "recipe.epochs=30", "recipe.learning_rate=1e-3")
+    settings = ("recipe.max_length=32", "recipe.epochs=12", "recipe.learning_rate=1e-3")
     return [*given, *(word for setting in settings for word in ("--set", setting)), "--quiet"]
 
 

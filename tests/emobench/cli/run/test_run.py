@@ -289,4 +289,5 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
     assert "undetermined" in again.command(*compare[1:]).out  # of two seeds
     assert site[:5] == ["emobench", "leaderboard", "site", "pages", "--open"]
     curves = again.command(*curves[1:])
-    assert [line.split()[0] for line in curves.out.splitlines() if "mean of seeds 0, 1" in line] == ["mle", "emo"]
+    means = [line.split()[0] for line in curves.out.splitlines() if "mean of seeds 0, 1" in line]
+    assert means == ["mle", "emo(cost=pretrained)"]

@@ -30,7 +30,7 @@ data_dir = "{data}"
 
 [grid]
 objective = ["mle", "./broken.py:Broken"]
-seed = [0, 1]
+seed = [0]
 "recipe.learning_rate" = [1e-4, 1e-3]
 
 [[skip]]
@@ -69,7 +69,7 @@ def sweep(
 def test_a_sweep_is_planned_run_and_run_again(sweep: Callable[..., Any], command: Callable[..., Any]) -> None:
     """Its entries are those of `emobench run`."""
     plan = sweep("run", "--dry-run", "--json").ok().json
-    assert plan["cells"] == 6
+    assert plan["cells"] == 3
     assert [one["totals"]["unknown"] for one in plan["requests"]] == [0, 0]
     assert not Path("runs").exists()
     before = sweep("status")
@@ -93,7 +93,7 @@ def test_a_sweep_is_planned_run_and_run_again(sweep: Callable[..., Any], command
     assert "broken on purpose" in table
 
     times = {path: path.stat().st_mtime_ns for path in Path("runs/train").glob("*/seal.json")}
-    assert len(times) == 4
+    assert len(times) == 2
     again = sweep("run", "--quiet", "--json")
     assert again.code == 1
     assert {path: path.stat().st_mtime_ns for path in Path("runs/train").glob("*/seal.json")} == times
