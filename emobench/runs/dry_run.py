@@ -314,7 +314,12 @@ def make_outline(
     probe = timed(plan) if timed is not None and exact else None
     costs = Costs(plan, exact=exact, timed=probe, corpora=read.corpora)
     read.ingredients, read.corpora = plan.ingredients, costs.corpora
-    lines = [*_download_lines(plan), *_stage_lines(plan, costs)]
+    lines = list(_stage_lines(plan, costs))
+    stage, state = ("missing", ABSENT) if request.offline else ("download", TO_DO)
+    for download in plan.ingredients.downloads:
+        size = "size not known" if download.size is None else gigabytes(download.size)
+        what = f"{download.item} from {download.source}"
+        lines.append(StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size))
     ahead, missing = plan.warnings(), plan.ingredients.missing.values()
     ahead[:0] = [one.how for one in missing if one.by_hand]
     if request.offline and plan.ingredients.downloads:
@@ -347,14 +352,6 @@ def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Pl
         "would stop here; give its options to `emobench run`."
     )
     return replace(full, lines=tuple(kept), ahead=(*full.ahead, advice))
-
-
-def _download_lines(plan: Plan) -> Iterator[StageLine]:
-    stage, state = ("missing", ABSENT) if plan.request.offline else ("download", TO_DO)
-    for download in plan.ingredients.downloads:
-        size = "size not known" if download.size is None else gigabytes(download.size)
-        what = f"{download.item} from {download.source}"
-        yield StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size)
 
 
 def _stage_lines(plan: Plan, costs: Costs) -> Iterator[StageLine]:

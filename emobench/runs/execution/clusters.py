@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from emobench.core.errors import ConfigError, EmobenchError, RunError, UnknownNameError, first_line
@@ -102,20 +103,6 @@ class RemoteWorker:
 
     def finish(self) -> None:
         pass
-
-
-class _RayTask:
-    def __init__(self, ray: Any, reference: Any) -> None:
-        self._ray, self._reference = ray, reference
-
-    def done(self) -> bool:
-        return bool(self._ray.wait([self._reference], timeout=0)[0])
-
-    def result(self) -> EmobenchError | None:
-        return self._ray.get(self._reference)
-
-    def cancel(self) -> None:
-        self._ray.cancel(self._reference)
 
 
 class SlurmStage:
@@ -228,7 +215,16 @@ def _ray(
     if count < 1:
         raise ConfigError(f"--on ray: the cluster has {there:g} {resource}s, too few for one stage.")
     task = ray.remote(make_here).options(**wanted)
-    return count, lambda *stage: _RayTask(ray, task.remote(*stage))
+
+    def submit(*stage: str) -> Any:
+        reference = task.remote(*stage)
+        return SimpleNamespace(
+            done=lambda: bool(ray.wait([reference], timeout=0)[0]),
+            result=lambda: ray.get(reference),
+            cancel=lambda: ray.cancel(reference),
+        )
+
+    return count, submit
 
 
 def _slurm(given: dict[str, Any], runs: Path, device: str, memory: int | None) -> Callable[..., Any]:

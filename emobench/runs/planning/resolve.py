@@ -22,7 +22,6 @@ from emobench.registry import (
     kinds_with,
     load_kind,
     load_objective,
-    usable_kinds,
 )
 from emobench.runs.planning.request import Request
 from emobench.tasks.rules import not_identifying
@@ -114,20 +113,17 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
 
 def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
     """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
-    kinds: dict[str, Kind] = {}
+    read, corpus = {"objective", "tasks", "protocol"}, trains
     for _, tasks in parts:
-        kinds |= {task.kind: load_kind(task.kind) for task in tasks}
-    used, known = set[str](), dict[str, None]()
-    for kind in kinds.values():
-        used |= {kind.name, *kind.groups}
-    for kind in usable_kinds():
-        known |= dict.fromkeys((kind.name, *kind.groups))
-    unread = [name for name in known if name in request.settings and name not in used]
-    if "recipe" in request.settings and not trains:
-        unread.append("recipe")
-    if request.word("corpus") is not None and not trains and not any(kind.any_corpus for kind in kinds.values()):
-        unread.append("corpus")
-    if unread:
+        for task in tasks:
+            kind = load_kind(task.kind)
+            read |= {kind.name, *kind.groups}
+            corpus = corpus or kind.any_corpus
+    if trains:
+        read.add("recipe")
+    if corpus:
+        read.add("corpus")
+    if unread := sorted(request.settings.keys() - read):
         raise ConfigError(f"--set {unread[0]}: no task or training of this command has such rules; drop it.")
 
 
