@@ -7,23 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emobench.data.sources import CORPORA, SplitSource
-from emobench.models.model import AuxiliaryModel
 
 if TYPE_CHECKING:
     from emobench.data.texts import Texts
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """Texts that a sentence encoder reads once for all rows; their vectors are kept."""
-
-    model: AuxiliaryModel
-    what: str
-    """Which texts, such as "pool and test"."""
-    group: str
-    """Which texts of several tasks, such as "pools and test splits"."""
-    texts: int | None
-    tokens: int | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,6 @@ class Cost:
     """Tokens of a batch of samples, prefixes included, whose keys and values are in memory at once."""
     auxiliary_tokens: Mapping[str, int] = field(default_factory=dict)
     """Tokens that each auxiliary model reads, by its part."""
-    embedding: Embedding | None = None
     requests: Requests | None = None
 
 

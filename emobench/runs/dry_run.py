@@ -25,7 +25,7 @@ from emobench.report.numbers import large
 from emobench.runs.execution.reporter import Reporter, Silent
 from emobench.runs.planning import estimate
 from emobench.runs.planning.estimate import H100, Machine, duration, gigabytes, this_machine
-from emobench.runs.planning.ingredients import Ingredients, corpus_size, shown_name
+from emobench.runs.planning.ingredients import Ingredients, corpus_size
 from emobench.runs.planning.plan import Plan, Planner, make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import score_plan, train_plan
@@ -36,8 +36,8 @@ from emobench.runs.stages.train import PlannedTraining, Pretraining
 from emobench.training.recipe import Recipe, require_a_rate, steps_at_rate_0, total_steps
 
 DONE, TO_DO, ABSENT = "finished", "to do", "not here"
-ORDER = ("missing", "download", "embed", "train", "sample", "evaluate")
-VERBS = {"train": "training", "embed": "embedding", "sample": "sampling", "evaluate": "evaluation"}
+ORDER = ("missing", "download", "train", "sample", "evaluate")
+VERBS = {"train": "training", "sample": "sampling", "evaluate": "evaluation"}
 LONG = 4 * 3600.0
 """Seconds of a run on a CPU that has to be asked for: far more than the suites for CPUs take (minutes), less than a
 night, and small beside the days of a model that was meant for a GPU."""
@@ -56,12 +56,12 @@ class StageLine:
     """
 
     stage: str
-    """download, missing (with --offline), embed, train, sample (a corpus) or evaluate."""
+    """download, missing (with --offline), train, sample (a corpus) or evaluate."""
     what: str = ""
     amount: str = ""
     state: str = TO_DO
     tokens: int | None = None
-    """train: target tokens; sample: those of the texts; evaluate and embed: tokens that are forwarded."""
+    """train: target tokens; sample: those of the texts; evaluate: tokens that are forwarded."""
     steps: int | None = None
     steps_at_rate_0: int | None = None
     """train: those of the steps whose learning rate is 0."""
@@ -314,7 +314,7 @@ def make_outline(
     probe = timed(plan) if timed is not None and exact else None
     costs = Costs(plan, exact=exact, timed=probe, corpora=read.corpora)
     read.ingredients, read.corpora = plan.ingredients, costs.corpora
-    lines = list(_stage_lines(plan, costs))
+    lines = _stage_lines(plan, costs)
     stage, state = ("missing", ABSENT) if request.offline else ("download", TO_DO)
     for download in plan.ingredients.downloads:
         size = "size not known" if download.size is None else gigabytes(download.size)
@@ -354,34 +354,26 @@ def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Pl
     return replace(full, lines=tuple(kept), ahead=(*full.ahead, advice))
 
 
-def _stage_lines(plan: Plan, costs: Costs) -> Iterator[StageLine]:
-    """Yield a line for each stage of each run, and for models and vectors that are made once if a run needs them."""
-    stages, left = Stages(plan.request.runs), set[str]()
+def _stage_lines(plan: Plan, costs: Costs) -> list[StageLine]:
+    """Return a line for each stage of each run, after those for a model that is made once if a run needs it."""
+    stages, lines = Stages(plan.request.runs), list[StageLine]()
     keyed = plan.ready and plan.model.has_identity
-
-    def of_run(line: StageLine, stage: Stage, objective: str, seed: int) -> StageLine:
-        state = DONE if keyed and stages.is_finished(stage) else TO_DO
-        if state == TO_DO:
-            left.add(line.stage)
-        what = f"{objective}, seed {seed}, {line.group}"
-        return replace(line, what=what, state=state, objective=objective, seed=seed)
-
-    lines = []
     for row, run in plan.rows_and_runs():
+        costly: list[tuple[StageLine, Stage]] = []
         for training, tasks in run.parts:
             if training is not None:
-                lines.append(of_run(costs.training(training), training, row.asked, run.seed))
-            for task in tasks:
-                lines.append(of_run(costs.evaluation(task), task.scores, row.asked, run.seed))
+                costly.append((costs.training(training), training))
+            costly += [(costs.evaluation(task), task.scores) for task in tasks]
+        for line, stage in costly:
+            state = DONE if keyed and stages.is_finished(stage) else TO_DO
+            what = f"{row.asked}, seed {run.seed}, {line.group}"
+            lines.append(replace(line, what=what, state=state, objective=row.asked, seed=run.seed))
+    needed = any(line.state == TO_DO for line in lines)
     for stage in plan.model.stages:
-        state = TO_DO if left and not stages.is_finished(stage) else DONE
+        state = TO_DO if needed and not stages.is_finished(stage) else DONE
         what = f"pre-train {plan.model.name} on {stage.recipe.corpus}, once"
-        yield replace(costs.training(stage), what=what, state=state, group="")
-    for planned in plan.evaluated():
-        line = costs.embedding(planned)
-        if line is not None:
-            yield replace(line, state=TO_DO if "evaluate" in left else DONE)
-    yield from lines
+        lines.insert(0, replace(costs.training(stage), what=what, state=state, group=""))
+    return lines
 
 
 def _assumptions(plan: Plan, costs: Costs, probe: Probe | None) -> Iterator[str]:
@@ -485,19 +477,6 @@ class Costs:
             words = f"{line.amount}; {requests_words(asked.count, asked.read + asked.written)}"
             return replace(line, amount=words, requests=asked.count, request_tokens=asked.read + asked.written)
         return line
-
-    def embedding(self, planned: PlannedTask) -> StageLine | None:
-        """Return the cost of the vectors that a task's retrieval keeps for all rows; None if it needs none."""
-        embedded = self.count(planned).embedding
-        if embedded is None:
-            return None
-        return StageLine(
-            stage="embed",
-            what=f"{planned.task.name}: {embedded.what}, {shown_name(embedded.model.name)}",
-            amount="number of texts not known" if embedded.texts is None else f"{embedded.texts:,} texts",
-            tokens=embedded.tokens,
-            seconds=self._scoring_seconds(self._size(embedded.model), embedded.tokens, "float32"),
-        )
 
     def count(self, planned: PlannedTask) -> Cost:
         """Return the examples and tokens of an evaluation, as its kind counts them."""

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource
-from emobench.kinds.cost import Cost, Embedding, least
+from emobench.kinds.cost import Cost, least
 from emobench.kinds.icl.examples import pool_of, questions_of
 from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
-from emobench.models.model import AuxiliaryModel, Model
+from emobench.models.model import Model
 
 SAMPLE = 32
 """Prompts that are tokenized to estimate the others'; their shots are spread over the pool, not retrieved."""
-BYTES_PER_TOKEN = 4.0
-"""Of a sentence encoder."""
 
 
 def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: Model) -> Cost:
@@ -96,15 +94,3 @@ def _mean_bytes(rules: IclProtocol, examples: Sequence[Example]) -> float:
     for example in some:
         size += sum(len(example.fields[name].encode()) for name in names)
     return size / max(len(some), 1)
-
-
-def embedding_of(source: LabelledSource, data: LabelledData | None, encoder: AuxiliaryModel) -> Embedding:
-    """Return the texts of pool and test split, which the encoder reads once for all rows."""
-    pool, test = source.pool, source.test
-    counts = (pool.rows, test.rows) if data is None else (len(data.pool), len(data.test))
-    texts = None if None in counts else sum(n or 0 for n in counts)
-    size = None
-    if texts is not None and pool.text_bytes and test.text_bytes:
-        size = (counts[0] or 0) * pool.text_bytes + (counts[1] or 0) * test.text_bytes
-    tokens = None if size is None else round(size / BYTES_PER_TOKEN)
-    return Embedding(encoder, "pool and test", "pools and test splits", texts, tokens)

@@ -10,9 +10,9 @@ from typing import Any
 
 from emobench.data.labelled import LabelledData, load_labelled, sampling_units
 from emobench.inference.scoring.scorer import PromptScorer, context_of
-from emobench.kinds.cost import Cost, Embedding
+from emobench.kinds.cost import Cost
 from emobench.kinds.icl.answers import icl_scores
-from emobench.kinds.icl.cost import embedding_of, icl_cost
+from emobench.kinds.icl.cost import icl_cost
 from emobench.kinds.icl.examples import check_pool, duplicate_flags, questions_of
 from emobench.kinds.icl.losses import ExampleLosses, parse_sample, read_samples, sample_line, write_samples
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts, room
@@ -20,7 +20,7 @@ from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
-from emobench.models.model import AuxiliaryModel, Model
+from emobench.models.model import Model
 from emobench.tasks.spec import Task
 
 SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
@@ -36,12 +36,6 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledDat
 def cost(task: Task, data: LabelledData | None, model: Model) -> Cost:
     assert task.dataset is not None
     return icl_cost(task.protocol_as(IclProtocol), task.dataset, data, model)
-
-
-def embedding(task: Task, data: LabelledData | None, encoder: AuxiliaryModel) -> Embedding:
-    """Return the texts that a retriever's sentence encoder reads."""
-    assert task.dataset is not None
-    return embedding_of(task.dataset, data, encoder)
 
 
 def check(task: Task, data: LabelledData, model: Model) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from emobench.core.errors import ConfigError, UnknownNameError
@@ -19,7 +18,6 @@ from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
-    from emobench.kinds.cost import Cost
     from emobench.models.model import Model
 
 
@@ -106,11 +104,6 @@ class IclKind(Kind):
             facts["packages"] |= minor_versions("sentence-transformers")
             facts["encoder"] = model.beside(encoder).identity
         return {"retrieval": facts}
-
-    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
-        encoder = self.auxiliary_models(task).get("encoder")
-        embedding = None if encoder is None else self.runtime.embedding(task, data, encoder)
-        return replace(super().cost(task, data, model), embedding=embedding)
 
 
 @hookimpl

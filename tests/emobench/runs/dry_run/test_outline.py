@@ -109,7 +109,6 @@ def test_settings_limits_objectives_and_seeds_are_honoured() -> None:
     assert {(line.tokens, line.steps) for line in trained} == {(4_000_000 // 256 * 255, 977)}
     assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 50 examples"] * 2 * 5
     assert not [line for line in found.lines if "mmlu" in line.what]
-    assert of(outline("icl.retriever=bm25"), "embed") == []
     alone = outline(objectives=("pretrained",))
     assert of(alone, "train") == []
     assert not [line for line in of(alone, "download") if "corpus" in line.what]
@@ -256,7 +255,7 @@ def test_outlines_are_joined() -> None:
     both = one.joined(two)
     assert len(both.lines) == len(two.lines)
     assert [line.stage for line in both.lines] == sorted(
-        (line.stage for line in two.lines), key=["download", "embed", "train", "evaluate"].index
+        (line.stage for line in two.lines), key=["download", "train", "evaluate"].index
     )
     assert both.totals() == two.totals()
 
