@@ -36,7 +36,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +88,19 @@ class SweepFile:
         fixed = {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
         fixed |= _flat(self.set, where)
         skipped, count = [_flat(table, where) for table in self.skip], 0
-        grids = list(self.also)
+        grids = [_flat(grid, where) for grid in self.also]
         if self.grid is not None or not grids:
-            grids.insert(0, self.grid or {})
-        for grid in grids:
-            names = _flat(grid, where)
+            grids.insert(0, _flat(self.grid or {}, where))
+        known = {*fixed, *chain.from_iterable(grids)}
+        for name in chain.from_iterable(skipped):
+            if name not in known:
+                raise UnknownNameError("value of a cell", name, known, where=f"{where}: skip: ")
+        for names in grids:
             for name, values in names.items():
                 if name in fixed:
                     raise ConfigError(f"{where}: {name} has a value for all cells, and values in a grid; keep one.")
                 if not isinstance(values, list):
                     raise ConfigError(f"{where}: `{name}` is {values!r:.60} in a grid; expected a list of values.")
-            for name in {name for table in skipped for name in table} - {*fixed, *names}:
-                raise UnknownNameError("value of a cell", name, {*fixed, *names}, where=f"{where}: skip: ")
             count += math.prod(map(len, names.values()))
             if count > MOST_CELLS:
                 raise ConfigError(f"{where}: the grids have {count:,} cells; expected {MOST_CELLS:,} at most.")
@@ -129,20 +130,22 @@ def read_sweep(path: Path, suite: str, **given: Any) -> Sweep:
         raise ConfigError(f"{path} is no file of a sweep, in TOML: {first_line(error)}") from None
     file = build(SweepFile, content, str(path))
     # Cells that differ in objective and seed alone are one request, if all objectives have the same seeds.
-    seeds: dict[tuple[str, str], dict[str, None]] = {}
+    seeds: dict[tuple[str, str], list[Any]] = {}
     for cell in file.cells(str(path)):
-        own = {name: json.dumps([cell.pop(name)] if name in cell else []) for name in ("objective", "seed")}
-        seeds.setdefault((json.dumps(cell), own["objective"]), {})[own["seed"]] = None
+        objective, seed = json.dumps(cell.pop("objective", None)), cell.pop("seed", None)
+        of_objective = seeds.setdefault((json.dumps(cell), objective), [])
+        if seed not in of_objective:
+            of_objective.append(seed)
     if not seeds:
         raise ConfigError(f"{path}: no cell is left; expected `grid` to have one that `skip` does not match.")
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for (cell, objective), of_objective in seeds.items():
-        groups.setdefault((cell, tuple(of_objective)), []).append(objective)
+        groups.setdefault((cell, json.dumps(of_objective)), []).append(objective)
     requests = []
     for (cell, of_all), objectives in groups.items():
         fields: dict[str, Any] = {"suite": suite, **json.loads(cell)}
-        fields["objective"] = [name for text in objectives for name in json.loads(text)]
-        fields["seed"] = [seed for text in of_all for seed in json.loads(text)]
+        fields["objective"] = [name for name in map(json.loads, objectives) if name is not None]
+        fields["seed"] = [seed for seed in json.loads(of_all) if seed is not None]
         requests.append(_request(file, fields, given, str(path)))
     return Sweep(tuple(requests), sum(map(len, seeds.values())))
 

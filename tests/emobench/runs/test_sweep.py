@@ -65,9 +65,14 @@ def test_skipped_cells_and_further_grids(read: Any) -> None:
         [[skip]]
         objective = "emo"
         seed = 2
+        [[skip]]
+        "recipe.epochs" = 7
         [[also]]
         objective = ["mixce", "mle"]
         seed = [0]
+        [[also]]
+        objective = ["mixce"]
+        "recipe.epochs" = [7]
         """
     )
     assert sweep.cells == 6  # mle with seed 0 stands in both grids
