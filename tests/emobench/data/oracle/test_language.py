@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +33,10 @@ from emobench.data.oracle.language import (
 )
 from emobench.data.oracle.language import EOS as oracle_eos
 from emobench.data.texts import load_texts
+
+sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
+
+from brute_force import EOS, probability_by_paths, small_language  # type: ignore[import-not-found]
 
 
 @pytest.fixture(scope="module")
@@ -138,29 +144,6 @@ def test_tokenizer_ids_are_the_symbol_ids() -> None:
 def test_an_unknown_word_has_no_symbol() -> None:
     with pytest.raises(Exception, match="WordLevel"):
         oracle_tokenizer()("qqqq")
-
-
-EOS = 6
-
-
-def small_language() -> HiddenMarkovLanguage:
-    """Three states, six words and EOS; unequal rows, so that a transposed table shows."""
-    generator = np.random.default_rng(1)
-    emission_SV = generator.dirichlet(np.full(7, 0.3), size=3) * 0.8 + 0.2 / 7
-    start_S, transition_SS = generator.dirichlet(np.ones(3)), generator.dirichlet(np.full(3, 0.5), size=3)
-    return HiddenMarkovLanguage(start_S, transition_SS, emission_SV)
-
-
-def probability_by_paths(language: HiddenMarkovLanguage, symbols: tuple[int, ...]) -> float:
-    """The probability that a text begins with these symbols: a sum over all paths of hidden states."""
-    total = 0.0
-    for path in itertools.product(range(3), repeat=len(symbols)):
-        term = 1.0
-        for t, (state, symbol) in enumerate(zip(path, symbols, strict=True)):
-            term *= language.start_S[state] if t == 0 else language.transition_SS[path[t - 1], state]
-            term *= language.emission_SV[state, symbol]
-        total += term
-    return total
 
 
 def section_log_probs(text: str) -> np.ndarray:
