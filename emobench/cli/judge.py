@@ -15,12 +15,16 @@ from emobench.models.device import resolve_device
 from emobench.report.notes import DUELS
 from emobench.runs.inspect.recorded_runs import newest_of, notes_of
 from emobench.runs.inspect.samples import (
-    RoundRobin,
     annotations_of,
+    compared,
+    expected_judging,
     has_judgements,
     has_texts,
+    judge_tables,
     judged_pairs,
 )
+
+Seed = Annotated[int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")]
 
 
 def judge(
@@ -30,9 +34,7 @@ def judge(
         typer.Option("--set", help="judge.name=NAME, and other settings of judge.* (`emobench settings judge`)."),
     ] = None,
     task: options.Tasks = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")
-    ] = None,
+    seed: Seed = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="The largest number of instructions. Default: all.")
     ] = None,
@@ -52,12 +54,9 @@ def judge(
     """
     rule = judged_pairs().rule_of(parse_overrides(set_ or ()))
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
-    entries = [one.entry for one in named]
-    judging = RoundRobin(
-        entries=entries, rule=rule, runs=runs, tasks=task or (), seed=seed, limit=limit, offline=offline
-    )
+    tables = compared([one.entry for one in named], runs, task or (), seed, limit)
     if dry_run:
-        expected = judging.expected()
+        expected = expected_judging(rule, tables, runs, offline=offline)
         if json:
             print_json({"judging": expected})
             return
@@ -69,7 +68,7 @@ def judge(
         print_table(f"{expected[0].judge}, answered by {expected[0].model}: nobody was asked", header, rows)
         print_out("", "Tokens are estimates: read by the length of the prompts, written at most.")
         return
-    outcomes = judging.judge(reporter(quiet), resolve_device(device))
+    outcomes = judge_tables(rule, tables, runs, reporter(quiet), device=resolve_device(device), offline=offline)
     if json:
         print_json({"judged": outcomes})
         return
@@ -90,7 +89,8 @@ def _print(outcome: Any) -> None:
         interval = "{:.1%} to {:.1%}".format(*duel.ci95)
         rows.append([names[duel.first], names[duel.second], *counts, f"{duel.win_rate:.1%}", interval])
     header = ("entry", "against", "wins", "ties", "losses", "win rate", "95 % interval")
-    print_table(f"{outcome.task}: {outcome.judge}, answered by {outcome.model}", header, rows)
+    title = f"{outcome.task}: {outcome.judge}, answered by {outcome.model}, {outcome.instructions} instructions"
+    print_table(title, header, rows)
     rated = []
     for name, one in zip(names, outcome.ratings, strict=True):
         rated.append([name, "-", "-"])
@@ -99,11 +99,9 @@ def _print(outcome: Any) -> None:
     print_out("")
     print_table("Ratings: 1000 is the mean, 400 more are odds of 10 to 1", ("entry", "rating", "95 % interval"), rated)
     read, written = outcome.tokens_read, outcome.tokens_written
-    notes = [
-        f"{outcome.instructions} instructions; {outcome.without_verdict} more lack a verdict and are not counted.",
-        *DUELS,
-        f"{outcome.replies:,} replies, with {read:,} tokens read and {written:,} written.",
-    ]
+    notes = [*DUELS, f"{outcome.replies:,} replies, with {read:,} tokens read and {written:,} written."]
+    if outcome.without_verdict:
+        notes.append(f"Not counted: {outcome.without_verdict} instructions that lack a verdict.")
     if any("-" in row for row in rated):
         notes.append("-: ratings have no bound, since a model won or lost every time.")
     print_out("", *notes)
@@ -118,9 +116,7 @@ def score(
         ),
     ],
     task: options.Tasks = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")
-    ] = None,
+    seed: Seed = None,
     data_dir: Annotated[
         list[Path] | None, typer.Option("--data-dir", help="A folder that may hold df_gamed.csv. Repeatable.")
     ] = None,

@@ -28,7 +28,7 @@ from emobench.report.paper_table import Duel, PaperComparison
 from emobench.reproduce.sample_corpus import oracle_outline, with_oracle, without_oracle
 from emobench.runs.dry_run import Outline, Read, StageLine, make_outline, requests_words
 from emobench.runs.execution.reporter import Reporter, Silent
-from emobench.runs.inspect.samples import RoundRobin, judged_pairs
+from emobench.runs.inspect.samples import compared, judge_tables, judged_pairs
 from emobench.runs.planning.ingredients import Ingredients, base_model, shown_name
 from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
@@ -622,13 +622,15 @@ def _duels(
     for rule, (row, entry) in product(judges_of(table, request), measured.items()):
         for seed in entry.seeds if row != table.baseline else ():
             pair = [entry, measured[table.baseline]]
-            judging = RoundRobin(entries=pair, rule=rule, runs=request.runs, seed=seed, offline=request.offline)
+            tables = compared(pair, request.runs, seed=seed)
             try:
-                tables = judging.judge(reporter, request.device)
+                outcomes = judge_tables(
+                    rule, tables, request.runs, reporter, device=request.device, offline=request.offline
+                )
             except MetricError as error:
                 missing.append(f"{row} against {table.baseline}, seed {seed}: {error}")
                 continue
-            for judged in tables:
+            for judged in outcomes:
                 (duel,) = judged.duels
                 duels.append(
                     Duel(

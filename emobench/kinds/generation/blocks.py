@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 
@@ -47,37 +48,31 @@ def with_blocks(
     Those of metrics that ask a model, or that have no value without some block, stay as they are.
     """
     bare = [name for name, score in scores.items() if score.examples is None]
-    names = list(dict.fromkeys(units.get(key, key) for key in texts.ids))
-    count = min(BLOCKS, len(names))
+    places: dict[str, int] = {}
+    for key in texts.ids:
+        places.setdefault(units.get(key, key), len(places))
+    count = min(BLOCKS, len(places))
     if not bare or count < 2:
         return dict(scores)
-    block_of = {name: place * count // len(names) for place, name in enumerate(names)}
-    block_N = np.array([block_of[units.get(key, key)] for key in texts.ids])
+    block_N = np.array([places[units.get(key, key)] * count // len(places) for key in texts.ids])
     alone = TextsAlone(context.subject, context.rules, {})
-    try:
-        without = [metric.score(_kept(texts, block_N != block), alone) for block in range(count)]
-    except MetricError:
-        return dict(scores)
+    without = []
+    for block in range(count):
+        runs = [list(compress(run, block_N != block)) for run in texts.samples]
+        try:
+            without.append(metric.score(replace(texts, samples=runs), alone))
+        except MetricError:
+            return dict(scores)
     extended = dict(scores)
     for name in bare:
         values = [rest[name].value for rest in without]
-        extended[name] = _with_examples(scores[name], values, texts.ids, block_N)
+        if np.isfinite(values).all():
+            extended[name] = _with_examples(scores[name], values, texts.ids, block_N)
     return extended
-
-
-def _kept(texts: GeneratedTexts, kept_N: np.ndarray) -> GeneratedTexts:
-    """Return the samples of some prompts."""
-    places = np.flatnonzero(kept_N).tolist()
-    runs = []
-    for run in texts.samples:
-        runs.append([run[place] for place in places])
-    return replace(texts, samples=runs)
 
 
 def _with_examples(score: Score, without_B: Sequence[float], ids: Sequence[str], block_N: np.ndarray) -> Score:
     """Return a score whose prompts have the pseudo-value of their block, which is their unit."""
-    if not np.isfinite(without_B).all():
-        return score
     shares_B = np.bincount(block_N) / len(block_N)
     pseudo_B = score.value + (1 / shares_B - 1) * (score.value - np.array(without_B))
     examples, units = {}, {}

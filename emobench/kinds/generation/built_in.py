@@ -47,11 +47,9 @@ class OraclePerplexity(MetricGroup):
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
         oracle, scope = context.model("oracle"), context.rules.oracle.scope
+        given = (texts.pairs, texts.ids, oracle.model, oracle.tokenizer)
         with context.work("perplexity under the oracle", "texts") as progress:
-            score = oracle_perplexity(
-                texts.pairs, texts.ids, oracle.model, oracle.tokenizer, scope=scope, progress=progress
-            )
-        return {"ppl_oracle": score}
+            return {"ppl_oracle": oracle_perplexity(*given, scope=scope, progress=progress)}
 
 
 class Rouge(MetricGroup):

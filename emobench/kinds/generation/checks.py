@@ -13,8 +13,8 @@ import math
 import random
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,6 @@ from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
-from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import RANGES, Score
 
 RUNS, PROMPTS, WIDTH = 2, 40, 8
@@ -56,16 +55,8 @@ class ExampleModel:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             eos = len(self.tokenizer) - 1
-            config = GPT2Config(
-                vocab_size=eos + 1,
-                n_positions=256,
-                n_embd=16,
-                n_layer=1,
-                n_head=2,
-                bos_token_id=eos,
-                eos_token_id=eos,
-            )
-            return GPT2LMHeadModel(config).eval()
+            sizes: Any = {"vocab_size": eos + 1, "n_positions": 256, "n_embd": 16, "n_layer": 1, "n_head": 2}
+            return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=eos, eos_token_id=eos)).eval()
 
 
 @dataclass(frozen=True)
@@ -88,12 +79,7 @@ class ExampleMetricContext(MetricContext):
         return np.array(rows, dtype=np.float32).reshape(len(texts), WIDTH)
 
     def work(self, title: str, unit: str) -> AbstractContextManager[Callable[[int, int], None]]:
-        return _no_progress()
-
-
-@contextmanager
-def _no_progress() -> Iterator[Callable[[int, int], None]]:
-    yield lambda done, total: None
+        return nullcontext(lambda done, total: None)
 
 
 @dataclass
@@ -110,22 +96,29 @@ class CheckedMetric:
     def texts(self) -> GeneratedTexts:
         """(R, N) samples of six words after two; the human text has the same prefix."""
         words, rng = oracle_words(), random.Random(0)
-
-        def text(count: int) -> str:
-            return " ".join(rng.choice(words) for _ in range(count))
-
-        prompts = [(f"p{n}", text(2), text(6)) for n in range(PROMPTS)]
-        runs = []
+        prompts = []
+        for n in range(PROMPTS):
+            human = rng.choices(words, k=8)
+            prompts.append((f"p{n}", " ".join(human[:2]), " ".join(human)))
+        runs: list[list[GeneratedSample]] = []
         for run in range(RUNS):
-            runs.append([_sample(*prompt, run, text(6)) for prompt in prompts])
+            runs.append([])
+            for prompt, prefix, reference in prompts:
+                ids = rng.choices(range(len(words)), k=6)
+                sample = GeneratedSample(
+                    prompt_id=prompt,
+                    sample=run,
+                    prefix_text=prefix,
+                    reference_text=reference,
+                    continuation_ids=ids,
+                    continuation_text=" ".join(words[place] for place in ids),
+                    ended=False,
+                )
+                runs[-1].append(sample)
         return GeneratedTexts(runs, " ")
 
     def score(self, texts: GeneratedTexts) -> Mapping[str, Score]:
-        models = {
-            "oracle": AuxiliaryModel("oracle", "lm"),
-            "coherence": AuxiliaryModel("encoder", "sentences"),
-            **self.metric.models,
-        }
+        models = {**RULES.auxiliary_models, **self.metric.models}
         return self.metric.score(texts, ExampleMetricContext(None, RULES, models))  # type: ignore[arg-type]
 
     @cached_property
@@ -135,37 +128,24 @@ class CheckedMetric:
     @property
     def by_prompt(self) -> dict[str, Score]:
         """The scores whose values belong to prompts."""
-        means = {name: s for name, s in self.scores.items() if s.aggregate in ("mean", "exp_mean") and s.examples}
+        means = {}
+        for name, score in self.scores.items():
+            if score.aggregate in ("mean", "exp_mean") and score.examples:
+                means[name] = score
         if not means:
             raise Skipped("its values belong to no prompt: no interval and no paired test")
         return means
-
-
-def _sample(prompt: str, prefix: str, human: str, run: int, text: str) -> GeneratedSample:
-    return GeneratedSample(
-        prompt_id=prompt,
-        sample=run,
-        prefix_text=prefix,
-        reference_text=f"{prefix} {human}",
-        continuation_ids=_symbols(text),
-        continuation_text=text,
-        ended=False,
-    )
-
-
-def _symbols(text: str) -> list[int]:
-    return [oracle_words().index(word) for word in text.split()]
 
 
 @check("Return a Score for each of `measures`; entries name them `<task>/<metric>`.", gate=True)
 def scores(subject: CheckedMetric) -> None:
     """It gives each of its metrics, finite and within the range of its unit."""
     measures, given = type(subject.metric).measures, subject.scores
-    if bad := [name for name in measures if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)]:
-        raise Broken(f"'{bad[0]}' cannot name a metric: letters, digits, - and _")
     if given.keys() != measures.keys():
         raise Broken(f"it gives {', '.join(given) or 'nothing'}, and its `measures` are {', '.join(measures)}")
     for name, score in given.items():
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+            raise Broken(f"'{name}' cannot name a metric: letters, digits, - and _")
         low, high = RANGES.get(score.unit, (-math.inf, math.inf))
         if not (math.isfinite(score.value) and low <= score.value <= high):
             raise Broken(f"'{name}' is {score.value}, which is not a {score.unit}")
@@ -177,22 +157,21 @@ def scores(subject: CheckedMetric) -> None:
 @check("Draw random numbers from a generator with a seed of its own, and keep no state from one call to the next.")
 def repeatable(subject: CheckedMetric) -> None:
     """The same texts give the same scores."""
-    if (again := subject.score(subject.texts)) != subject.scores:
-        changed = [name for name, score in subject.scores.items() if again.get(name) != score]
-        raise Broken(f"{', '.join(changed)} changed at the second call")
+    again = subject.score(subject.texts)
+    for name, score in subject.scores.items():
+        if again.get(name) != score:
+            raise Broken(f"{name} changed at the second call")
 
 
 @check("A value of a prompt must be computed from the samples of that prompt. For others use the aggregate `corpus`.")
 def independence(subject: CheckedMetric) -> None:
     """A prompt's value depends on its own samples, and not on the other prompts or their order."""
-    by_prompt, chosen = subject.by_prompt, range(PROMPTS)[::-2]
-    runs = []
-    for run in subject.texts.samples:
-        runs.append([run[n] for n in chosen])
-    half = subject.score(replace(subject.texts, samples=runs))
+    by_prompt = subject.by_prompt
+    half = subject.score(replace(subject.texts, samples=[run[::-2] for run in subject.texts.samples]))
     for name, score in by_prompt.items():
+        known = score.examples or {}
         for prompt, (value, _) in (half[name].examples or {}).items():
-            if not math.isclose(value, (score.examples or {})[prompt][0], rel_tol=1e-4, abs_tol=1e-6):
+            if not math.isclose(value, known[prompt][0], rel_tol=1e-4, abs_tol=1e-6):
                 raise Broken(f"'{name}' of a prompt changes with the other prompts")
 
 
@@ -205,8 +184,9 @@ def empty_samples(subject: CheckedMetric) -> None:
         given = subject.score(replace(subject.texts, samples=[[*empty, *first[2:]], *others]))
     except MetricError as error:
         raise Broken(f"all are missing where two of {RUNS * PROMPTS} samples are empty: {error}") from None
-    if bad := [name for name, score in given.items() if not math.isfinite(score.value)]:
-        raise Broken(f"'{bad[0]}' is not finite where a sample is empty")
+    for name, score in given.items():
+        if not math.isfinite(score.value):
+            raise Broken(f"'{name}' is not finite where a sample is empty")
 
 
 @check('Say in the docstring of the class what it measures, and its source: a paper with its year, or "Own."')

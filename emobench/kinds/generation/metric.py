@@ -4,27 +4,38 @@ A metric is a class that a module's hook `emobench_metrics` returns; an entry po
 names the module. A task computes the built-in ones, and those that its rule `metrics` names. A metric that
 asks a model declares it in `models`.
 
+All objectives are compared with the same human texts, whose vectors are a stage of their own, kept on disk by content.
+
 Legend: R sampling runs, N prompts, D width of an encoder.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from emobench.core.errors import MetricError
-from emobench.kinds.generation.features import features_of, sentences_of
+from emobench.core.settings import PRETRAINED
+from emobench.core.versions import minor_versions
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts
 from emobench.kinds.interface import Subject
+from emobench.kinds.shared_rules import MauveRule
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
+from emobench.metrics.features import embed
+from emobench.models.encoder import SentenceEncoder
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure, Score
+
+FEATURES = "features.npy"
 
 
 @dataclass(frozen=True)
@@ -135,3 +146,47 @@ class Metric(MetricGroup):
             return {self.name: corpus_by_run(values.tolist(), count, measure)}
         exponential = self.aggregate == "exp_mean"
         return {self.name: mean_by_prompt(values, texts.ids, measure, weights_RN=weights, exponential=exponential)}
+
+
+def features_of(subject: Subject, rule: MauveRule, texts: Sequence[str], *, keep: bool = False) -> np.ndarray:
+    """Return features_ND of texts; with `keep` they are computed once for all runs that compare with these texts."""
+    featurizer = subject.other(rule.model)
+    rules: Any = {"pooling": rule.pooling, "max_length": rule.max_length}
+
+    def encode() -> np.ndarray:
+        with subject.work("features", "texts") as progress:
+            return embed(texts, featurizer.model, featurizer.tokenizer, **rules, progress=progress)
+
+    if not keep:
+        return encode()
+    # As `Model.other` loads it: the model before training in the dtype of the run, others in float32.
+    dtype = str(subject.model.dtype).removeprefix("torch.") if rule.featurizer == PRETRAINED else "float32"
+    facts = {"featurizer": dict(featurizer.identity), "dtype": dtype, **rules}
+    return _kept(subject, facts, texts, encode)
+
+
+def sentences_of(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str], *, keep: bool = False) -> np.ndarray:
+    """Return the sentence embeddings of texts, (N, D); with `keep` once for all runs, as above."""
+
+    def encode() -> np.ndarray:
+        with subject.work("sentence embeddings", "texts") as progress:
+            return encoder.encode(texts, progress)
+
+    facts = {"encoder": dict(encoder.identity)}
+    return _kept(subject, facts, texts, encode, "sentence-transformers") if keep else encode()
+
+
+def _kept(
+    subject: Subject, facts: Mapping[str, Any], texts: Sequence[str], encode: Callable[[], np.ndarray], *packages: str
+) -> np.ndarray:
+    versions = minor_versions("emobench")  # as in the keys of the scores
+    for name in ("torch", "transformers", *packages):
+        versions[name] = version(name)
+    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+    computed = {"device": subject.model.device.type, "packages": versions, "texts": digest}
+
+    def work(folder: Path) -> None:
+        np.save(folder / FEATURES, encode(), allow_pickle=False)
+
+    folder = subject.keep("features", {**facts, **computed}, work)
+    return np.load(folder / FEATURES, allow_pickle=False)

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 from emobench.core.errors import DataError, ModelError
@@ -53,7 +52,8 @@ class SelectedPrompts:
 
     def __str__(self) -> str:
         dropped = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.dropped.items() if count]
-        return f"{len(self.prompts)} of {self.texts} texts" + (f" ({', '.join(dropped)})" if dropped else "")
+        text = f"{len(self.prompts)} of {self.texts} texts"
+        return f"{text} ({', '.join(dropped)})" if dropped else text
 
 
 def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit: int | None = None) -> SelectedPrompts:
@@ -65,7 +65,7 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
     prompts: list[ContinuationPrompt] = []
     dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
     longest = looked_at = 0
-    for index, text, ids in _encoded(texts[: rule.first_texts], tokenizer, rule):
+    for text, ids in _encoded(texts[: rule.first_texts], tokenizer, rule):
         if limit is not None and len(prompts) >= limit:
             break
         looked_at += 1
@@ -74,31 +74,33 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
         if reason := _reason(text, length, rule):
             dropped[reason] += 1
         else:
-            prompts.append(_prompt(text, index, ids, bos, tokenizer, rule))
+            prompts.append(_prompt(text, looked_at - 1, ids, bos, tokenizer, rule))
     if not prompts:
-        raise DataError(_no_prompt(looked_at, longest, rule))
-    return SelectedPrompts(
-        prompts=prompts, texts=len(texts), limit=limit, dropped=dropped | {"not_looked_at": len(texts) - looked_at}
-    )
+        raise DataError(
+            f"None of {looked_at} texts gives a prompt: a prefix of {rule.prefix} and a continuation of "
+            f"{rule.continuation} need at least {rule.shortest} {rule.unit}, {rule.min_characters} characters and none "
+            f"of the strings {list(rule.without)}; the longest text has {longest} {rule.unit}. Use longer texts, or a "
+            "protocol with shorter lengths."
+        )
+    dropped["not_looked_at"] = len(texts) - looked_at
+    return SelectedPrompts(prompts=prompts, texts=len(texts), limit=limit, dropped=dropped)
 
 
 def _reason(text: str, length: int, rule: PromptRule) -> str | None:
     """Return the first reason why a text gives no prompt, or None."""
-    holds = (length < rule.shortest, len(text) < rule.min_characters, any(part in text for part in rule.without))
-    return next(compress(REASONS, holds), None)
+    if length < rule.shortest:
+        return "too_short"
+    if len(text) < rule.min_characters:
+        return "too_few_characters"
+    return "excluded" if any(part in text for part in rule.without) else None
 
 
-def first_ids(prompts: Sequence[ContinuationPrompt]) -> list[int]:
-    """Return the first eight ids of the first prompt: recorded with a result, they show how BOS was handled."""
-    return list(prompts[0].prefix_ids[:8])
-
-
-def _encoded(texts: Sequence[str], tokenizer: Any, rule: PromptRule) -> Iterator[tuple[int, str, list[int]]]:
-    """Yield (index, text, ids without special tokens); words rules get no ids, since only prefixes are encoded."""
+def _encoded(texts: Sequence[str], tokenizer: Any, rule: PromptRule) -> Iterator[tuple[str, list[int]]]:
+    """Yield (text, ids without special tokens); words rules get no ids, since only prefixes are encoded."""
     for start in range(0, len(texts), TEXTS_A_TIME):
         part = list(texts[start : start + TEXTS_A_TIME])
-        ids = _encode(part, tokenizer) if rule.unit == "tokens" else [[] for _ in part]
-        yield from zip(range(start, start + len(part)), part, ids, strict=True)
+        ids = _encode(part, tokenizer) if rule.unit == "tokens" else [[]] * len(part)
+        yield from zip(part, ids, strict=True)
 
 
 def _encode(texts: list[str], tokenizer: Any) -> list[list[int]]:
@@ -116,13 +118,18 @@ def _prompt(
 ) -> ContinuationPrompt:
     end = rule.prefix + rule.continuation
     if rule.unit == "tokens":
-        prefix, reference = decode(ids[: rule.prefix], tokenizer), decode(ids[:end], tokenizer)
         prefix_ids = ids[: rule.prefix]
+        prefix, reference = decode(prefix_ids, tokenizer), decode(ids[:end], tokenizer)
     else:
         words = text.split(" ")
         prefix, reference = " ".join(words[: rule.prefix]), " ".join(words[:end])
         prefix_ids = _encode([prefix], tokenizer)[0]
-    _check_bos(prefix_ids, bos, tokenizer, text)
+    if prefix_ids and prefix_ids[0] == tokenizer.bos_token_id:
+        raise ModelError(
+            f"The prompt of {text[:40]!r} begins with {1 + len(bos)} BOS tokens where the protocol asks for "
+            f"{len(bos)}: the tokenizer adds one although told not to, or the text begins with the token's name. "
+            "Remove it from the text, or use another protocol."
+        )
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return ContinuationPrompt(
         id=f"{digest}-{index}",
@@ -134,10 +141,17 @@ def _prompt(
 
 
 def bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
-    """Return the ids before each prompt's own: BOS or none. Raises ModelError if the tokenizer has no BOS."""
+    """Return the ids before each prompt's own: BOS or none. Raises ModelError if the tokenizer has no BOS.
+
+    By the rule "tokenizer", it is BOS if the tokenizer begins a text with it: GPT-2's does not, OPT's and LLaMA's do.
+    """
     bos = tokenizer.bos_token_id
-    if rule.bos == "none" or (rule.bos == "tokenizer" and not _adds_bos(tokenizer)):
+    if rule.bos == "none":
         return ()
+    if rule.bos == "tokenizer":
+        plain, full = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
+        if len(full) == len(plain) or full[0] != bos:
+            return ()
     if bos is None:
         raise ModelError(
             f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; "
@@ -146,33 +160,6 @@ def bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
     return (bos,)
 
 
-def _adds_bos(tokenizer: Any) -> bool:
-    """Return whether a tokenizer begins a text with its BOS when nothing is said: GPT-2's not, OPT's and LLaMA's do."""
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
-    return len(whole) > len(plain) and whole[0] == tokenizer.bos_token_id
-
-
-def _check_bos(prefix_ids: Sequence[int], bos: tuple[int, ...], tokenizer: Any, text: str) -> None:
-    """Refuse a prefix that begins with a BOS before the rule's own is put there."""
-    if prefix_ids and prefix_ids[0] == tokenizer.bos_token_id:
-        raise ModelError(
-            f"The prompt of {text[:40]!r} begins with {1 + len(bos)} BOS tokens where the protocol asks for "
-            f"{len(bos)}: the tokenizer adds one although told not to, or the text begins with the token's name. "
-            "Remove it from the text, or use another protocol."
-        )
-
-
 def text_of(prompt_id: str) -> int:
     """Return the number of the text that a prompt was cut from, by the prompt's id."""
     return int(prompt_id.rpartition("-")[2])
-
-
-def _no_prompt(count: int, longest: int, rule: PromptRule) -> str:
-    extra = f", {rule.min_characters} characters" if rule.min_characters else ""
-    without = f" and none of {', '.join(map(repr, rule.without))}" if rule.without else ""
-    return (
-        f"None of {count} texts gives a prompt: a prefix of {rule.prefix} and a continuation of {rule.continuation} "
-        f"need at least {rule.shortest} {rule.unit}{extra}{without}; the longest text has {longest} {rule.unit}. "
-        "Use longer texts, or a protocol with shorter lengths."
-    )

@@ -10,8 +10,8 @@ from typing import Any
 from emobench.core.errors import ConfigError
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.inference.vllm.package import check_backend
-from emobench.kinds.cost import Cost, least
-from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions
+from emobench.kinds.cost import Cost
+from emobench.kinds.instruct.instructions import Instructions, load_instructions
 from emobench.kinds.instruct.judged import (
     GRADE,
     JUDGEMENTS,
@@ -27,15 +27,16 @@ from emobench.kinds.instruct.judged import (
 from emobench.kinds.instruct.judging.judge import JUDGES, GradeJudge, Pair
 from emobench.kinds.instruct.responses import (
     RESPONSES,
+    Response,
     asked_instructions,
     generate_responses,
     prompt_ids,
-    read_responses,
     reference_scores,
 )
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
+from emobench.kinds.rows import read_rows
 from emobench.kinds.views import WrittenText
 from emobench.metrics.rouge import ROUGE
 from emobench.models.model import Model
@@ -56,24 +57,19 @@ class InstructRuntime:
     def cost(self, task: Task, data: Instructions | None, model: Model) -> Cost:
         """Estimate the tokens of prompts, of responses that all have the full length, and of a judge's requests."""
         rules = task.protocol_as(InstructProtocol)
-        if data is None:
-            asked, count = None, least(rules.limit, SOURCES[task.corpus].rows) or 0
-        else:
-            asked = asked_instructions(data, rules)
-            count = len(asked)
-        prompts = count * PROMPT_TOKENS
-        if asked is not None and model.is_local:
-            prompts = sum(map(len, prompt_ids(asked, model.tokenizer, rules.template)))
-        tokens = prompts + count * rules.max_new_tokens
+        pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
+        prompts = None
+        if data is not None:
+            asked, unknown = asked_instructions(data, rules), rules.max_new_tokens
+            pairs = [Pair(one.text, "?", one.reference, one.asked.input) for one in asked]
+            if model.is_local:
+                prompts = sum(map(len, prompt_ids(asked, model.tokenizer, rules.template)))
+        count = len(pairs)
+        tokens = (count * PROMPT_TOKENS if prompts is None else prompts) + count * rules.max_new_tokens
         responses = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
         if not rules.judge.used:
             return responses
         judge = JUDGES.load(rules.judge.name).plugin
-        if asked is None:
-            pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
-        else:
-            pairs = [Pair(one.text, "?", one.reference, one.asked.input) for one in asked]
-            unknown = rules.max_new_tokens
         requests = expected_requests(rules.judge, judge, pairs, unknown=unknown)
         if rules.judge.backend == "local":
             return replace(responses, auxiliary_tokens={"judge": requests.read + requests.written})
@@ -82,12 +78,11 @@ class InstructRuntime:
     def measures(self, task: Task) -> dict[str, Measure | str]:
         """Return the measures of the responses, and of the judge's verdicts or why there are none."""
         rule = task.protocol_as(InstructProtocol).judge
-        measures: dict[str, Measure | str] = {WIN_RATE: NO_JUDGE}
+        judged: dict[str, Measure | str] = {WIN_RATE: NO_JUDGE}
         if rule.used:
-            grades = isinstance(JUDGES.load(rule.name).plugin, GradeJudge)
-            judged = GRADE if grades else WIN_RATE
-            measures = {judged: MEASURES[judged]}
-        return {**measures, "rougeL": ROUGE["rougeL"]}
+            name = GRADE if isinstance(JUDGES.load(rule.name).plugin, GradeJudge) else WIN_RATE
+            judged = {name: MEASURES[name]}
+        return {**judged, "rougeL": ROUGE["rougeL"]}
 
     def check(self, task: Task, data: Instructions, model: Model) -> None:
         rules = task.protocol_as(InstructProtocol)
@@ -95,13 +90,12 @@ class InstructRuntime:
         prompts = prompt_ids(asked_instructions(data, rules), model.tokenizer, rules.template)
         longest = max(map(len, prompts))
         # The last token of a response is not read, but vLLM has a position for it.
-        unread = 0 if rules.backend == "vllm" else 1
+        unread = rules.backend != "vllm"
         if model.context is not None and longest + rules.max_new_tokens - unread > model.context:
-            room = model.context - longest + unread
-            way = f"set instruct.max_new_tokens={room} or less" if room > 0 else "take a model with a longer context"
             raise ConfigError(
                 f"Task {task.name}: a prompt of {longest} tokens with {rules.max_new_tokens} for the response is "
-                f"longer than the {model.context} that {model.name} reads; {way}."
+                f"longer than the {model.context} that {model.name} reads; set instruct.max_new_tokens="
+                f"{model.context - longest + unread} or less, or take a model with a longer context."
             )
         if rules.judge.used:
             check_judge(rules.judge, JUDGES.load(rules.judge.name).plugin, model)
@@ -111,7 +105,7 @@ class InstructRuntime:
 
     def score(self, subject: Subject, task: Task, data: Instructions, folder: Path) -> Scored:
         rules = task.protocol_as(InstructProtocol)
-        responses = read_responses(folder / RESPONSES)
+        responses = read_rows(Response, folder / RESPONSES)
         require_count(folder / RESPONSES, "responses", len(responses), len(asked_instructions(data, rules)))
         scored = reference_scores(responses)
         if rules.judge.used:
@@ -134,7 +128,7 @@ def preferences(folder: Path) -> Mapping[str, float]:
 def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
     """Return the responses in a file, each after its instruction."""
     texts = []
-    for one in read_responses(path):
+    for one in read_rows(Response, path):
         asked = Pair(one.instruction, one.text, one.reference, one.input).asked()
         texts.append(
             WrittenText(prompt=one.id, sample=0, prefix=asked, human=one.reference, generated=one.text, ended=one.ended)

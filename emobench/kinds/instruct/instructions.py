@@ -24,20 +24,15 @@ class Source:
     repo: str
     file: str
     rows: int
-    revision: str = "main"
     hub: bool = True
 
 
-def _assistant(name: str) -> Source:
-    return Source("github.com/tatsu-lab/alpaca_eval", f"results/{name}/model_outputs.json", 805, hub=False)
-
-
 # 805 instructions with text_davinci_003's responses; its loading script cannot be run, and its file is read as it is.
-SOURCES: Mapping[str, Source] = {
-    "alpaca_eval": Source("tatsu-lab/alpaca_eval", "alpaca_eval.json", 805),
-    **{name: _assistant(name) for name in ("baize-v2-7b", "llama-2-7b-chat-hf", "vicuna-7b-v1.3", "zephyr-7b-alpha")},
-}
-"""The same instructions with the responses of one assistant each."""
+SOURCES: dict[str, Source] = {"alpaca_eval": Source("tatsu-lab/alpaca_eval", "alpaca_eval.json", 805)}
+for _name in ("baize-v2-7b", "llama-2-7b-chat-hf", "vicuna-7b-v1.3", "zephyr-7b-alpha"):
+    # The same instructions with the responses of one assistant each.
+    _file = f"results/{_name}/model_outputs.json"
+    SOURCES[_name] = Source("github.com/tatsu-lab/alpaca_eval", _file, 805, hub=False)
 
 
 @dataclass(frozen=True)
@@ -88,13 +83,15 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     else:
         hint = f"A file DIR/{name}.test.jsonl, given by --data-dir DIR, would be it."
         raise UnknownNameError("set of instructions", name, SOURCES, hint=hint)
-    instructions = [_instruction(row, where, index) for index, (where, row) in enumerate(rows)]
-    if not instructions:
+    if not rows:
         raise DataError(f"{name} (test, {origin}) holds no instruction; expected at least one.")
     if local is None:
-        require_count(origin, len(instructions), SOURCES[name].rows)
+        require_count(origin, len(rows), SOURCES[name].rows)
+    instructions = []
     texts: list[str] = []
-    for one in instructions:
+    for index, (where, row) in enumerate(rows):
+        one = _instruction(row, where, index)
+        instructions.append(one)
         texts += (one.text, one.asked.input, one.reference)
     return Instructions(name, instructions, digest(texts), origin)
 
@@ -104,7 +101,7 @@ def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str,
         how = f"Put {source.file} of {source.repo} in DIR/{name}.test.json and give --data-dir DIR."
         raise Missing(f"data set {name}", source.repo, None, how)
     with naming(f"data set {name}", source.repo, f"{name}.test.jsonl"):
-        files, origin = hub_files(source.repo, source.revision, source.file, offline=offline)
+        files, origin = hub_files(source.repo, "main", source.file, offline=offline)
         return list(rows_of(files, origin)), origin
 
 
@@ -112,8 +109,7 @@ def _instruction(row: Row, where: str, index: int) -> Instruction:
     asked = instruction_of(row, where)
     if not asked.turns[0].text.strip():
         raise DataError(f'{where}: "instruction" is blank; expected what the model is to do.')
-    field = "reference" if "reference" in row else "output"
-    reference = row.get(field)
+    reference = row.get("reference", row.get("output"))
     if not isinstance(reference, str) or not reference.strip():
         raise DataError(
             f'{where}: expected a response in "reference", which others are compared with; the fields are '

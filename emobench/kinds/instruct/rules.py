@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -19,25 +20,13 @@ if TYPE_CHECKING:
 NOBODY = "none"
 
 
-def check_address(url: str, setting: str) -> None:
-    """Raise ConfigError for an address that is none, or that holds a secret. The message does not repeat it."""
-    problem = ""
-    try:
+def public_address(url: str) -> str:
+    """Return an address without a user, a password or a query; empty for a text that is none."""
+    with suppress(ValueError):
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            problem = "is not an address"
-        elif "@" in parts.netloc:
-            problem = "holds a user or a password"
-        elif parts.query or parts.fragment or ";" in parts.path:
-            problem = "holds a query or a fragment"
-    except ValueError:
-        problem = "is not an address"
-    if problem:
-        raise ConfigError(
-            f"`{setting}` {problem}; expected an address such as http://localhost:8000/v1. A key belongs into "
-            "the variable OPENAI_API_KEY, and an address with a user, a password or a query into OPENAI_BASE_URL: "
-            "settings are written to files and published."
-        )
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +55,12 @@ class JudgeRule(RuleGroup):
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.url is not None:
-            check_address(self.url, "judge.url")
+        if self.url is not None and (self.url != (public_address(self.url) or None) or ";" in self.url):
+            raise ConfigError(  # without the address, which may hold a secret
+                "`judge.url` is not an address without a user, a password and a query; expected one such as "
+                "http://localhost:8000/v1. A key belongs into the variable OPENAI_API_KEY, and an address with secrets "
+                "into OPENAI_BASE_URL: settings are written to files and published."
+            )
         if self.name == NOBODY and self.model is not None:
             raise ConfigError(
                 f"`judge.model` is {self.model}, and no judge is named that would ask it; add --set judge.name=NAME, "
@@ -79,16 +72,19 @@ class JudgeRule(RuleGroup):
         """Whether a judge is named."""
         return self.name != NOBODY
 
+    def model_of(self, judge: Judge) -> str:
+        """Return the name of the model that answers for a judge."""
+        return self.model or judge.model
+
     def endpoint(self, judge: Judge) -> Endpoint:
         """Return the endpoint that answers for a judge."""
         from emobench.kinds.instruct.judging.endpoint import Endpoint
 
-        given = {name: getattr(self, name) for name in self.NOT_IDENTIFYING}
-        return Endpoint(model=self.model or judge.model, **given)
+        return Endpoint(self.model_of(judge), self)
 
     def local_model(self, judge: Judge) -> AuxiliaryModel:
         """Return the model on this machine that answers for a judge."""
-        return AuxiliaryModel(self.model or judge.model, "lm", setting="judge.model")
+        return AuxiliaryModel(self.model_of(judge), "lm", setting="judge.model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +129,5 @@ class InstructProtocol(Rules):
         """The rules of decoding, as the engine takes them."""
         if not self.temperature:
             return Sampling(method="greedy", suppress_eos=False, backend=self.backend)
-        return Sampling(
-            seed=self.seed,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            suppress_eos=False,
-            backend=self.backend,
-        )
+        drawn = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
+        return Sampling(**drawn, suppress_eos=False, backend=self.backend)

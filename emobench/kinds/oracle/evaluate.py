@@ -1,14 +1,23 @@
-"""Tasks of kind `oracle`, where data and models are read: loading, checks, generation and scores."""
+"""Tasks of kind `oracle`, where data and models are read: loading, checks, generation and scores.
+
+The distances between a trained model Q and the oracle language P are exact: at every position of P's test texts both
+next-symbol distributions are known in full, and compared as those of a surrogate are.
+
+Legend: X texts, B of a batch, T positions, N positions that count, S states or distances, V symbols (EOS is V - 1).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emobench.core.errors import ConfigError, DataError, MetricError
+import numpy as np
+import torch
+from torch import Tensor
+
+from emobench.core.errors import ConfigError, DataError, MetricError, ModelError
 from emobench.core.reading import parse_mapping, read_text
 from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language, oracle_tokenizer, oracle_words
 from emobench.data.packing import pack_rows
@@ -16,14 +25,15 @@ from emobench.data.texts import Texts, load_texts
 from emobench.inference.decoding.continuations import sample_continuations
 from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.kinds.cost import Cost
-from emobench.kinds.generation.evaluate import check_featurizer
-from emobench.kinds.generation.features import features_of
+from emobench.kinds.generation.evaluate import check_featurizer, require_context
+from emobench.kinds.generation.metric import features_of
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
-from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.views import WrittenText
-from emobench.metrics.distances import DISTANCES
+from emobench.metrics.batching import reading
+from emobench.metrics.distances import DISTANCES, distance_score
+from emobench.metrics.distribution_distances import TOKEN_BUDGET, Distribution, LogProbs, compare, of_model
 from emobench.metrics.mauve import MAUVE_RUNS, mauve_scores
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.rouge import rouge
@@ -32,6 +42,9 @@ from emobench.models.head import probe_head, token_count
 from emobench.models.model import Model
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SAMPLES = "samples.json"
 """{"texts": [[ids, ended], ...], "continuations": [ids, ...]}"""
@@ -47,8 +60,7 @@ def cost(task: Task, data: Texts | None, model: Model) -> Cost:
 
 def oracle_cost(rules: OracleProtocol) -> Cost:
     """Count the tokens of samples and continuations, and of their comparison with as many texts of the language."""
-    texts = min(rules.texts, rules.limit or rules.texts)
-    return Cost(texts, round(texts * (4 * rules.length + 2 * (rules.prefix + rules.continuation))))
+    return Cost(rules.count, rules.count * (4 * rules.length + 2 * (rules.prefix + rules.continuation)))
 
 
 def check(task: Task, texts: Texts, model: Model) -> None:
@@ -60,19 +72,26 @@ def check(task: Task, texts: Texts, model: Model) -> None:
             "symbols. Use --model tiny-oracle, or another suite: see `emobench suites list`."
         )
     longest = 1 + max(rules.length, rules.prefix + rules.continuation)  # and the start symbol
-    if model.context is not None and longest > model.context:
-        raise ConfigError(f"Task {task.name} needs {longest} symbols, but {model.name} reads at most {model.context}.")
+    require_context(task, model, longest, "a text", "set a shorter oracle.length, oracle.prefix or oracle.continuation")
     check_featurizer(task, rules.mauve.model, rules.mauve.max_length, rules.text_tokens, model)
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
     rules, start = task.protocol_as(OracleProtocol), subject.tokenizer.eos_token_id
-    free = Decoding(rule=Sampling(seed=rules.seed, suppress_eos=False), length=rules.length)
-    count = _count(rules, rules.texts)
-    alone = _sample(subject, f"sample {task.name}", [[start]] * count, "text", free)
-    forced = Decoding(rule=Sampling(seed=rules.seed), length=rules.continuation)
+
+    def sample(title: str, kind: str, prompts: list[list[int]], length: int, forced: bool) -> list[Continuation]:
+        decoding = Decoding(rule=Sampling(seed=rules.seed, suppress_eos=forced), length=length)
+        vocabulary = token_count(subject.tokenizer)
+        keys = [f"{kind} {i}" for i in range(len(prompts))]
+        with subject.work(f"{title} {task.name}", "texts") as progress:
+            samples = sample_continuations(
+                subject.model, prompts, prompt_keys=keys, decoding=decoding, vocabulary=vocabulary, progress=progress
+            )
+        return [continuations[0] for continuations in samples]
+
+    alone = sample("sample", "text", [[start]] * rules.count, rules.length, False)
     prefixes = [[start, *ids[: rules.prefix]] for ids in _long_enough(subject, rules, texts)]
-    continued = _sample(subject, f"continue {task.name}", prefixes, "prefix", forced) if prefixes else []
+    continued = sample("continue", "prefix", prefixes, rules.continuation, True) if prefixes else []
     pairs, ids = [[c.ids, c.ended] for c in alone], [c.ids for c in continued]
     (folder / SAMPLES).write_text(json.dumps({"texts": pairs, "continuations": ids}) + "\n")
 
@@ -81,91 +100,65 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rules = task.protocol_as(OracleProtocol)
     language = oracle_language(rules.domain)
     samples = json.loads((folder / SAMPLES).read_text())
-    require_count(folder / SAMPLES, "texts", len(samples["texts"]), _count(rules, rules.texts))
-    prefixes = len(_long_enough(subject, rules, texts))
-    require_count(folder / SAMPLES, "continuations", len(samples["continuations"]), prefixes)
-    test = _ids(subject, texts)[: _count(rules, len(texts.texts))]
+    long, end = _long_enough(subject, rules, texts), rules.prefix + rules.continuation
+    require_count(folder / SAMPLES, "texts", len(samples["texts"]), rules.count)
+    require_count(folder / SAMPLES, "continuations", len(samples["continuations"]), len(long))
+    test = _ids(subject, texts)[: rules.limit]
     scored = Scored()
-    scored.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))
-    scored.add(("ppl_oracle",), partial(_oracle_perplexity, language, samples["texts"]))
-    scored.add(DISTANCES, partial(_distances, subject, language, test))
-    scored.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"], scored.files))
-    scored.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
+
+    def decoded(rows: list[list[int]]) -> list[str]:
+        return [subject.tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
+
+    def test_perplexity() -> dict[str, Score]:
+        chosen = list(texts.texts)[: rules.limit]
+        rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, ends=True)
+        head = probe_head(subject.model, subject.tokenizer)
+        sums = evaluate_tokens(subject.model, head, rows)  # type: ignore[arg-type]
+        return {"ppl_test": perplexity(sums, list(map(str, range(len(rows)))))}
+
+    def perplexity_under_language() -> dict[str, Score]:
+        ids, ended = zip(*samples["texts"], strict=True) if samples["texts"] else ((), ())
+        return {"ppl_oracle": oracle_perplexity(language, ids, ended)}
+
+    def distances() -> dict[str, Score]:
+        with subject.work("exact distances", "texts") as progress:
+            return oracle_distances(subject.model, language, test, progress=progress)
+
+    def mauve() -> dict[str, Score]:
+        human = list(filter(None, decoded([ids[: rules.length] for ids in test])))
+        generated = list(filter(None, decoded([ids for ids, _ in samples["texts"]])))
+        # Neither side continues a prompt: pairs are in the order of both, so that the jackknife leaves out one of each.
+        # Some models write an empty text; the surplus of the other side is left out, and all seeds have one aggregate.
+        pairs = min(len(human), len(generated))
+        human_ND = features_of(subject, rules.mauve, human, keep=True)[:pairs]
+        generated_ND = features_of(subject, rules.mauve, generated[:pairs])
+        ids = list(map(str, range(pairs)))
+        scores, runs = mauve_scores(human_ND, [generated_ND], seeds=rules.mauve.seeds, ids=ids)
+        scored.files[MAUVE_RUNS] = runs
+        return scores
+
+    def overlap() -> dict[str, Score]:
+        if not long:
+            raise MetricError(f"No test text has the {end} words that ROUGE compares.")
+        references = decoded([ids[:end] for ids in long])
+        rows = [[*ids[: rules.prefix], *new] for ids, new in zip(long, samples["continuations"], strict=True)]
+        return rouge([decoded(rows)], references, list(map(str, range(len(long)))), variants=("rouge1", "rougeL"))
+
+    scored.add(("ppl_test",), test_perplexity)
+    scored.add(("ppl_oracle",), perplexity_under_language)
+    scored.add(DISTANCES, distances)
+    scored.add(("mauve", "mauve_star"), mauve)
+    scored.add(("rouge1", "rougeL"), overlap)
     return scored
-
-
-def _distances(subject: Subject, language: HiddenMarkovLanguage, test: list[list[int]]) -> dict[str, Score]:
-    with subject.work("exact distances", "texts") as progress:
-        return oracle_distances(subject.model, language, test, progress=progress)
-
-
-def _oracle_perplexity(language: HiddenMarkovLanguage, texts: list[Any]) -> dict[str, Score]:
-    samples, ended = zip(*texts, strict=True) if texts else ((), ())
-    return {"ppl_oracle": oracle_perplexity(language, samples, ended)}
-
-
-def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> dict[str, Score]:
-    chosen = list(texts.texts)[: _count(rules, len(texts.texts))]
-    rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, ends=True)
-    head = probe_head(subject.model, subject.tokenizer)
-    sums = evaluate_tokens(subject.model, head, rows)  # type: ignore[arg-type]
-    return {"ppl_test": perplexity(sums, list(map(str, range(len(rows)))))}
-
-
-def _mauve(
-    subject: Subject, rules: OracleProtocol, test: list[list[int]], samples: list[Any], files: dict[str, str]
-) -> dict[str, Score]:
-    human = list(filter(None, _texts(subject, [ids[: rules.length] for ids in test])))
-    generated = list(filter(None, _texts(subject, [ids for ids, _ in samples])))
-    # Neither side continues a prompt: pairs are in the order of both, so that the jackknife leaves out one of each.
-    # Some models write an empty text; the surplus of the other side is left out, and all seeds have one aggregate.
-    pairs = min(len(human), len(generated))
-    human_ND = features_of(subject, rules.mauve, human, keep=True)[:pairs]
-    generated_ND = features_of(subject, rules.mauve, generated[:pairs])
-    scores, runs = mauve_scores(human_ND, [generated_ND], seeds=rules.mauve.seeds, ids=list(map(str, range(pairs))))
-    files[MAUVE_RUNS] = runs
-    return scores
-
-
-def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations: list[list[int]]) -> dict[str, Score]:
-    human = _long_enough(subject, rules, texts)
-    if not human:
-        raise MetricError(f"No test text has the {rules.prefix + rules.continuation} words that ROUGE compares.")
-    end = rules.prefix + rules.continuation
-    references = _texts(subject, [ids[:end] for ids in human])
-    rows = [[*ids[: rules.prefix], *new] for ids, new in zip(human, continuations, strict=True)]
-    ids = list(map(str, range(len(human))))
-    return rouge([_texts(subject, rows)], references, ids, variants=("rouge1", "rougeL"))
-
-
-def _sample(
-    subject: Subject, title: str, prompts: list[list[int]], kind: str, decoding: Decoding
-) -> list[Continuation]:
-    keys = [f"{kind} {i}" for i in range(len(prompts))]
-    vocabulary = token_count(subject.tokenizer)
-    with subject.work(title, "texts") as progress:
-        samples = sample_continuations(
-            subject.model, prompts, prompt_keys=keys, decoding=decoding, vocabulary=vocabulary, progress=progress
-        )
-    return [continuations[0] for continuations in samples]
 
 
 def _long_enough(subject: Subject, rules: OracleProtocol, texts: Texts) -> list[list[int]]:
     shortest = rules.prefix + rules.continuation
-    long = [ids for ids in _ids(subject, texts) if len(ids) >= shortest]
-    return long[: _count(rules, rules.texts)]
+    return [ids for ids in _ids(subject, texts) if len(ids) >= shortest][: rules.count]
 
 
 def _ids(subject: Subject, texts: Texts) -> list[list[int]]:
     return subject.tokenizer(list(texts.texts), add_special_tokens=False)["input_ids"]
-
-
-def _texts(subject: Subject, rows: list[list[int]]) -> list[str]:
-    return [subject.tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
-
-
-def _count(rules: OracleProtocol, count: int) -> int:
-    return count if rules.limit is None else min(rules.limit, count)
 
 
 def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
@@ -200,3 +193,84 @@ def _generated_texts(facts: Mapping[str, Any], data: Mapping[str, str]) -> list[
             if texts.fingerprint == facts["texts"]:
                 return list(texts.texts)
     return []
+
+
+def oracle_distances(
+    model: PreTrainedModel,
+    language: HiddenMarkovLanguage,
+    texts: Sequence[Sequence[int]],
+    *,
+    token_budget: int = TOKEN_BUDGET,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Score]:
+    """Compare Q and P at every position of P's own texts (word ids without EOS), the EOS position included.
+
+    Returns a Score for each of `metrics.distances.DISTANCES`, averaged over positions; an example is a text, its value
+    the mean over its positions, its weight their number.
+    The cross-entropies are those of the paper's Figure 2 (A.4.1), with the true P in place of a surrogate.
+
+    Positions past the model's context are left out, and the scores then carry the flag `truncated`. ModelError where
+    the model's symbols are not the language's; MetricError where there is no text.
+    """
+    if not texts:
+        raise MetricError("The oracle distances need at least one text; give a limit of at least 1.")
+    head, symbols = probe_head(model), language.emission_SV.shape[1]
+    if head.tokens != symbols:
+        raise ModelError(
+            f"The model has {head.tokens} symbols, the oracle language {symbols}; "
+            "the exact comparison needs a model made for that language."
+        )
+    context = getattr(model.config, "max_position_embeddings", None)
+    rows = [[language.eos_id, *text][:context] for text in texts]
+    counts = [len(row) for row in rows]
+    with reading(model) as device:
+        means_XS = compare(
+            of_language(language),
+            of_model(model, head),
+            rows,
+            counts,
+            vocabulary=symbols,
+            device=device,
+            token_budget=token_budget,
+            progress=progress,
+        )
+    flags = ("truncated",) if sum(counts) < sum(len(text) + 1 for text in texts) else ()
+    ids = list(map(str, range(len(rows))))
+    scores = {}
+    for i, name in enumerate(DISTANCES):
+        scores[name] = distance_score(name, means_XS[:, i], np.array(counts), ids, flags)
+    return scores
+
+
+def of_language(language: HiddenMarkovLanguage) -> Distribution:
+    """Return the language's own P(. | prefix), for rows that begin with EOS."""
+
+    def read(ids_BT: Tensor, inside_BT: Tensor) -> LogProbs:
+        probs_NS = language.state_probs(ids_BT.cpu().numpy())[inside_BT.cpu().numpy()]
+        return lambda part: torch.from_numpy(np.log(probs_NS[part] @ language.emission_SV)).to(ids_BT.device)
+
+    return read
+
+
+def oracle_perplexity(language: HiddenMarkovLanguage, samples: Sequence[Sequence[int]], ended: Sequence[bool]) -> Score:
+    """Return PPL_oracle: P's perplexity of a model's own samples, the exponential of nats per symbol over all samples.
+
+    `samples` are word ids without EOS; where `ended` is true the EOS that ended the sample counts,
+    too. An example is a sample: nats per symbol, weighted by its symbols. Samples without any symbol are left out;
+    MetricError where none is left.
+    """
+    counts_X = np.array([len(sample) for sample in samples], int) + np.array(ended, int)
+    if not counts_X.sum():
+        raise MetricError("PPL_oracle needs at least one sampled symbol; sample more or longer texts.")
+    nats_X = -language.log_prob(samples, ended)
+    examples = {}
+    for i in np.flatnonzero(counts_X):
+        examples[str(i)] = (float(nats_X[i] / counts_X[i]), float(counts_X[i]))
+    return Score(
+        value=float(np.exp(nats_X.sum() / counts_X.sum())),
+        n=len(examples),
+        higher_is_better=False,
+        unit="perplexity",
+        examples=examples,
+        aggregate="exp_mean",
+    )

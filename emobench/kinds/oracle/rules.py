@@ -36,6 +36,11 @@ class OracleProtocol(Rules):
         seeds("seed", self.seed)
 
     @property
+    def count(self) -> int:
+        """The samples, and the texts that are compared with them."""
+        return min(self.texts, self.limit or self.texts)
+
+    @property
     def text_tokens(self) -> int | None:
         """The most symbols of a compared text."""
         return self.length

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,7 @@ def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
     tokens = split.tokens
     if texts is not None:
         tokens = least(tokens, texts * rules.max_tokens)
-    if tokens is None:
-        return Cost(texts, None)
-    return Cost(texts, tokens, auxiliary_tokens={"surrogate": tokens})
+    return Cost(texts, tokens, auxiliary_tokens={} if tokens is None else {"surrogate": tokens})
 
 
 def check(task: Task, texts: Texts, model: Model) -> None:
@@ -69,7 +66,16 @@ def check(task: Task, texts: Texts, model: Model) -> None:
                 f"Task {task.name} reads texts of up to {rules.max_tokens} tokens, but {name} reads at most {context}; "
                 f"add --set surrogate.max_tokens={context}, which skips the longer ones."
             )
-    _check_vocabulary(task.name, model, rules.model, surrogate.tokenizer.get_vocab())
+    own, other = model.tokenizer.get_vocab(), surrogate.tokenizer.get_vocab()
+    differing = sorted(token for token in own.keys() | other.keys() if own.get(token) != other.get(token))
+    if differing:
+        token = differing[0]
+        raise ConfigError(
+            f"Task {task.name} compares distributions over the same tokens, and the surrogate {rules.model} has others "
+            f"than {model.name}: {len(differing)} differ, such as {token!r} (id {own.get(token)} and "
+            f"{other.get(token)}). Give a model with the same tokenizer, --set surrogate.model=MODEL, such as a larger "
+            f"one of its family, or '--set surrogate.model={PRETRAINED}', the model before training."
+        )
     usable_texts(texts, model.tokenizer, rules, limit=1)
 
 
@@ -82,18 +88,21 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rows, counts = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
     surrogate = subject.other(rules.auxiliary).model
     scored = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
-    scored.add(COLUMNS, partial(_distances, subject, surrogate, rows))
-    contents = {row: [text_digest(texts.texts[int(row)])] for row in rows}
-    units = joined_units(contents, {row: texts.units[int(row)] for row in rows})
+
+    def distances() -> dict[str, Score]:
+        with subject.work("distances to the surrogate", "texts") as progress:
+            tokens, ids = list(rows.values()), list(rows)
+            return surrogate_distances(surrogate, subject.model, subject.tokenizer, tokens, ids, progress=progress)
+
+    scored.add(COLUMNS, distances)
+    contents, documents = {}, {}
+    for row in rows:
+        contents[row] = [text_digest(texts.texts[int(row)])]
+        documents[row] = texts.units[int(row)]
+    units = joined_units(contents, documents)
     for name, value in scored.scores.items():
         scored.scores[name] = replace(value, units=units)
     return scored
-
-
-def _distances(subject: Subject, surrogate: Any, rows: Mapping[str, list[int]]) -> dict[str, Score]:
-    ids, tokens = list(rows), list(rows.values())
-    with subject.work("distances to the surrogate", "texts") as progress:
-        return surrogate_distances(surrogate, subject.model, subject.tokenizer, tokens, ids, progress=progress)
 
 
 def usable_texts(
@@ -107,23 +116,20 @@ def usable_texts(
     rows: dict[str, list[int]] = {}
     counts = Counts(in_split=len(texts))
     for start in range(0, len(texts), TEXTS_A_TIME):
-        part = {i: texts.texts[i] for i in range(start, min(start + TEXTS_A_TIME, len(texts)))}
-        long = {i: text for i, text in part.items() if len(text.split(" ")) >= rules.min_words}
+        part = list(texts.texts[start : start + TEXTS_A_TIME])
         # verbose=False: a text that is longer than the context is skipped below.
-        encoded = tokenizer(list(long.values()), verbose=False)["input_ids"] if long else []
-        ids = dict(zip(long, encoded, strict=True))
-        for i in part:
+        for i, (text, ids) in enumerate(zip(part, tokenizer(part, verbose=False)["input_ids"], strict=True), start):
             if len(rows) == limit:
                 return rows, counts
-            if i not in ids:
+            if len(text.split(" ")) < rules.min_words:
                 counts.too_few_words += 1
-            elif len(ids[i]) > rules.max_tokens:
+            elif len(ids) > rules.max_tokens:
                 counts.too_many_tokens += 1
-            elif len(ids[i]) < 2:
+            elif len(ids) < 2:
                 counts.under_two_tokens += 1
             else:
                 counts.used += 1
-                rows[str(i)] = ids[i]
+                rows[str(i)] = ids
     if not rows:
         raise DataError(
             f"None of the {len(texts)} texts of {texts.corpus}.{texts.split} has at least {rules.min_words} words and "
@@ -131,21 +137,3 @@ def usable_texts(
             "too many tokens. Use other texts, or --set surrogate.min_words=N and --set surrogate.max_tokens=N."
         )
     return rows, counts
-
-
-def _check_vocabulary(task: str, model: Model, name: str, other: dict[str, int]) -> None:
-    own = model.tokenizer.get_vocab()
-    if own == other:
-        return
-    differing = sorted(token for token in own.keys() | other.keys() if own.get(token) != other.get(token))
-    token = differing[0]
-    raise ConfigError(
-        f"Task {task} compares distributions over the same tokens, and the surrogate {name} has others than "
-        f"{model.name}: {len(differing)} differ, such as {token!r} ({_id(own, token)} and {_id(other, token)}). "
-        "Give a model with the same tokenizer, --set surrogate.model=MODEL, such as a larger one of its family, or "
-        f"'--set surrogate.model={PRETRAINED}', the model before training."
-    )
-
-
-def _id(vocabulary: dict[str, int], token: str) -> str:
-    return f"id {vocabulary[token]}" if token in vocabulary else "none"

@@ -124,7 +124,9 @@ def _lengths(label: str, entry: Entry, files: Files) -> Iterator[Row]:
     generated: dict[str, list[int]] = {}
     human: dict[str, dict[str, int]] = {}
     for run in entry.runs:
-        for task, texts in texts_of(entry, run, *files).items() if run.samples else ():
+        if not run.samples:
+            continue
+        for task, texts in texts_of(entry, run, *files).items():
             for text in texts:
                 generated.setdefault(task, []).append(len(text.generated.split()))
                 if text.human is not None:

@@ -69,7 +69,9 @@ def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool], first: Ent
     With `first`, one that is comparable with it is preferred.
     """
     given = sorted(entries, key=_created, reverse=True)
-    unlike = [differences(first, entry) if first else [] for entry in given]
+    unlike: list[list[str]] = []
+    for entry in given:
+        unlike.append(differences(first, entry) if first else [])
     chosen = 0
     if len(given) > 1:  # the files of one that is named by its id are read later
         for place in sorted(range(len(given)), key=lambda place: bool(unlike[place])):
@@ -201,9 +203,9 @@ def _shortened_texts(path: Path) -> list[WrittenText]:
 def _preferences(entry: Entry, run: Run, runs: Path) -> dict[str, Mapping[str, float]]:
     """Return what a judge prefers, by task, where it compared texts; nothing where the files of scores are gone."""
     examples = runs / "examples" / run.key / FACTS
-    keys = read_json(examples, entry)["scores"] if examples.is_file() else []
     of_tasks = {}
-    for folder in (runs / "score" / key for key in keys):
+    for key in read_json(examples, entry)["scores"] if examples.is_file() else ():
+        folder = runs / "score" / key
         if not folder.is_dir():
             continue
         facts = read_json(folder / FACTS, entry)

@@ -66,20 +66,18 @@ def side_by_side(
     begin, all by default, of which the first `count` are taken. What is not in `runs` is read from `boards`. Raises a
     UserError where that names nothing.
     """
-    chosen = [(entry, run_of(entry, seed)) for entry in entries]
-    texts = [texts_of(entry, run, runs, boards) for entry, run in chosen]
-    shared = [task for task in texts[0] if all(task in of_entry for of_entry in texts)]
+    columns: dict[str, list[Column]] = {}
+    for entry in entries:
+        run = run_of(entry, seed)
+        for task, texts in texts_of(entry, run, runs, boards).items():
+            columns.setdefault(task, []).append((entry, run, texts))
+    shared = [task for task, of_task in columns.items() if len(of_task) == len(entries)]
     if not shared:
         raise ConfigError("These entries have no generated texts of a task in common; name entries of one suite.")
-    tables = []
-    for task in tasks or shared:
+    for task in tasks:
         if task not in shared:
             raise UnknownNameError("task with generated texts", task, shared)
-        columns: list[Column] = []
-        for (entry, run), of_entry in zip(chosen, texts, strict=True):
-            columns.append((entry, run, of_entry[task]))
-        tables.append(_table(task, columns, sample, prompt, count))
-    return tables
+    return [_table(task, columns[task], sample, prompt, count) for task in tasks or shared]
 
 
 def has_texts(entry: Entry, runs: Path, tasks: Sequence[str], seed: int | None, boards: Sequence[Path] = ()) -> bool:
@@ -115,7 +113,10 @@ def _table(task: str, columns: Sequence[Column], sample: int, prompt: str | None
         shortened = any(text.ended is None for text in of_sample.values())
         writers.append(Writer(**named_run(entry, run), prompts=len(of_sample), shortened=shortened))
         rules.add((entry.protocols[task], entry.model.name, entry.model.revision))
-    keys = [key for key in by_prompt[0] if _is_shared([column.get(key) for column in by_prompt], len(rules) == 1)]
+    keys = []
+    for key, text in by_prompt[0].items():
+        if all(_continues(column.get(key), text, len(rules) == 1) for column in by_prompt):
+            keys.append(key)
     if not keys:
         raise ConfigError(f"{task}: these entries have no prompt in common; name entries of one protocol.")
     chosen = [key for key in keys if prompt is None or key.startswith(prompt)]
@@ -123,32 +124,28 @@ def _table(task: str, columns: Sequence[Column], sample: int, prompt: str | None
         raise ConfigError(f"{task} has no prompt whose id begins {prompt}; the first ones are {', '.join(keys[:3])}.")
     if prompt in chosen:
         chosen = [prompt]
-    rows = [_row([column[key] for column in by_prompt]) for key in chosen[:count]]
+    rows = []
+    for key in chosen[:count]:
+        row: dict[str, Any] = {"prompt": key, "prefix": None, "human": None, "generated": []}
+        for text in (column[key] for column in by_prompt):
+            # A shortened column has neither prefixes nor human texts; another one may have them.
+            if row["prefix"] is None:
+                row |= {"prefix": text.prefix, "human": text.human}
+            row["generated"].append({"text": text.generated, "ended": text.ended, "preferred": text.preferred})
+        rows.append(row)
     return SideBySide(task=task, sample=sample, writers=tuple(writers), rows=tuple(rows))
 
 
-def _is_shared(texts: Sequence[WrittenText | None], same_rules: bool) -> bool:
-    """Return whether texts continue one prompt: the same text that other rules cut is another prompt.
+def _continues(text: WrittenText | None, first: WrittenText, same_rules: bool) -> bool:
+    """Return whether two texts continue one prompt: the same text that other rules cut is another prompt.
 
     Shortened samples have no prefix to compare, so that the rules decide.
     """
-    first = texts[0]
-    for text in texts:
-        if text is None or first is None:
-            return False
-        shortened = text.ended is None or first.ended is None
-        if not same_rules if shortened else text.prefix != first.prefix:
-            return False
-    return True
-
-
-def _row(texts: Sequence[WrittenText]) -> dict[str, Any]:
-    # A shortened column has neither prefixes nor human texts; another one may have them.
-    first = next((text for text in texts if text.prefix is not None), texts[0])
-    generated = []
-    for text in texts:
-        generated.append({"text": text.generated, "ended": text.ended, "preferred": text.preferred})
-    return {"prompt": first.prompt, "prefix": first.prefix, "human": first.human, "generated": generated}
+    if text is None:
+        return False
+    if text.ended is None or first.ended is None:
+        return same_rules
+    return text.prefix == first.prefix
 
 
 def judged_pairs() -> JudgedPairs:
@@ -158,45 +155,38 @@ def judged_pairs() -> JudgedPairs:
     raise ConfigError("No kind of task here has responses that a judge compares; see `emobench kinds list`.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundRobin:
-    """Entries whose responses a judge compares, on each task that all have responses of (only `tasks`, if any)."""
+def compared(
+    entries: Sequence[Entry], runs: Path, tasks: Sequence[str] = (), seed: int | None = None, limit: int | None = None
+) -> list[SideBySide]:
+    """Return the responses that a judge compares, of each task that all entries have (only `tasks`, if any)."""
+    if len(entries) < 2:
+        raise ConfigError("A judge compares two entries or more; see `emobench leaderboard show`.")
+    return side_by_side(entries, runs, tasks, seed=seed, count=limit or ALL)
 
-    entries: Sequence[Entry]
-    rule: Any
-    """See `JudgedPairs.rule_of`."""
-    runs: Path
-    tasks: Sequence[str] = ()
-    seed: int | None = None
-    limit: int | None = None
-    offline: bool = False
 
-    def judge(self, reporter: Reporter, device: str = "cpu") -> Sequence[Any]:
-        """Return the outcome on each task.
+def judge_tables(
+    rule: Any, tables: Sequence[SideBySide], runs: Path, reporter: Reporter, *, device: str, offline: bool
+) -> Sequence[Any]:
+    """Return the outcome of a round robin on each task; `rule`: see `JudgedPairs.rule_of`.
 
-        Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
-        """
-        tables = self._tables()
-        require_writable(self.runs, "--runs")
-        stages = Stages(self.runs, note=reporter.note)
+    Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
+    """
+    require_writable(runs, "--runs")
+    stages = Stages(runs, note=reporter.note)
 
-        def keep(kind: str, facts: Mapping[str, Any], work: Any) -> Path:
-            return stages.make(Stage(kind, facts), work, continues=True)
+    def keep(kind: str, facts: Mapping[str, Any], work: Any) -> Path:
+        return stages.make(Stage(kind, facts), work, continues=True)
 
-        return judged_pairs().judged(self.rule, tables, keep, reporter.work, device=device, offline=self.offline)
+    return judged_pairs().judged(rule, tables, keep, reporter.work, device=device, offline=offline)
 
-    def expected(self) -> Sequence[Any]:
-        """Return what `judge` would ask, task by task; it raises the same for what cannot be judged."""
 
-        def folder_of(kind: str, facts: Mapping[str, Any]) -> Path:
-            return Stages(self.runs).folder(Stage(kind, facts))
+def expected_judging(rule: Any, tables: Sequence[SideBySide], runs: Path, *, offline: bool) -> Sequence[Any]:
+    """Return what `judge_tables` would ask, task by task; it raises the same for what cannot be judged."""
 
-        return judged_pairs().expected(self.rule, self._tables(), folder_of, self.offline)
+    def folder_of(kind: str, facts: Mapping[str, Any]) -> Path:
+        return Stages(runs).folder(Stage(kind, facts))
 
-    def _tables(self) -> Sequence[SideBySide]:
-        if len(self.entries) < 2:
-            raise ConfigError("A judge compares two entries or more; see `emobench leaderboard show`.")
-        return side_by_side(self.entries, self.runs, self.tasks, seed=self.seed, count=self.limit or ALL)
+    return judged_pairs().expected(rule, tables, folder_of, offline)
 
 
 def has_judgements(entry: Entry, runs: Path) -> bool:
@@ -218,12 +208,14 @@ def annotations_of(
     """
     pairs: dict[str, list[dict[str, Any]]] = {}
     for task, texts in texts_of(entry, run_of(entry, seed), runs).items():
-        for text in texts if any(text.preferred is not None for text in texts) else ():
+        rows = []
+        for text in texts:
             row: dict[str, Any] = {"instruction": text.prefix, "output_1": text.human, "generator_1": "reference"}
             row |= {"output_2": text.generated, "generator_2": entry.objective.label, "preference": None}
             if text.preferred is not None:
                 row["preference"] = 1 + text.preferred
-            pairs.setdefault(task, []).append(row)
+                pairs[task] = rows
+            rows.append(row)
     if not pairs:
         raise ConfigError(
             f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} has no judged pairs of responses; expected an "

@@ -22,7 +22,7 @@ from measuring import RESULTS, origin, write
 from safetensors.torch import load_file
 
 from emobench.data.oracle.language import oracle_language, oracle_texts
-from emobench.kinds.oracle.distances import oracle_distances
+from emobench.kinds.oracle.evaluate import oracle_distances
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 from emobench.runs.execution.execution import Execution

@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from emobench.core.settings import to_plain
 from emobench.exchange.every_eval_ever import files
 from emobench.exchange.sharing import read_digests
 from emobench.exchange.tables import card_name
-from emobench.kinds.generation.samples import read_samples as read_generated
+from emobench.kinds.generation.samples import GeneratedSample
 from emobench.kinds.icl.losses import read_samples as read_losses
+from emobench.kinds.rows import read_rows
 from emobench.leaderboard.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.run_files import read_examples, shortened_from, unpack
 from emobench.leaderboard.store import Leaderboard, parse
@@ -129,7 +131,7 @@ ROWS = [{"metric": "sst2/accuracy", "example": str(i), "value": 0.5, "weight": 1
 READERS: dict[str, tuple[str, bytes, Callable[[Path], Any]]] = {
     "entry": ("entry.json", json.dumps(to_plain(entry())).encode(), _use_entry),
     "examples": ("examples.jsonl", _lines(*ROWS), read_examples),
-    "generated texts": ("samples.jsonl", _lines(GENERATED), read_generated),
+    "generated texts": ("samples.jsonl", _lines(GENERATED), partial(read_rows, GeneratedSample)),
     "losses": ("samples.jsonl", _lines(LOSSES), read_losses),
     "log": (
         "log.jsonl",

@@ -52,7 +52,7 @@ LONGEST = 1800.0
 def serve(asked: Path) -> None:
     """Answer PandaLM's requests until the process is ended, and add the digest of each to a file; print the address."""
     tests = Path(__file__).resolve().parents[2] / "emobench" / "kinds" / "instruct"
-    sys.path[:0] = [str(tests), str(tests / "judging")]
+    sys.path.insert(0, str(tests))
     from endpoints import serving
     from test_judged import longer
 

@@ -13,7 +13,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHead
 
 from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import oracle_language, oracle_texts, oracle_tokenizer
-from emobench.kinds.oracle.distances import oracle_distances
+from emobench.kinds.oracle.evaluate import oracle_distances
 from emobench.metrics.batching import reading
 from emobench.metrics.distances import COLUMNS, DISTANCES
 from emobench.metrics.distribution_distances import (

@@ -17,7 +17,7 @@ from emobench.registry import find_table
 from emobench.reproduce.run import outline_table
 from emobench.runs.planning.request import Request
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kinds" / "instruct" / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "kinds" / "instruct"))
 from endpoints import serving
 
 PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)

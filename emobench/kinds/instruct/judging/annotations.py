@@ -24,19 +24,17 @@ from typing import Any
 from emobench.core.errors import DataError, Missing
 from emobench.core.extras import require
 from emobench.core.reading import is_file
-from emobench.data.rows import file_rows, hub_files, shown, text_in
+from emobench.data.rows import file_rows, hub_files, shown
 from emobench.kinds.instruct.judged import win_rate
 
 GAMED, REPO = "df_gamed.csv", "tatsu-lab/alpaca_eval"
 INSTRUCTIONS = 805
-FIELDS = ("output_1", "output_2", "preference")
-MOST_NAMED = 3
-"""Models that are named one by one."""
+FIELDS = {"output_1": (str,), "output_2": (str,), "preference": (int, float, type(None))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotatedRates:
-    """What annotations say of a model; rates and errors are fractions."""
+    """The metrics of a model's annotations; rates and errors are fractions."""
 
     model: str
     count: int
@@ -48,7 +46,7 @@ class AnnotatedRates:
     length_controlled_minimal: float | None
     """By the lengths alone; None where there is nothing to fit."""
     missing: str = ""
-    """Why `length_controlled` is missing, and what to do."""
+    """Why `length_controlled` is missing."""
 
 
 def read_annotations(path: Path) -> list[dict[str, Any]]:
@@ -57,44 +55,32 @@ def read_annotations(path: Path) -> list[dict[str, Any]]:
     Raises DataError for a row that is no annotation, for an instruction that is there twice, and for several models.
     """
     rows = list(file_rows(path))
-    for where, row in rows:
-        if absent := [name for name in FIELDS if name not in row]:
-            raise DataError(
-                f"{where}: expected {', '.join(FIELDS)} of AlpacaEval's annotations; {absent[0]} is not there."
-            )
     if len(rows) < 2:
         raise DataError(f"{path} holds {len(rows)} annotations; expected two or more.")
     first: dict[str, str] = {}
+    models: dict[str, str] = {}
     for where, row in rows:
-        _check(row, where)
+        for name, types in FIELDS.items():
+            if name not in row or type(row[name]) not in types:
+                raise DataError(
+                    f"{where}: expected {', '.join(FIELDS)} of AlpacaEval's annotations, two texts and a number from 1 "
+                    f"to 2, 0 for a tie, or null; `{name}` is {shown(row.get(name, 'missing'))}."
+                )
         instruction = row.get("instruction")
         if isinstance(instruction, str) and first.setdefault(instruction, where) != where:
             raise DataError(f"{where}: this instruction is judged in {first[instruction]}, too; keep one of them.")
-    for column in ("generator_2", "generator_1"):
-        names = sorted({str(row.get(column, "")) for _, row in rows})
-        if len(names) > 1:
-            listed = ", ".join(names[:MOST_NAMED])
-            if len(names) > MOST_NAMED:
-                listed += ", ..."
-            raise DataError(f"{path}: `{column}` names {len(names)} models ({listed}); give a file for each of them.")
+        for column in ("generator_2", "generator_1"):
+            name = str(row.get(column, ""))
+            if models.setdefault(column, name) != name:
+                raise DataError(f"{path}: `{column}` names {models[column]} and {name}; give a file for each model.")
     return [row for _, row in rows]
-
-
-def _check(row: Mapping[str, Any], where: str) -> None:
-    """Raise DataError for an output that is no text, and a preference that is neither a number nor missing."""
-    for name in ("output_1", "output_2"):
-        text_in(row, name, where)
-    preference = row["preference"]
-    if preference is not None and (isinstance(preference, bool) or not isinstance(preference, (int, float))):
-        raise DataError(
-            f"{where}: `preference` must be a number from 1 to 2, 0 for a tie, or null, got {shown(preference)}."
-        )
 
 
 def gamed_file(data_dirs: Sequence[Path], *, offline: bool) -> Path:
     """Return df_gamed.csv of the first data folder that has it, else of the hub. Raises DataError, which says what."""
-    if local := next((folder / GAMED for folder in data_dirs if is_file(folder / GAMED)), None):
-        return local
+    for folder in data_dirs:
+        if is_file(folder / GAMED):
+            return folder / GAMED
     try:
         (file,), _ = hub_files(REPO, "main", GAMED, offline=offline)
     except (DataError, Missing) as error:
@@ -112,9 +98,9 @@ def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, 
     if len(judged) < 2:
         raise DataError(f"{len(judged)} of {len(rows)} annotations have a preference; expected two or more.")
     rate, error = win_rate(judged)
-    long, missing = None, ""
+    published, missing = None, ""
     try:
-        long = length_controlled(in_order(rows), gamed_file(data_dirs, offline=offline))
+        published = length_controlled(in_order(rows), gamed_file(data_dirs, offline=offline))
     except (DataError, Missing) as problem:
         missing = str(problem)
     return AnnotatedRates(
@@ -122,7 +108,7 @@ def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, 
         count=len(judged),
         win_rate=rate,
         standard_error=error,
-        length_controlled=long,
+        length_controlled=published,
         length_controlled_minimal=length_controlled(rows, None),
         missing=missing,
     )
@@ -134,16 +120,16 @@ def in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     805 rows without any of these instructions, such as translated ones, are taken to be in order. Raises DataError for
     other rows.
     """
-    places = {place_of(str(row.get("instruction", ""))): row for row in rows}
-    if len(rows) == INSTRUCTIONS and places.keys() == {None}:
+    by_place = {place_of(str(row.get("instruction", ""))): row for row in rows}
+    if len(rows) == INSTRUCTIONS and by_place.keys() == {None}:
         return list(rows)
-    if len(rows) != INSTRUCTIONS or places.keys() != set(range(INSTRUCTIONS)):
-        known = len(places.keys() - {None})
+    if len(rows) != INSTRUCTIONS or by_place.keys() != set(range(INSTRUCTIONS)):
+        known = len(by_place.keys() - {None})
         raise DataError(
             f"The length-controlled win rate is of AlpacaEval's {INSTRUCTIONS} instructions, whose difficulty is "
             f"known; here are {len(rows)} annotations, of {known} of these instructions."
         )
-    return [places[place] for place in range(INSTRUCTIONS)]
+    return [by_place[place] for place in range(INSTRUCTIONS)]
 
 
 def preference_of(row: Mapping[str, Any]) -> float | None:
@@ -168,16 +154,13 @@ def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path | None) -> 
 
         regression = "length_controlled_minimal" if gamed is None else "length_controlled_v1"
         info = package.GLM_INFO[regression]
+        own = pd.DataFrame({"index": range(len(rows)), "not_gamed_baseline": True})
+        own["preference"] = pd.Series(map(preference_of, rows), dtype=float)
         longer = pd.Series([float(len(row["output_1"]) - len(row["output_2"])) for row in rows])
-        if longer.nunique() == 1:
-            return None
-        preferences = [preference_of(row) for row in rows]
-        given = [preference for preference in preferences if preference is not None]
-        if len(given) < info["kwargs"]["n_splits"] or max(given) == 0 or min(given) == 1:
-            return None
-        own = pd.DataFrame({"preference": preferences, "index": range(len(rows)), "not_gamed_baseline": True})
-        own["preference"] = own["preference"].astype(float)
         own["std_delta_len"] = longer / longer.std()
+        given = own["preference"].dropna().tolist()
+        if longer.nunique() == 1 or len(given) < info["kwargs"]["n_splits"] or max(given) == 0 or min(given) == 1:
+            return None
         train, weights = own, None
         if gamed is not None:
             others = pd.read_csv(gamed).drop(columns=["model"])

@@ -32,22 +32,10 @@ class CheckedJudge:
         return self.judge.request(pair.instruction, pair.first)
 
     def read(self, text: str) -> float | None:
-        reply = JudgeReply(text)
         if isinstance(self.judge, PairJudge):
-            return self.judge.preference(reply)
+            return self.judge.preference(JudgeReply(text))
         assert isinstance(self.judge, GradeJudge)
-        return self.judge.grade(reply)
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        return self.judge.scale if isinstance(self.judge, GradeJudge) else (0.0, 1.0)
-
-
-def _text(request: JudgeRequest) -> str:
-    """Return all that the model reads."""
-    if isinstance(request.prompt, str):
-        return request.prompt
-    return "\n".join(message["content"] for message in request.prompt)
+        return self.judge.grade(JudgeReply(text))
 
 
 @check(
@@ -57,16 +45,17 @@ def _text(request: JudgeRequest) -> str:
 )
 def request(subject: CheckedJudge) -> None:
     """What it asks is a text or messages, with options that JSON can hold."""
-    found = subject.request(PAIR)
-    if not isinstance(found, JudgeRequest):
-        raise Broken(f"`request` gives a {type(found).__name__}")
-    if not isinstance(found.prompt, str):
-        if not found.prompt or found.prompt[-1].get("role") != "user":
+    given = subject.request(PAIR)
+    if not isinstance(given, JudgeRequest):
+        raise Broken(f"`request` gives a {type(given).__name__}")
+    if not isinstance(given.prompt, str):
+        if not given.prompt or given.prompt[-1].get("role") != "user":
             raise Broken("the last of its messages is not the user's")
-        if bad := [one for one in found.prompt if one.get("role") not in ROLES or not isinstance(one["content"], str)]:
-            raise Broken(f"the message {bad[0]} has no known role, or no text")
+        for message in given.prompt:
+            if message.get("role") not in ROLES or not isinstance(message["content"], str):
+                raise Broken(f"the message {message} has no known role, or no text")
     try:
-        json.dumps(dict(found.options))
+        json.dumps(dict(given.options))
     except (TypeError, ValueError) as error:
         raise Broken(f"its options are not plain values ({error})") from None
     if not isinstance(subject.judge.model, str) or not subject.judge.model:
@@ -76,11 +65,13 @@ def request(subject: CheckedJudge) -> None:
 @check("Fill in all fields of the prompt in one step: text that was filled in must not be searched for fields again.")
 def texts(subject: CheckedJudge) -> None:
     """The instruction and each response are in the prompt once, unchanged, whatever they contain."""
-    shown = [PAIR.instruction, PAIR.first, *([PAIR.second] if isinstance(subject.judge, PairJudge) else [])]
-    whole = _text(subject.request(PAIR))
-    for text in shown:
-        if whole.count(text) != 1:
-            raise Broken(f"{text!r} is in the prompt {whole.count(text)} times")
+    texts = [PAIR.instruction, PAIR.first]
+    if isinstance(subject.judge, PairJudge):
+        texts.append(PAIR.second)
+    prompt = subject.request(PAIR).text
+    for text in texts:
+        if prompt.count(text) != 1:
+            raise Broken(f"{text!r} is in the prompt {prompt.count(text)} times")
 
 
 @check("Use both responses in the order of the pair, and nothing random: a seeded order belongs to the caller.")
@@ -90,9 +81,9 @@ def order(subject: CheckedJudge) -> None:
         raise Skipped("it reads one response at a time")
     if subject.request(PAIR) != subject.request(PAIR):
         raise Broken("the same pair gives another request at the second call")
-    one, other = _text(subject.request(PAIR)), _text(subject.request(PAIR.swapped()))
-    swapped = one.replace(PAIR.first, "\0").replace(PAIR.second, PAIR.first).replace("\0", PAIR.second)
-    if other != swapped:
+    prompt = subject.request(PAIR).text
+    swapped = prompt.replace(PAIR.first, "\0").replace(PAIR.second, PAIR.first).replace("\0", PAIR.second)
+    if subject.request(PAIR.swapped()).text != swapped:
         raise Broken("the prompts of a pair and of the swapped pair differ in more than the order of the responses")
 
 
@@ -102,19 +93,20 @@ def examples(subject: CheckedJudge) -> None:
     given = subject.judge.examples
     if len(set(given.values())) < 2:
         raise Broken("its `examples` have fewer than two verdicts")
+    low, high = subject.judge.scale if isinstance(subject.judge, GradeJudge) else (0.0, 1.0)
     for text, value in given.items():
-        if (found := subject.read(text)) != value:
-            raise Broken(f"it reads {text[:60]!r} as {found}; its `examples` have {value}")
-        if not subject.scale[0] <= value <= subject.scale[1]:
-            raise Broken(f"{value} is not between {subject.scale[0]} and {subject.scale[1]}")
+        if (verdict := subject.read(text)) != value:
+            raise Broken(f"it reads {text[:60]!r} as {verdict}; its `examples` have {value}")
+        if not low <= value <= high:
+            raise Broken(f"{value} is not between {low} and {high}")
 
 
 @check("Return None for a reply without a verdict: a tie or a lowest grade would count as a judgement.")
 def other_replies(subject: CheckedJudge) -> None:
     """Empty replies, refusals and 100 kB without a verdict give None."""
     for text in STRANGE:
-        if (found := subject.read(text)) is not None:
-            raise Broken(f"it reads {text[:40]!r} as {found}")
+        if (verdict := subject.read(text)) is not None:
+            raise Broken(f"it reads {text[:40]!r} as {verdict}")
 
 
 @check("Read the last verdict, or return None for a reply that contradicts itself: a judge may quote a response.")
@@ -124,8 +116,8 @@ def quoted_verdicts(subject: CheckedJudge) -> None:
     for quoted, other in given.items():
         for text, value in given.items():
             reply = f'It claims: "{quoted}" That is wrong.\n\n{text}'
-            if value != other and (found := subject.read(reply)) not in (value, None):
-                raise Broken(f"it reads {reply[:120]!r} as {found}; expected {value} or None")
+            if value != other and (verdict := subject.read(reply)) not in (value, None):
+                raise Broken(f"it reads {reply[:120]!r} as {verdict}; expected {value} or None")
 
 
 @check('Say in the docstring of the class or its module where prompt and parser come from: a paper, or "Own."')

@@ -16,9 +16,10 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -28,6 +29,7 @@ from emobench.core.errors import ConfigError, ModelError, RunError
 from emobench.core.reading import expand_home, is_folder, require_shallow
 from emobench.core.settings import content_hash
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
+from emobench.kinds.instruct.rules import JudgeRule, public_address
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 
@@ -51,32 +53,26 @@ HOPELESS = 5
 """Requests in a row that fail after all retries, with no reply between them: the endpoint is taken to be down."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Endpoint:
-    """Who answers, and how fast it may be asked."""
+    """An address that answers; the rule says how fast it may be asked."""
 
     model: str
-    url: str | None = None
-    """None: OPENAI_BASE_URL, or OpenAI's own."""
-    concurrency: int = 8
-    """Maximum concurrent requests."""
-    per_minute: float | None = None
-    """Maximum requests per minute."""
-    retries: int = 6
-    """Retries after an error of the connection or of the server."""
-    seconds: float = 120.0
-    """Time for one attempt, from its first byte to its last."""
+    rule: JudgeRule
 
     @property
     def address(self) -> str:
-        """Where requests go, without a user, a password or a query."""
-        return shown_address(self._url)
+        """Where requests go, without a user, a password or a query. Raises ConfigError for one that is none."""
+        address = public_address(self._url)
+        if not address:
+            raise ConfigError("OPENAI_BASE_URL is not an address; expected one such as http://localhost:8000/v1.")
+        return address
 
     @property
     def _url(self) -> str:
-        return self.url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        return self.rule.url or os.environ.get("OPENAI_BASE_URL") or OPENAI
 
-    @property
+    @cached_property
     def scrubber(self) -> Scrubber:
         """Removes the key, and the secrets of the address, from a server's texts."""
         return Scrubber([os.environ.get(name, "") for name in SECRETS], self._url)
@@ -98,6 +94,9 @@ class Endpoint:
             )
         return key
 
+    def check(self, request: JudgeRequest) -> None:
+        """Refuse nothing: only the server knows."""
+
     def ask(
         self,
         requests: Mapping[str, JudgeRequest],
@@ -109,35 +108,36 @@ class Endpoint:
         At most len(requests) * (1 + retries) * (1 + BROKEN) attempts are made. Raises ModelError where no request can
         succeed: nobody answers at the address, the key is wrong, the model is unknown there.
         """
-        return _run(_Asking(self, keep, progress, len(requests)).all(requests))
+        asking = _Asking(self, keep, progress).all(requests)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(asking)
+        with ThreadPoolExecutor(1) as pool:  # a loop runs in this thread, as in a notebook
+            return pool.submit(asyncio.run, asking).result()
 
 
-def _run(asking: Coroutine[Any, Any, Asked]) -> Asked:
-    """Run a coroutine, in another thread if a loop runs in this one, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(asking)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, asking).result()
-
-
+@dataclass
 class _Asking:
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        keep: Callable[[str, JudgeReply], None],
-        progress: Callable[[int, int], None],
-        total: int,
-    ) -> None:
-        self.endpoint, self.keep, self.progress, self.total = endpoint, keep, progress, total
-        self.asked = Asked()
-        self.scrubber = endpoint.scrubber
-        self._in_a_row = 0
-        self._next = 0.0
+    endpoint: Endpoint
+    keep: Callable[[str, JudgeReply], None]
+    progress: Callable[[int, int], None]
+    asked: Asked = field(default_factory=Asked)
+    in_a_row: int = 0
+    """Failed requests since the last reply."""
+    turn: float = 0.0
+    """When the next request may be sent."""
 
     async def all(self, requests: Mapping[str, JudgeRequest]) -> Asked:
-        async with self._client() as client:
+        import openai
+
+        rule = self.endpoint.rule
+        async with openai.AsyncOpenAI(
+            api_key=self.endpoint.check_key(),
+            base_url=rule.url,
+            max_retries=rule.retries,
+            http_client=_with_deadline(rule.seconds),
+        ) as client:
             await self._check(client)
             waiting = iter(requests.items())
 
@@ -145,71 +145,67 @@ class _Asking:
                 # One iterator for all workers: a request is taken when its turn comes, so that a stop leaves the rest.
                 for key, request in waiting:
                     await self._one(client, key, request)
-                    self.progress(self.asked.replies + len(self.asked.refused) + len(self.asked.failed), self.total)
+                    done = self.asked.replies + len(self.asked.refused) + len(self.asked.failed)
+                    self.progress(done, len(requests))
 
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(self.endpoint.concurrency):
+                    for _ in range(rule.concurrency):
                         group.create_task(work())
             except BaseExceptionGroup as errors:
-                raise _first(errors) from None
+                error: BaseException = errors
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
+                raise error from None
         return self.asked
-
-    def _client(self) -> Any:
-        import openai
-
-        return openai.AsyncOpenAI(
-            api_key=self.endpoint.check_key(),
-            base_url=self.endpoint.url,
-            max_retries=self.endpoint.retries,
-            http_client=_with_deadline(self.endpoint.seconds),
-        )
 
     async def _check(self, client: Any) -> None:
         """Ask for the list of models, which costs nothing; an endpoint without one is taken as it is."""
         import openai
 
         try:
-            await client.with_options(max_retries=min(1, self.endpoint.retries)).models.list()
-        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise self._wrong_key(error) from None
+            await client.with_options(max_retries=min(1, self.endpoint.rule.retries)).models.list()
         except openai.APIConnectionError:
-            raise ModelError(
-                f"Nobody answers at {self.endpoint.address}. Start the server, or name another address: "
-                "--set judge.url=URL, or OPENAI_BASE_URL."
-            ) from None
-        except Exception:  # a list of another form, or none
-            return
+            raise self._useless("does not answer. Start the server, or name another address") from None
+        except Exception as error:  # a list of another form, or none
+            self._require_key(error)
 
-    def _wrong_key(self, error: Any) -> ModelError:
-        return ModelError(f"{self.endpoint.address} refuses the key ({error.status_code}). Set OPENAI_API_KEY.")
+    def _require_key(self, error: Any) -> None:
+        if getattr(error, "status_code", None) in (401, 403):
+            raise self._useless(f"refuses the key ({error.status_code}). Set OPENAI_API_KEY, or name another")
+
+    def _useless(self, why: str) -> ModelError:
+        return ModelError(f"{self.endpoint.address} {why}: --set judge.url=URL, or OPENAI_BASE_URL.")
 
     async def _one(self, client: Any, key: str, request: JudgeRequest) -> None:
         import openai
 
+        scrubber = self.endpoint.scrubber
         for attempt in range(1 + BROKEN):
-            await self._turn()
+            if self.endpoint.rule.per_minute:
+                now = time.monotonic()
+                begin = max(now, self.turn)
+                self.turn = begin + 60 / self.endpoint.rule.per_minute
+                await asyncio.sleep(begin - now)
             try:
-                reply = await self._reply(client, request)
-            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                raise self._wrong_key(error) from None
-            except openai.NotFoundError:
-                raise ModelError(
-                    f"{self.endpoint.address} has no model {self.endpoint.model}, or is not an OpenAI-compatible "
-                    "endpoint, whose address ends in /v1 as a rule. Name another: --set judge.model=MODEL or "
-                    "--set judge.url=URL."
-                ) from None
+                reply = await self._reply(client, request, scrubber)
             except openai.OpenAIError as error:
-                status = getattr(error, "status_code", None)
-                if status is not None and 300 <= status < 400:
-                    raise ModelError(
-                        f"{self.endpoint.address} redirects requests to another address ({status}), which gets no "
-                        "prompts unasked. Name the address that answers: --set judge.url=URL, or OPENAI_BASE_URL."
+                self._require_key(error)
+                status = getattr(error, "status_code", None) or 0
+                if status == 404:
+                    raise self._useless(
+                        f"has no model {self.endpoint.model}, or is not an OpenAI-compatible endpoint, whose address "
+                        "ends in /v1 as a rule. Name another: --set judge.model=MODEL"
+                    ) from None
+                if 300 <= status < 400:
+                    raise self._useless(
+                        f"redirects requests to another address ({status}), which gets no prompts unasked. Name the "
+                        "address that answers"
                     ) from None
                 if status in REFUSED:
-                    self.asked.refused[key] = _reason(error, self.scrubber)
+                    self.asked.refused[key] = _reason(error, scrubber)
                 else:
-                    self._give_up(key, _reason(error, self.scrubber))
+                    self._give_up(key, _reason(error, scrubber))
                 return
             except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
                 # Broken JSON, or JSON of another form. The next attempt may be whole.
@@ -217,35 +213,26 @@ class _Asking:
                     why = str(error) if isinstance(error, UnreadableError) else type(error).__name__
                     self._give_up(key, f"{1 + BROKEN} replies could not be read ({why})")
                 continue
-            self._in_a_row = 0
+            self.in_a_row = 0
             self.keep(key, reply)
             self.asked.replies += 1
             return
 
-    async def _reply(self, client: Any, request: JudgeRequest) -> JudgeReply:
-        options = dict(request.options)
+    async def _reply(self, client: Any, request: JudgeRequest, scrubber: Scrubber) -> JudgeReply:
+        options = {"model": self.endpoint.model, **request.options}
         tops = options.pop("top_logprobs", None)
         if isinstance(request.prompt, str):
-            call, asked = client.completions.create, {"prompt": request.prompt}
             if tops is not None:
                 options["logprobs"] = tops
-        else:
-            call, asked = client.chat.completions.create, {"messages": list(request.prompt)}
-            if tops is not None:
-                options |= {"logprobs": True, "top_logprobs": tops}
-        return _read(await call(model=self.endpoint.model, **asked, **options), self.scrubber)
-
-    async def _turn(self) -> None:
-        if self.endpoint.per_minute:
-            now = time.monotonic()
-            begin = max(now, self._next)
-            self._next = begin + 60 / self.endpoint.per_minute
-            await asyncio.sleep(begin - now)
+            return _read(await client.completions.create(prompt=request.prompt, **options), scrubber)
+        if tops is not None:
+            options |= {"logprobs": True, "top_logprobs": tops}
+        return _read(await client.chat.completions.create(messages=list(request.prompt), **options), scrubber)
 
     def _give_up(self, key: str, reason: str) -> None:
         self.asked.failed[key] = reason
-        self._in_a_row += 1
-        if self._in_a_row >= HOPELESS:
+        self.in_a_row += 1
+        if self.in_a_row >= HOPELESS:
             raise RunError(
                 f"{self.endpoint.address} gave no reply to {HOPELESS} requests in a row: {reason}. The "
                 f"{self.asked.replies} replies before them are kept. Give the same command again when it answers."
@@ -342,41 +329,20 @@ def _by_text(top: Iterable[tuple[str, Any]], scrubber: Scrubber) -> dict[str, fl
     for token, value in top:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= LARGEST_LOG_PROB:
             raise TypeError("a log probability is no number")
-        text, log_prob = scrubber.reply(token), float(value)
-        if text in likeliest:
-            log_prob = float(np.logaddexp(likeliest[text], log_prob))
-        likeliest[text] = log_prob
+        text = scrubber.reply(token)
+        likeliest[text] = float(np.logaddexp(likeliest.get(text, -np.inf), value))
     return likeliest
 
 
 def _reason(error: Any, scrubber: Scrubber) -> str:
     body, status = getattr(error, "body", None), getattr(error, "status_code", None)
-    message = body.get("message") if isinstance(body, dict) else None
-    text = str(message or getattr(error, "message", "") or type(error).__name__)
+    text = str(getattr(error, "message", "") or type(error).__name__)
     if isinstance(error.__cause__, UnreadableError):  # openai 1 and 2 take it for a fault of the connection
         text = f"the reply could not be read ({error.__cause__})"
+    elif isinstance(body, dict) and body.get("message"):
+        text = str(body["message"])
     reason = scrubber.reason(text)
     return reason if status is None else f"{status}, {reason}"
-
-
-def _first(errors: BaseExceptionGroup) -> BaseException:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def shown_address(url: str) -> str:
-    """Return an address without a user, a password or a query. Raises ConfigError for one that is none."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        parts, port = urlsplit(""), ""
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("OPENAI_BASE_URL is not an address; expected one such as http://localhost:8000/v1.")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
 class Scrubber:
@@ -387,23 +353,24 @@ class Scrubber:
         forms: set[str] = set()
         for secret in (*keys, *_secrets_of(url)):
             forms.update(_forms(secret))
-        self._long, self._all = _any_of(forms, SHORTEST_IN_REPLY), _any_of(forms, SHORTEST)
+        longest_first = sorted(forms, key=len, reverse=True)  # of two that begin alike the longer one counts
+        self._patterns = {}
+        for shortest in (SHORTEST, SHORTEST_IN_REPLY):
+            escaped = "|".join(re.escape(form) for form in longest_first if len(form) >= shortest)
+            self._patterns[shortest] = re.compile(escaped or r"(?!)", re.IGNORECASE)
+
+    def _hidden(self, text: str, shortest: int) -> str:
+        return self._patterns[shortest].sub(HIDDEN, text).encode("utf-8", "replace").decode()
 
     def reply(self, text: str) -> str:
         """Return a reply without long secrets, and with halves of surrogate pairs replaced."""
-        return self._long.sub(HIDDEN, text).encode("utf-8", "replace").decode()
+        return self._hidden(text, SHORTEST_IN_REPLY)
 
     def reason(self, text: str) -> str:
         """Return a server's message as one line, without secrets and control characters, cut to its beginning."""
-        text = self._all.sub(HIDDEN, text).encode("utf-8", "replace").decode()
+        text = self._hidden(text, SHORTEST)
         text = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
         return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
-
-
-def _any_of(forms: Iterable[str], shortest: int) -> re.Pattern[str]:
-    """Return a pattern of the forms that have so many characters; of two that begin alike the longer one counts."""
-    escaped = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= shortest]
-    return re.compile("|".join(escaped) or r"(?!)", re.IGNORECASE)
 
 
 def _secrets_of(url: str) -> Iterator[str]:

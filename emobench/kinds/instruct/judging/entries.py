@@ -9,31 +9,30 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, MetricError
 from emobench.core.extras import require
-from emobench.core.settings import content_hash
 from emobench.kinds.cost import Requests
 from emobench.kinds.instruct.instructions import Instructions
 from emobench.kinds.instruct.judged import (
     REPLIES,
     Replies,
+    answering_of,
     check_verdicts,
     expected_requests,
     kept_replies,
+    keyed_requests,
     pair_judgements,
     replies_facts,
-    request_key,
-    request_keys,
-    requests_of,
     tokens_of,
     unread_pairs,
+    who_judges,
 )
 from emobench.kinds.instruct.judging.annotations import rates, read_annotations
-from emobench.kinds.instruct.judging.judge import JUDGES, Answering, Pair, PairJudge, local_identity
-from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robin
+from emobench.kinds.instruct.judging.judge import JUDGES, Answering, Pair, PairJudge
+from emobench.kinds.instruct.judging.round_robin import Duel, Places, Rating, round_robin
 from emobench.kinds.instruct.responses import asked_instructions
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.views import Compared, FolderOf, Keep, Work
 from emobench.models.device import LoadOptions
-from emobench.models.model import Model
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.models.quiet import quiet_libraries
 from emobench.tasks.rules import override
 from emobench.tasks.spec import Task
@@ -64,7 +63,7 @@ class JudgedEntries:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedJudging:
-    """What a round robin on one task asks: requests without a kept reply, and their tokens, at most."""
+    """The requests of a round robin on one task without a kept reply, and their tokens, at most."""
 
     task: str
     judge: str
@@ -81,7 +80,7 @@ class ExpectedJudging:
 
 
 def rule_of(settings: Mapping[str, Any]) -> JudgeRule:
-    """Return what `--set judge.*` says. Raises ConfigError for other settings, and where no judge is named."""
+    """Return the rule of `--set judge.*`. Raises ConfigError for other settings, and where no judge is named."""
     if others := sorted(settings.keys() - {"judge"}):
         raise ConfigError(f"--set {others[0]}: the responses are there, and only judge.* can be set; drop it.")
     given = settings.get("judge", {})
@@ -103,18 +102,41 @@ def judged(
     require("evalica")
     judge = _pair_judge(rule)
     answering = _answering(rule, judge, device, offline)
-    return [_judged(table, judge, rule, answering, keep, work) for table in tables]
+    with quiet_libraries():
+        return [_judged(table, judge, rule, answering, keep, work) for table in tables]
 
 
 def expected(rule: JudgeRule, tables: Sequence[Compared], folder_of: FolderOf, offline: bool) -> list[ExpectedJudging]:
     """Return what `judged` would ask, task by task; it raises the same for what cannot be judged."""
     judge = _pair_judge(rule)
-    identity = _identity(rule, judge, offline)
-    return [_expected(table, judge, rule, identity, folder_of) for table in tables]
+    answering = _answering(rule, judge, "cpu", offline)
+    judging = []
+    for table in tables:
+        pairs = _pairs(table)
+        _, requests = keyed_requests(judge, pairs, answering.identity)
+        final = folder_of("judge", replies_facts(requests))
+        missing = dict(requests)
+        for folder in (final, final.with_name(f"{final.name}.part")):
+            for digest in Replies(folder / REPLIES).known if folder.is_dir() else ():
+                missing.pop(digest, None)
+        cost = tokens_of(rule.model_of(judge), list(missing.values()))
+        judging.append(
+            ExpectedJudging(
+                task=table.task,
+                judge=rule.name,
+                model=cost.model,
+                pairs=len(pairs),
+                kept=len(requests) - len(missing),
+                requests=cost.count,
+                tokens_read=cost.read,
+                tokens_written=cost.written,
+            )
+        )
+    return judging
 
 
 def unanswered(rule: JudgeRule, task: Task, data: Instructions | None) -> Requests:
-    """Return what comparing two responses to each instruction of a task asks, before there are responses.
+    """Return the requests of comparing two responses to each instruction of a task, before there are responses.
 
     `data` is None if the instructions are not on this machine.
     """
@@ -132,107 +154,63 @@ def _pair_judge(rule: JudgeRule) -> PairJudge:
     return judge
 
 
-def _expected(
-    table: Compared, judge: PairJudge, rule: JudgeRule, identity: str, folder_of: FolderOf
-) -> ExpectedJudging:
-    pairs = _pairs(table)
-    asked = {request_key(identity, one): one for pair in pairs.values() for one in requests_of(judge, pair)}
-    final = folder_of("judge", replies_facts(asked))
-    known = [Replies(folder / REPLIES) for folder in (final, final.with_name(f"{final.name}.part")) if folder.is_dir()]
-    missing = [one for key, one in asked.items() if not any(key in replies for replies in known)]
-    cost = tokens_of(rule.model or judge.model, missing)
-    return ExpectedJudging(
-        task=table.task,
-        judge=rule.name,
-        model=cost.model,
-        pairs=len(pairs),
-        kept=len(asked) - len(missing),
-        requests=cost.count,
-        tokens_read=cost.read,
-        tokens_written=cost.written,
-    )
+def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) -> Answering:
+    def load(model: AuxiliaryModel) -> Model:
+        return Model(model.name, LoadOptions(device=device, offline=offline))
+
+    return answering_of(rule, judge, load)
+
+
+def _duels(table: Compared) -> list[Places]:
+    return list(combinations(range(len(table.writers)), 2))
 
 
 def _pairs(table: Compared) -> dict[str, Pair]:
-    return {
-        _key(a, b, row): Pair(row["prefix"], row["generated"][a]["text"], row["generated"][b]["text"])
-        for a, b in _duels(table)
-        for row in table.rows
-    }
+    pairs = {}
+    for duel in _duels(table):
+        for row in table.rows:
+            first, second = (row["generated"][place]["text"] for place in duel)
+            pairs[_key(duel, row)] = Pair(row["prefix"], first, second)
+    return pairs
 
 
-def _duels(table: Compared) -> list[tuple[int, int]]:
-    return list(combinations(range(len(table.writers)), 2))
+def _key(duel: Places, row: Mapping[str, Any]) -> str:
+    return f"{duel[0]} {duel[1]} {row['prompt']}"
 
 
 def _judged(
     table: Compared, judge: PairJudge, rule: JudgeRule, answering: Answering, keep: Keep, work: Work
 ) -> JudgedEntries:
-    duels, pairs = _duels(table), _pairs(table)
-    replies, problems = kept_replies(
-        judge,
-        pairs,
-        answering,
-        keep,
-        lambda: work(f"judge {table.task} with {judge.name}", "requests"),
-    )
-    judged = pair_judgements(judge, pairs, answering.identity, replies, problems)
-    counts = {key: len(keys) for key, keys in request_keys(judge, pairs, answering.identity).items()}
-    model = rule.model or judge.model
-    check_verdicts(judged, counts, f"{judge.name}, answered by {model},")
-    read, written = replies.tokens()
-    verdicts = {one.id: one for one in judged if one.preference is not None}
-    whole = [row for row in table.rows if all(_key(a, b, row) in verdicts for a, b in duels)]
-    if not whole:
+    title = f"judge {table.task} with {judge.name}"
+    answered = kept_replies(judge, _pairs(table), answering, keep, lambda: work(title, "requests"))
+    judgements = pair_judgements(judge, answered)
+    check_verdicts(judgements, answered.counts, who_judges(rule, judge))
+    verdicts = {one.id: one for one in judgements if one.preference is not None}
+    duels = _duels(table)
+    preferences: dict[Places, list[float]] = {duel: [] for duel in duels}
+    outcomes: dict[Places, list[int | None]] = {duel: [] for duel in duels}
+    units = []
+    for row in table.rows:
+        if all(_key(duel, row) in verdicts for duel in duels):
+            units.append(row["prefix"])
+            for duel in duels:
+                verdict = verdicts[_key(duel, row)]
+                preferences[duel].append(verdict.preference or 0.0)
+                outcomes[duel].append(verdict.outcome)
+    if not units:
         raise MetricError(
-            f"{judge.name}, answered by {model}, gave no instruction of {table.task} a verdict on every pair of "
-            "entries. Name fewer entries, or take a judge model that keeps to the form."
+            f"{who_judges(rule, judge)} gave no instruction of {table.task} a verdict on every pair of entries. Name "
+            "fewer entries, or take a judge model that keeps to the form."
         )
-    of_duel = {(a, b): [verdicts[_key(a, b, row)] for row in whole] for a, b in duels}
-    found, ratings = round_robin(
-        {pair: [one.preference or 0.0 for one in of] for pair, of in of_duel.items()},
-        {pair: [one.outcome for one in of] for pair, of in of_duel.items()},
-        [row["prefix"] for row in whole],
-    )
+    fought, ratings = round_robin(preferences, outcomes, units)
     return JudgedEntries(
         task=table.task,
         judge=rule.name,
-        model=model,
-        instructions=len(whole),
-        without_verdict=len(table.rows) - len(whole),
-        replies=len(replies),
-        tokens_read=read,
-        tokens_written=written,
+        model=rule.model_of(judge),
+        instructions=len(units),
+        without_verdict=len(table.rows) - len(units),
+        **answered.replies.counts(),
         writers=table.writers,
-        duels=tuple(found),
+        duels=tuple(fought),
         ratings=tuple(ratings),
     )
-
-
-def _key(a: int, b: int, row: Mapping[str, Any]) -> str:
-    return f"{a} {b} {row['prompt']}"
-
-
-def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) -> Answering:
-    if rule.backend == "endpoint":
-        require("openai")
-        endpoint = rule.endpoint(judge)
-        endpoint.check_key()
-        return endpoint
-    from emobench.kinds.instruct.judging.local import LocalModel
-
-    name = rule.model or judge.model
-    model = Model(name, LoadOptions(device=device, offline=offline))
-    with quiet_libraries():
-        return LocalModel(model.model, model.tokenizer, name, _digest(name, offline))
-
-
-def _identity(rule: JudgeRule, judge: PairJudge, offline: bool) -> str:
-    """Return what identifies who answers, without asking or loading it."""
-    if rule.backend == "endpoint":
-        return rule.endpoint(judge).identity
-    return local_identity(_digest(rule.model or judge.model, offline))
-
-
-def _digest(name: str, offline: bool) -> str:
-    return content_hash(dict(Model(name, LoadOptions(offline=offline)).identity))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from emobench.core.family import Family
-from emobench.data.chat_templates import RULES
 
 MOST_TOKENS = 10**9
 
@@ -44,6 +43,13 @@ class JudgeRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     """What decides the reply besides: `max_tokens`, `temperature`, `top_logprobs`, under the names of OpenAI's API."""
 
+    @property
+    def text(self) -> str:
+        """All that the model reads."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "".join(message["content"] for message in self.prompt)
+
 
 @dataclass(frozen=True)
 class JudgeReply:
@@ -60,8 +66,9 @@ class JudgeReply:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> JudgeReply:
         """Return a reply of the fields that `asdict` gave."""
-        counts = {name: token_count(fields[name]) for name in ("prompt_tokens", "reply_tokens")}
-        return cls(**{**fields, **counts, "top_logprobs": tuple(fields["top_logprobs"])})
+        reply = cls(**{**fields, "top_logprobs": tuple(fields["top_logprobs"])})
+        read, written = token_count(reply.prompt_tokens), token_count(reply.reply_tokens)
+        return replace(reply, prompt_tokens=read, reply_tokens=written)
 
 
 def token_count(value: Any) -> int:
@@ -90,6 +97,10 @@ class Answering(Protocol):
         """The model that answers, by content if known: another identity gets all requests again."""
         ...
 
+    def check(self, request: JudgeRequest) -> None:
+        """Raise ModelError for a request that it never answers."""
+        ...
+
     def ask(
         self,
         requests: Mapping[str, JudgeRequest],
@@ -98,15 +109,6 @@ class Answering(Protocol):
     ) -> Asked:
         """Answer requests, and call `keep` with each reply at once, so that no paid reply is lost."""
         ...
-
-
-LOCAL_RULES = 2
-"""Of local models' replies. 2: the probabilities of several tokens with one text add up."""
-
-
-def local_identity(digest: str) -> str:
-    """Return who answers, for a model on this machine whose weights and tokenizer have this digest."""
-    return f"{digest}/{RULES}/{LOCAL_RULES}"
 
 
 class Judge(ABC):

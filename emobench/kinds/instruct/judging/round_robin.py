@@ -66,27 +66,21 @@ def round_robin(
     models = 1 + max(b for _, b in preferences)
     places = list(combinations(range(models), 2))
     values_CN = np.array([preferences[place] for place in places], dtype=np.float64)
-    means_CU, weights_U = _by_unit(values_CN, units)
+    _, unit_N = np.unique(units, return_inverse=True)
+    weights_U = np.bincount(unit_N).astype(np.float64)
+    means_CU = np.array([np.bincount(unit_N, weights=values_N) for values_N in values_CN]) / weights_U
     rates_C = values_CN.mean(1)
     middle_C, covariance_CC = _moments(means_CU, weights_U, OF_RATE)
     factor = _factor(weights_U, OF_RATE)
+    half_C = factor * np.sqrt(np.diag(covariance_CC))
     duels = []
-    errors_C = np.sqrt(np.diag(covariance_CC))
-    for (a, b), rate, middle, error in zip(places, rates_C.tolist(), middle_C.tolist(), errors_C.tolist(), strict=True):
+    for c, (a, b) in enumerate(places):
         won = list(outcomes[a, b])
         wins, ties, losses = won.count(1), won.count(0), won.count(-1)
-        ci95 = (max(middle - factor * error, 0.0), min(middle + factor * error, 1.0))
+        ci95 = (max(float(middle_C[c] - half_C[c]), 0.0), min(float(middle_C[c] + half_C[c]), 1.0))
+        rate = float(rates_C[c])
         duels.append(Duel(first=a, second=b, wins=wins, ties=ties, losses=losses, win_rate=rate, ci95=ci95))
     return duels, _rated(rates_C, means_CU, weights_U, places, models)
-
-
-def _by_unit(values_CN: Floats, units: Sequence[str]) -> tuple[Floats, Floats]:
-    """Return the mean preference of each unit, and the number of its instructions."""
-    places: dict[str, int] = {}
-    unit_N = np.array([places.setdefault(unit, len(places)) for unit in units])
-    weights_U = np.bincount(unit_N).astype(np.float64)
-    sums_CU = np.array([np.bincount(unit_N, weights=values_N) for values_N in values_CN])
-    return sums_CU / weights_U, weights_U
 
 
 def _moments(means_CU: Floats, weights_U: Floats, pseudo: float) -> tuple[Floats, Floats]:
@@ -126,34 +120,30 @@ def _rated(rates_C: Floats, means_CU: Floats, weights_U: Floats, places: Sequenc
     errors_M = np.sqrt(np.einsum("mc,cd,md->m", slopes_MC, covariance_CC, slopes_MC))
     half_M = _factor(weights_U, OF_RATING) * errors_M
     ratings = []
-    for rating, low, high in zip(ratings_M, centre_M - half_M, centre_M + half_M, strict=True):
-        ratings.append(Rating(rating=float(rating), ci95=(float(low), float(high))))
+    for m in range(models):
+        ci95 = (float(centre_M[m] - half_M[m]), float(centre_M[m] + half_M[m]))
+        ratings.append(Rating(rating=float(ratings_M[m]), ci95=ci95))
     return ratings
 
 
 def _ratings(rates_C: Floats, places: Sequence[Places], models: int) -> Floats | None:
     """Return the ratings that mean win rates give, (M,); a tie is half a win for each. None where they have no bound:
     each model must beat each other one through some chain (Ford, 1957)."""
-    reaches_MM = np.eye(models, dtype=bool)
-    for (a, b), rate in zip(places, rates_C.tolist(), strict=True):
-        reaches_MM[a, b] |= rate > 0
-        reaches_MM[b, a] |= rate < 1
-    for _ in range(models):
-        reaches_MM = reaches_MM | (reaches_MM.astype(int) @ reaches_MM.astype(int) > 0)
-    return _finite_ratings(rates_C, places, models) if reaches_MM.all() else None
+    from scipy.sparse.csgraph import connected_components
+
+    beats_MM = np.zeros((models, models))
+    for (a, b), rate in zip(places, rates_C, strict=True):
+        beats_MM[a, b], beats_MM[b, a] = rate, 1 - rate
+    groups, _ = connected_components(beats_MM, connection="strong")
+    return _finite_ratings(rates_C, places, models) if groups == 1 else None
 
 
 def _finite_ratings(rates_C: Floats, places: Sequence[Places], models: int) -> Floats:
     from evalica import Winner, bradley_terry
 
-    winners, losers, weights = [], [], []
-    for (a, b), rate in zip(places, rates_C.tolist(), strict=True):
-        for winner, loser, share in ((a, b, rate), (b, a, 1 - rate)):
-            if share > 0:
-                winners.append(winner)
-                losers.append(loser)
-                weights.append(share)
-    won = [Winner.X] * len(winners)
-    scores = bradley_terry(winners, losers, won, weights=weights, tolerance=1e-12, limit=10_000).scores.to_dict()
-    logs_M = np.log10([scores[model] for model in range(models)])
+    firsts, seconds = zip(*places, strict=True)
+    won = [Winner.X] * len(places) + [Winner.Y] * len(places)
+    weights = [*rates_C, *(1 - rates_C)]
+    rated = bradley_terry([*firsts, *firsts], [*seconds, *seconds], won, weights=weights, tolerance=1e-12, limit=10_000)
+    logs_M = np.log10(rated.scores.sort_index().to_numpy())
     return MIDDLE + ODDS_OF_TEN * (logs_M - logs_M.mean())

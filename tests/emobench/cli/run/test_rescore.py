@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from emobench.core.seals import write_seal
-from emobench.kinds.generation import features
+from emobench.kinds.generation import metric as features
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),

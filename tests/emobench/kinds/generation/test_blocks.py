@@ -57,24 +57,14 @@ CONTEXT = Context(cast(Any, None), cast(Any, None), {})
 
 def drawn(prompts: int, runs: int = 2) -> GeneratedTexts:
     rng = np.random.default_rng(prompts)
-    return GeneratedTexts(
-        [
-            [
-                GeneratedSample(
-                    prompt_id=f"p{i}",
-                    sample=run,
-                    prefix_text="",
-                    reference_text="",
-                    continuation_ids=[],
-                    continuation_text=" ".join(map(str, rng.integers(0, 300, 12))),
-                    ended=True,
-                )
-                for i in range(prompts)
-            ]
-            for run in range(runs)
-        ],
-        " ",
-    )
+    samples = []
+    for run in range(runs):
+        samples.append([])
+        for i in range(prompts):
+            text = " ".join(map(str, rng.integers(0, 300, 12)))
+            texts = {"prefix_text": "", "reference_text": "", "continuation_text": text}
+            samples[-1].append(GeneratedSample(prompt_id=f"p{i}", sample=run, continuation_ids=[], ended=True, **texts))
+    return GeneratedTexts(samples, " ")
 
 
 def scored(metric: Metric, texts: GeneratedTexts, units: Mapping[str, str]) -> Score:

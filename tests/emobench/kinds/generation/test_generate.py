@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,14 +20,16 @@ from emobench.data.texts import Texts
 from emobench.inference.decoding import batched
 from emobench.inference.decoding import continuations as sampling
 from emobench.inference.decoding.request import Sampling
-from emobench.kinds.generation.generate import PROMPTS, SAMPLES, generate_samples
+from emobench.kinds.generation.evaluate import PROMPTS, SAMPLES, generate
 from emobench.kinds.generation.rules import GenerationProtocol
-from emobench.kinds.generation.samples import read_samples
+from emobench.kinds.generation.samples import GeneratedSample
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
+from emobench.kinds.rows import read_rows
 
 WORDS = ["<eos>", "<unk>", *(f"w{i}" for i in range(60))]
 RULES = GenerationProtocol(prefix=4, continuation=6, sampling=Sampling(samples=3, suppress_eos=False))
+TASK: Any = SimpleNamespace(name="toy", protocol_as=lambda cls: RULES)
 
 
 class Killed(BaseException):
@@ -80,7 +83,7 @@ def test_an_interrupted_generation_is_continued(
 ) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     whole.mkdir()
-    generate_samples(subject_with(), "toy", RULES, texts, whole)
+    generate(subject_with(), TASK, texts, whole)
     decode, draw, decoded = batched.decode, random.Random(1), []
 
     def interrupted(model: Any, batch: Any) -> Any:
@@ -96,7 +99,7 @@ def test_an_interrupted_generation_is_continued(
         interruptions = 0
         while True:
             try:
-                generate_samples(subject_with(), "toy", RULES, texts, part)
+                generate(subject_with(), TASK, texts, part)
                 break
             except Killed:
                 interruptions += 1
@@ -115,10 +118,11 @@ def test_an_interrupted_generation_is_continued(
 def test_the_file_is_in_the_order_of_the_prompts(
     subject_with: Callable[..., Subject], texts: Texts, tmp_path: Path
 ) -> None:
-    generate_samples(subject_with(), "toy", RULES, texts, tmp_path)
-    found = [(int(sample.prompt_id.split("-")[1]), sample.sample) for sample in read_samples(tmp_path / SAMPLES)]
-    assert found == sorted(found)
-    assert {sample for _, sample in found} == {0, 1, 2}
+    generate(subject_with(), TASK, texts, tmp_path)
+    samples = read_rows(GeneratedSample, tmp_path / SAMPLES)
+    keys = [(int(sample.prompt_id.split("-")[1]), sample.sample) for sample in samples]
+    assert keys == sorted(keys)
+    assert {sample for _, sample in keys} == {0, 1, 2}
 
 
 def test_what_was_dropped_is_written_and_said(
@@ -132,7 +136,7 @@ def test_what_was_dropped_is_written_and_said(
         yield lambda done, total: seen.append((str(done), str(total)))
 
     long_enough = sum(len(text.split()) >= 10 for text in texts.texts)
-    generate_samples(subject_with(work), "toy", RULES, texts, tmp_path)
+    generate(subject_with(work), TASK, texts, tmp_path)
     counts = json.loads((tmp_path / PROMPTS).read_text())
     assert (counts["texts"], counts["used"], counts["too_short"]) == (40, long_enough, 40 - long_enough)
     assert counts["too_short"] > 0
@@ -140,4 +144,4 @@ def test_what_was_dropped_is_written_and_said(
     assert seen[-1] == (str(long_enough), str(long_enough))
     none = Texts("toy", "test", ["w1 w2"], "0", "generated: here")
     with pytest.raises(DataError, match="None of 1 texts gives a prompt"):
-        generate_samples(subject_with(), "toy", RULES, none, tmp_path)
+        generate(subject_with(), TASK, none, tmp_path)

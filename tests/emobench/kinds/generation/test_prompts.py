@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from emobench.core.errors import ConfigError, DataError, ModelError
 from emobench.core.settings import build
-from emobench.kinds.generation.prompts import ContinuationPrompt, PromptRule, first_ids, select_prompts
+from emobench.kinds.generation.prompts import ContinuationPrompt, PromptRule, select_prompts
 
 WORDS = ["<s>", "<unk>", *(f"w{i}" for i in range(50))]
 PAPER = PromptRule(unit="tokens", prefix=3, continuation=2)
@@ -66,13 +66,8 @@ def test_words_are_split_on_single_spaces_as_in_the_official_code() -> None:
 @pytest.mark.parametrize(("bos", "expected"), [("none", [2, 3, 4]), ("one", [0, 2, 3, 4])])
 def test_bos_is_what_the_rule_says_and_counts_as_no_token(bos: str, expected: list[int]) -> None:
     rule = build(PromptRule, {"unit": "tokens", "prefix": 3, "continuation": 2, "bos": bos}, "test")
-    prompts = prompts_of([text_of(5)], word_tokenizer(bos_token="<s>"), rule)
-    assert first_ids(prompts) == expected
-
-
-def test_first_ids_are_eight() -> None:
-    rule = PromptRule(unit="tokens", prefix=12, continuation=2)
-    assert first_ids(prompts_of([text_of(14)], word_tokenizer(), rule)) == list(range(2, 10))
+    (prompt,) = prompts_of([text_of(5)], word_tokenizer(bos_token="<s>"), rule)
+    assert list(prompt.prefix_ids) == expected
 
 
 def test_a_second_bos_or_none_where_one_is_asked_for_is_refused() -> None:
@@ -86,7 +81,7 @@ def test_a_second_bos_or_none_where_one_is_asked_for_is_refused() -> None:
 
 
 def test_no_qualifying_text_says_how_many_and_how_long() -> None:
-    with pytest.raises(DataError, match=r"None of 2 texts .* at least 5 tokens; the longest text has 4 tokens"):
+    with pytest.raises(DataError, match=r"None of 2 texts .* at least 5 tokens.* the longest text has 4 tokens"):
         select_prompts([text_of(4), text_of(2)], word_tokenizer(), PAPER)
     with pytest.raises(DataError, match="None of 0 texts"):
         select_prompts([], word_tokenizer(), PAPER)
@@ -119,15 +114,8 @@ def test_token_prefixes_are_the_beginning_of_real_texts(wikitext: list[str], rea
 def test_what_was_dropped_is_counted_and_why() -> None:
     rule = build(PromptRule, {**OFFICIAL, "prefix": 3, "continuation": 20, "first_texts": 6}, "test")
     few_characters = " ".join("w1" for _ in range(33))
-    texts = [
-        text_of(40),
-        "== " + text_of(9),
-        text_of(32),
-        "== " + text_of(40),
-        few_characters,
-        text_of(41),
-        text_of(42),
-    ]
+    texts = [text_of(40), "== " + text_of(9), text_of(32), "== " + text_of(40), few_characters]
+    texts += [text_of(41), text_of(42)]
     chosen = select_prompts(texts, word_tokenizer(), rule)
     assert json.loads(chosen.to_json()) == {
         "texts": 7,

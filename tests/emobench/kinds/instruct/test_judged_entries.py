@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "judging"))
-from endpoints import serving
+from endpoints import both_responses, serving
 
 pytest.importorskip("evalica", reason="needs the package evalica")
 TEMPERATURES = (0, 1, 2)
-PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
 
 
 def larger(prompt: str) -> str:
-    found = PARTS.search(prompt)
-    assert found is not None
-    return "1" if found[1] > found[2] else "2"
+    first, second = both_responses(prompt)
+    return "1" if first > second else "2"
 
 
 @pytest.fixture

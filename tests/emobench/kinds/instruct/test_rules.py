@@ -63,7 +63,8 @@ def test_rules_of_decoding_become_those_of_the_sampler() -> None:
 def test_a_judge_is_asked_as_the_rules_say() -> None:
     judge = JUDGES.load("pandalm").plugin
     own = {"url": URL, "concurrency": 3, "per_minute": 7.0, "retries": 2, "seconds": 5.0}
-    assert JudgeRule(name="pandalm", **own).endpoint(judge) == Endpoint(model=judge.model, **own)
+    rule = JudgeRule(name="pandalm", **own)
+    assert rule.endpoint(judge) == Endpoint(judge.model, rule)
     named = JudgeRule(name="pandalm", model="other", backend="local")
     assert named.used
     assert named.endpoint(judge).model == named.local_model(judge).name == "other"

@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from emobench.core.errors import MetricError, ModelError
 from emobench.data.oracle.language import HiddenMarkovLanguage
-from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
+from emobench.kinds.oracle.evaluate import oracle_distances, oracle_perplexity
 from emobench.metrics.distances import DISTANCES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "data" / "oracle"))  # the package of tests has no __init__.py
@@ -29,17 +30,9 @@ def language() -> HiddenMarkovLanguage:
 
 def tiny_gpt2(symbols: int = 7, context: int = 16) -> GPT2LMHeadModel:
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=symbols,
-        n_positions=context,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        initializer_range=0.5,  # sharp enough that Q and P, and the two directions, differ plainly
-        bos_token_id=EOS,
-        eos_token_id=EOS,
-    )
-    return GPT2LMHeadModel(config).double()
+    # Sharp enough that Q and P, and the two directions, differ plainly.
+    sizes: Any = {"n_positions": context, "n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.5}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=symbols, bos_token_id=EOS, eos_token_id=EOS, **sizes)).double()
 
 
 @pytest.fixture(scope="module")
@@ -86,34 +79,6 @@ def test_distances_agree_with_loops_over_all_short_texts(
             assert score.examples[str(x)] == pytest.approx((np.mean(row, axis=0)[i], len(row)), rel=1e-10)
     assert scores["total_variation"].unit == "fraction"
     assert scores["entropy"].higher_is_better is None
-
-
-def test_forward_cross_entropy_is_what_p_expects_of_the_likelihood(
-    model: GPT2LMHeadModel, language: HiddenMarkovLanguage
-) -> None:
-    """Summed over all texts of P, -sum_v P log Q per position is -log Q of the texts themselves (here up to a tail)."""
-    texts = [list(words) for n in range(4) for words in itertools.product(range(6), repeat=n)]
-    weights_X = np.exp(language.log_prob(texts))
-    begins_X = np.exp(language.log_prob(texts, [False] * len(texts)))  # each text as a prefix: once per position
-    forward = oracle_distances(model, language, texts)["forward_cross_entropy"].examples
-    assert forward is not None
-    last_X = []  # the forward cross-entropy at the position after the whole text
-    for x, text in enumerate(texts):
-        mean, count = forward[str(x)]
-        parent = next(i for i, other in enumerate(texts) if other == text[:-1]) if text else None
-        last_X.append(mean * count - (forward[str(parent)][0] * forward[str(parent)][1] if parent is not None else 0))
-    by_positions = sum(b * v for b, v, text in zip(begins_X, last_X, texts, strict=True) if len(text) <= 2)
-    by_texts = 0.0
-    with torch.no_grad():
-        for x, text in enumerate(texts):
-            targets = torch.tensor([*text, EOS])
-            log_q_TV = model(torch.tensor([[EOS, *text]])).logits[0].log_softmax(-1)
-            log_q_T = log_q_TV[torch.arange(len(targets)), targets]
-            if len(text) <= 2:
-                by_texts -= weights_X[x] * log_q_T.sum().item()
-            else:  # texts that go on: all of them begin with these three words
-                by_texts -= begins_X[x] * log_q_T[:-1].sum().item()
-    assert by_positions == pytest.approx(by_texts, rel=1e-9)
 
 
 def test_positions_past_the_context_are_left_out_and_flagged(language: HiddenMarkovLanguage) -> None:

@@ -38,9 +38,7 @@ def evaluate(command: Callable[..., Any], small_data: Path, tmp_path_factory: py
 def test_a_model_against_itself_and_against_itself_by_name(evaluate: Any, small_model: Path, small_data: Path) -> None:
     values = []
     for name in ("pretrained", small_model):
-        done = evaluate(small_model, name, "--json")
-        assert done.code == 0, done.err
-        (entry,) = done.json["entries"]
+        (entry,) = evaluate(small_model, name, "--json").ok().json["entries"]
         values.append({key: metric["mean"] for key, metric in entry["metrics"].items()})
     assert values[0] == values[1]
     names = ("forward_kl", "reverse_kl", "total_variation")
@@ -62,18 +60,13 @@ def test_equal_texts_are_one_unit(evaluate: Any, small_model: Path, small_data: 
     assert (found["n"], found["units"]) == (12, 5)
 
 
-def test_another_vocabulary_is_refused_by_name(evaluate: Any, small_model: Path, byte_model: Path) -> None:
-    done = evaluate(small_model, byte_model)
-    assert done.code == 2
-    assert f"the surrogate {byte_model} has others than {small_model.name}" in done.err
-    assert "--set surrogate.model=MODEL" in done.err
-    assert "pretrained" in done.err
-
-
-def test_a_context_that_is_too_short_is_refused(evaluate: Any, small_model: Path) -> None:
-    done = evaluate(small_model, "pretrained", longest=49)
-    assert done.code == 2
-    assert "reads at most 48; add --set surrogate.max_tokens=48" in done.err
+def test_another_vocabulary_and_a_context_that_is_too_short_are_refused(
+    evaluate: Any, small_model: Path, byte_model: Path
+) -> None:
+    evaluate(small_model, byte_model).refused(
+        f"the surrogate {byte_model} has others than {small_model.name}", "--set surrogate.model=MODEL", "pretrained"
+    )
+    evaluate(small_model, "pretrained", longest=49).refused("reads at most 48; add --set surrogate.max_tokens=48")
 
 
 def test_texts_that_are_skipped_are_counted(small_model: Path) -> None:
@@ -102,9 +95,7 @@ def test_distances_that_are_not_finite_are_missing_with_the_reason(
     model = GPT2LMHeadModel.from_pretrained(small_model)
     model.transformer.wpe.weight.data[14:] = float("nan")  # the check of the head reads fewer positions
     model.save_pretrained(broken)
-    done = evaluate(broken, small_model, "--json")
-    assert done.code == 0, done.err
-    (entry,) = done.json["entries"]
+    (entry,) = evaluate(broken, small_model, "--json").ok().json["entries"]
     assert not entry["metrics"]
     assert set(entry["missing"]) == {f"wikitext2/{name}" for name in COLUMNS}
     assert all("logits are not" in reason for reason in entry["missing"].values())

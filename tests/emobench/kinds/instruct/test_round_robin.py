@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,7 @@ def plus_four(values: list[float]) -> tuple[float, float]:
 
 
 def test_two_models_have_the_odds_of_their_duel() -> None:
-    duels, ratings = round_robin({(0, 1): [1.0] * 10 + [0.0]})
-    (duel,) = duels
+    ((duel,), ratings) = round_robin({(0, 1): [1.0] * 10 + [0.0]})
     assert (duel.wins, duel.ties, duel.losses, duel.win_rate) == (10, 0, 1, pytest.approx(10 / 11))
     assert duel.ci95 == pytest.approx(plus_four([1.0] * 10 + [0.0]))
     assert [one.rating for one in ratings] == [pytest.approx(1200, abs=1e-3), pytest.approx(800, abs=1e-3)]
@@ -45,48 +45,40 @@ def test_two_models_have_the_odds_of_their_duel() -> None:
 
 def test_ratings_are_the_maximum_of_the_likelihood() -> None:
     generator = np.random.default_rng(3)
-    preferences = {
-        (a, b): generator.choice([0.0, 0.5, 1.0], size=60, p=[0.3, 0.2, 0.5]).tolist()
-        for a in range(4)
-        for b in range(a + 1, 4)
-    }
+    preferences = {}
+    for pair in combinations(range(4), 2):
+        preferences[pair] = generator.choice([0.0, 0.5, 1.0], size=60, p=[0.3, 0.2, 0.5]).tolist()
 
     def loss(strength: np.ndarray) -> float:
-        return -sum(
-            p * -np.logaddexp(0, strength[b] - strength[a]) + (1 - p) * -np.logaddexp(0, strength[a] - strength[b])
-            for (a, b), values in preferences.items()
-            for p in values
-        )
+        total = 0.0
+        for (a, b), values in preferences.items():
+            lead = strength[a] - strength[b]
+            total += sum(p * np.logaddexp(0, -lead) + (1 - p) * np.logaddexp(0, lead) for p in values)
+        return total
 
     best = minimize(loss, np.zeros(4), tol=1e-12).x
     expected = 1000 + 400 * (best - best.mean()) / np.log(10)
     _, ratings = round_robin(preferences)
     assert [one.rating for one in ratings] == [pytest.approx(value, abs=0.05) for value in expected]
-    for one in ratings:
-        assert one.ci95 is not None
-        assert one.rating is not None
-        assert one.ci95[0] < one.rating < one.ci95[1]
+    assert all(one.ci95[0] < one.rating < one.ci95[1] for one in ratings)
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_who_always_wins_or_always_loses_has_no_finite_rating(swapped: bool) -> None:
-    values = {(0, 1): [1.0, 1.0], (0, 2): [1.0, 1.0], (1, 2): [1.0, 0.0]}
-    if swapped:
-        values = {pair: [1 - value for value in row] for pair, row in values.items()}
-    _, ratings = round_robin(values)
-    assert [(one.rating, one.ci95) for one in ratings] == [(None, None)] * 3
-
-
-def test_a_circle_of_winners_has_equal_ratings() -> None:
-    _, ratings = round_robin({(0, 1): [1.0, 1.0], (0, 2): [0.0, 0.0], (1, 2): [1.0, 1.0]})
-    assert [one.rating for one in ratings] == [pytest.approx(1000)] * 3
-
-
-def test_ties_are_half_a_win() -> None:
-    duels, ratings = round_robin({(0, 1): [0.5, 0.5, 0.5]})
-    assert (duels[0].wins, duels[0].ties, duels[0].win_rate) == (0, 3, 0.5)
-    assert duels[0].ci95 == pytest.approx(plus_four([0.5] * 3))
-    assert [one.rating for one in ratings] == [pytest.approx(1000), pytest.approx(1000)]
+@pytest.mark.parametrize(
+    ("preferences", "rating"),
+    [
+        ({(0, 1): [1.0, 1.0], (0, 2): [1.0, 1.0], (1, 2): [1.0, 0.0]}, None),  # one always wins
+        ({(0, 1): [0.0, 0.0], (0, 2): [0.0, 0.0], (1, 2): [0.0, 1.0]}, None),  # one always loses
+        ({(0, 1): [1.0, 1.0], (0, 2): [0.0, 0.0], (1, 2): [1.0, 1.0]}, pytest.approx(1000)),  # a circle
+        ({(0, 1): [0.5, 0.5, 0.5]}, pytest.approx(1000)),
+    ],
+)
+def test_ratings_are_finite_where_each_beats_each_other_through_some_chain(preferences: Any, rating: Any) -> None:
+    duels, ratings = round_robin(preferences)
+    assert {one.ci95 is None for one in ratings} == {rating is None}
+    assert all(one.rating == rating for one in ratings)
+    if len(duels) == 1:
+        assert (duels[0].wins, duels[0].ties, duels[0].win_rate) == (0, 3, 0.5)
+        assert duels[0].ci95 == pytest.approx(plus_four([0.5] * 3))
 
 
 @pytest.mark.parametrize("count", [10, 20, 60, 300])
@@ -94,62 +86,50 @@ def test_ties_are_half_a_win() -> None:
     "shares", [(1, 0, 0), (0.95, 0, 0.05), (0.8, 0, 0.2), (0.5, 0, 0.5), (0, 1, 0), (0.9, 0.1, 0), (0.05, 0.9, 0.05)]
 )
 def test_intervals_of_win_rates_cover_the_truth(count: int, shares: tuple[float, float, float]) -> None:
-    truth = shares[0] + shares[1] / 2
     draws = np.random.default_rng(5).multinomial(count, shares, size=2000)
-    found, times = np.unique(draws, axis=0, return_counts=True)
+    counts, times = np.unique(draws, axis=0, return_counts=True)
     covered = 0
-    for (wins, ties, losses), often in zip(found.tolist(), times.tolist(), strict=True):
+    for (wins, ties, losses), often in zip(counts.tolist(), times.tolist(), strict=True):
         values_CN = np.array([[1.0] * wins + [0.5] * ties + [0.0] * losses])
         weights_U = np.ones(count)
         middle_C, covariance_CC = module._moments(values_CN, weights_U, module.OF_RATE)
         half = module._factor(weights_U, module.OF_RATE) * np.sqrt(covariance_CC[0, 0])
         assert half > 0
-        covered += often * (abs(middle_C[0] - truth) <= half)
+        covered += often * (abs(middle_C[0] - shares[0] - shares[1] / 2) <= half)
     assert covered / 2000 >= 0.93
 
 
 def test_intervals_of_probabilities_and_of_repeated_instructions_cover_the_truth() -> None:
     generator = np.random.default_rng(6)
-    hits = dict.fromkeys(("probabilities", "repeated"), 0)
+    probabilities = repeated = 0
     for _ in range(400):
-        values = generator.beta(0.3, 0.1, size=20)
+        low, high = round_robin({(0, 1): generator.beta(0.3, 0.1, size=20).tolist()})[0][0].ci95
+        probabilities += low <= 0.75 <= high
         often = generator.integers(1, 8, size=30)
         right = (generator.random(30) < 0.8).astype(float)
-        copies = np.repeat(right, often).tolist()
         units = np.repeat(np.arange(30), often).astype(str).tolist()
-        for name, given, of, truth in (
-            ("probabilities", values.tolist(), None, 0.75),
-            ("repeated", copies, units, 0.8),
-        ):
-            low, high = round_robin({(0, 1): given}, of)[0][0].ci95
-            hits[name] += low <= truth <= high
-    assert min(hits.values()) >= 0.93 * 400
+        low, high = round_robin({(0, 1): np.repeat(right, often).tolist()}, units)[0][0].ci95
+        repeated += low <= 0.8 <= high
+    assert min(probabilities, repeated) >= 0.93 * 400
 
 
 @pytest.mark.parametrize(("count", "odds"), [(20, 1.0), (20, 2.5), (60, 2.9), (100, 0.5)])
 def test_intervals_of_ratings_cover_the_truth_or_there_is_none(count: int, odds: float) -> None:
-    share = 1 / (1 + np.exp(-odds))
     truth = 1000 + 200 * odds / np.log(10)
     covered = 0.0
     for wins in range(count + 1):
-        weight = stats.binom.pmf(wins, count, share)
-        if weight < 1e-5:
-            continue
-        _, ratings = round_robin({(0, 1): [1.0] * wins + [0.0] * (count - wins)})
-        interval = ratings[0].ci95
-        covered += weight * (interval is None or interval[0] <= truth <= interval[1])
+        weight = stats.binom.pmf(wins, count, 1 / (1 + np.exp(-odds)))
+        if weight >= 1e-5:
+            _, ratings = round_robin({(0, 1): [1.0] * wins + [0.0] * (count - wins)})
+            interval = ratings[0].ci95
+            covered += weight * (interval is None or interval[0] <= truth <= interval[1])
     assert covered >= 0.93
 
 
 def test_equal_instructions_are_one_unit() -> None:
     values = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=12).tolist()
-    once, copied = (
-        round_robin({(0, 1): given}, units)
-        for given, units in (
-            (values, [str(i) for i in range(12)]),
-            (values * 32, [str(i) for i in range(12)] * 32),
-        )
-    )
+    units = [str(i) for i in range(12)]
+    once, copied = round_robin({(0, 1): values}, units), round_robin({(0, 1): values * 32}, units * 32)
     assert copied[0][0].ci95 == pytest.approx(once[0][0].ci95)
     assert copied[1][0].ci95 == pytest.approx(once[1][0].ci95)
     assert copied[0][0].wins == 32 * once[0][0].wins
@@ -158,24 +138,14 @@ def test_equal_instructions_are_one_unit() -> None:
 @pytest.mark.parametrize(
     ("sides", "outcome", "graded"),
     [
-        ((1.0, 1.0), 1, 1.0),
-        ((0.0, 0.0), -1, 0.0),
-        ((1.0, 0.0), 0, 0.5),
-        ((1.0, 0.5), 0, 0.75),
-        ((0.95, 0.1), 0, 0.525),
-        ((0.95, 0.6), 1, 0.775),
-        ((0.4, 0.1), -1, 0.25),
-        ((0.5, 0.5), 0, 0.5),
+        ((1.0, 1.0), 1, 1.0), ((0.0, 0.0), -1, 0.0), ((1.0, 0.0), 0, 0.5), ((1.0, 0.5), 0, 0.75),
+        ((0.95, 0.1), 0, 0.525), ((0.95, 0.6), 1, 0.775), ((0.4, 0.1), -1, 0.25), ((0.5, 0.5), 0, 0.5),
     ],
-)
+)  # fmt: skip
 def test_a_win_is_preferred_in_both_orders(sides: tuple[float, float], outcome: int, graded: float) -> None:
     judged = Judgement("a", *sides, preference=graded)
     assert judged.outcome == outcome
-    duels, _ = module.round_robin({(0, 1): [graded] * 3}, {(0, 1): [judged.outcome] * 3}, ["a", "b", "c"])
-    counts = (duels[0].wins, duels[0].ties, duels[0].losses)
-    assert counts == tuple(3 * (outcome == one) for one in (1, 0, -1))
-    assert duels[0].win_rate == pytest.approx(graded)
-
-
-def test_without_a_verdict_there_is_no_outcome() -> None:
+    ((duel,), _) = module.round_robin({(0, 1): [graded] * 3}, {(0, 1): [judged.outcome] * 3}, ["a", "b", "c"])
+    assert (duel.wins, duel.ties, duel.losses) == tuple(3 * (outcome == one) for one in (1, 0, -1))
+    assert duel.win_rate == pytest.approx(graded)
     assert Judgement("a", 1.0, None, None).outcome is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -11,6 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
+
+
+def both_responses(prompt: str) -> tuple[str, str]:
+    """Return the two responses in a prompt of PandaLM."""
+    parts = PARTS.search(prompt)
+    assert parts is not None
+    return parts[1], parts[2]
 
 
 class Scripted(ThreadingHTTPServer):
@@ -84,35 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _server_error(self) -> None:
         self._send(500, {"error": {"message": "internal"}})
 
-    def _cut(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "1000")
-        self.end_headers()
-        self.wfile.write(b'{"id": ')
-        self.wfile.flush()
-        self.close_connection = True
-        self.connection.close()
-
     def _broken_json(self) -> None:
         self._send(200, b'{"id": "1", "choices": [')
 
     def _no_choice(self) -> None:
         self._send(200, {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": []})
-
-    def _trickle(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "1000")
-        self.end_headers()
-        for _ in range(100):
-            try:
-                self.wfile.write(b" ")
-                self.wfile.flush()
-            except OSError:
-                return
-            time.sleep(0.05)
-        self.close_connection = True
 
     def _too_long(self) -> None:
         self._send(400, {"error": {"message": "maximum context length is 10 tokens"}})
@@ -132,28 +118,36 @@ class _Handler(BaseHTTPRequestHandler):
     def _redirect(self) -> None:
         self._send(307, b"", Location=self.server.elsewhere)
 
+    def _bomb(self) -> None:
+        self._send(200, gzip.compress(b" " * 2**26), **{"Content-Encoding": "gzip"})
+
+    def _cut(self) -> None:
+        self._parts(b'{"id": ', 1)
+        self.connection.close()
+
+    def _trickle(self) -> None:
+        self._parts(b" ", 100, 0.05)
+
     def _large(self) -> None:
-        self._endless(b'{"id": "' + b"x" * 2**20)
+        self._parts(b'{"id": "' + b"x" * 2**20, 600)
 
     def _slow_and_endless(self) -> None:
-        self._endless(b" ", 0.02)
+        self._parts(b" ", 600, 0.02)
 
-    def _endless(self, part: bytes, pause: float = 0.0) -> None:
+    def _parts(self, part: bytes, count: int, pause: float = 0.0) -> None:
+        """Send a part again and again, and no end."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for _ in range(600):
+        for _ in range(count):
             try:
                 self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+                self.wfile.flush()
             except OSError:
                 break
             time.sleep(pause)
         self.close_connection = True
-
-    def _bomb(self) -> None:
-        pressed = gzip.compress(gzip.compress(b" " * 2**26)) if self.server.message else gzip.compress(b" " * 2**26)
-        self._send(200, pressed, **{"Content-Encoding": "gzip"})
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
