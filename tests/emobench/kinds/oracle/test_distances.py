@@ -20,7 +20,7 @@ from emobench.metrics.distances import DISTANCES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "data" / "oracle"))  # the package of tests has no __init__.py
 
-from brute_force import EOS, probability_by_paths, small_language  # type: ignore[import-not-found]
+from test_language import EOS, probability_by_paths, small_language  # type: ignore[import-not-found]
 
 
 @pytest.fixture(scope="module")
