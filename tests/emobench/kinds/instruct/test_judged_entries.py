@@ -60,7 +60,6 @@ def test_a_round_robin_asks_both_orders_of_each_pair_once(
         assert duel["win_rate"] == pytest.approx((wins + duel["ties"] / 2) / len(texts))
         assert duel["ci95"][0] <= duel["win_rate"] <= duel["ci95"][1]
     assert (found["instructions"], found["without_verdict"]) == (len(texts), 0)
-    assert "A win is preferred in both orders; orders that disagree are a tie" in table
     assert "95 % interval" in table
 
 
