@@ -98,8 +98,11 @@ def _print_prompt(shown: ShownTask, prompt: ShownPrompt) -> None:
     print_lines(f"first ids: {' '.join(map(str, prompt.first_ids))}", "")
     rows = []
     for label in prompt.labels:
-        verdict = ["answer (a tie)" if prompt.tied else "answer"] if label.name == prompt.answer else []
-        verdict += ["right"] if label.name == prompt.right else []
+        verdict = []
+        if label.name == prompt.answer:
+            verdict.append("answer (a tie)" if prompt.tied else "answer")
+        if label.name == prompt.right:
+            verdict.append("right")
         loss, posterior = plain(label.loss, shown.unit, LOSS_PLACES), percent(label.posterior)
         rows.append((label.name, label.text, loss, posterior, str(label.tokens), ", ".join(verdict)))
     print_table("", ("class", "label", f"loss ({shown.unit})", "posterior", "tokens", ""), rows)

@@ -22,8 +22,7 @@ from emobench.cli.leaderboard.show import print_board
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.stats.summary import summarise
-from emobench.report.board_table import report, to_json
-from emobench.report.palette import in_terminal
+from emobench.report.board_table import to_json
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]
@@ -100,16 +99,6 @@ def test_what_a_table_is_sorted_by_is_shown(make: MakeEntry) -> None:
     assert len(hidden["a"]) == 4  # no kl is asked for: sorted by the mean of both, and both are shown
 
 
-def test_only_a_row_that_is_better_than_every_other_one_is_marked(make: MakeEntry) -> None:
-    tied = [make(n, {"accuracy": v}) for n, v in (("a", [0.5, 0.6, 0.7]), ("b", [0.6, 0.5, 0.7]))]
-    wins = [make("a", {"kl": [1.0, 1.01, 1.03]}), make("b", {"kl": [9.0, 9.02, 9.01]})]
-    lacks = make("c", {"accuracy": [0.5]}, missing={"toy/kl": "no"})
-    described = [make(n, {"entropy": [v, v + 0.1, v + 0.3]}) for n, v in (("a", 1.0), ("b", 9.0))]
-    assert board_cells(wins)[0]["a"] == ["1.013 ± 0.015*"]
-    for entries in (tied, [*wins, lacks], described):
-        assert "*" not in str(board_cells(entries))
-
-
 def test_entries_that_are_not_comparable_stand_in_tables_of_their_own(make: MakeEntry) -> None:
     other = make("emo", {"accuracy": [0.5]}, suite={"name": "other", "version": 1})
     first, second, third = (make("emo", {"accuracy": [0.5]}, recipe={"name": "lm", "epochs": n}) for n in (3, 9, 27))
@@ -123,24 +112,6 @@ def test_entries_that_are_not_comparable_stand_in_tables_of_their_own(make: Make
     assert [len(group["entries"]) for group in to_json(entries)["groups"]] == [1] * 4
     alike = make("emo", {"accuracy": [0.5]}, suite={"name": "toy", "version": 1})
     assert "protocol paper@1 · " in text([alike])  # not "paper (toy 1)" where the suite has the task's name
-
-
-def test_rows_that_differ_in_their_code_alone_are_named(make: MakeEntry) -> None:
-    def of(code: str | None, seed: int, **params: Any) -> Entry:
-        objective = {"name": "mine", "version": "1", "params": params, "source_sha256": code and code * 64}
-        return make("mine", {"accuracy": [0.5]}, objective=objective, seeds=[seed])
-
-    one, other, third = of("0", 0, nats=4.0), of("1", 0, nats=4.0), of("1", 0, nats=5.0)
-    older = next(e for e in (one, other) if e.id in to_json([one, other, third])["groups"][0]["older_code"])
-    (table,) = report([one, other, third], view=View(own=frozenset([third.id]))).tables
-    colour = in_terminal(["mine"])["mine"]
-    assert {row[0].text.strip(): row[0].style for row in table.rows} == {
-        "› mine(nats=5.0)": f"bold {colour}",
-        "mine(nats=4.0)": colour,
-        f"mine(nats=4.0) [{older.id[:6]}] older code": "dim",
-    }
-    for pair in ([of("0", 0), of("0", 1)], [of("0", 0), of(None, 1)]):  # other seeds; not known
-        assert "older code" not in str(board_cells(pair))
 
 
 @pytest.mark.parametrize(("swing", "marked"), [(0.1, True), (2.5, False)])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import file_sha256
@@ -65,17 +65,11 @@ def test_boards_of_one_name_have_pages_of_their_own(one: Entry, tmp_path: Path) 
     assert {path.parent for path in written} == {tmp_path / "out"}
 
 
-def test_an_empty_board_says_what_to_type(
-    opened: Opened, command: Callable[..., Any], tmp_path: Path, browser: Any
-) -> None:
+def test_an_empty_board_says_what_to_type(command: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    done = command("leaderboard", "site", str(tmp_path / "out"), "--leaderboard", str(tmp_path / "empty"))
-    assert done.code == 0
+    done = command("leaderboard", "site", tmp_path / "out", "--leaderboard", tmp_path / "empty").ok()
     assert "emobench run" in done.err
-    page = browser.new_page()
-    page.goto((tmp_path / "out" / "empty.html").as_uri())
-    expect(page.locator(".empty")).to_contain_text("emobench run makes the first ones")
-    page.close()
+    assert "<code>emobench run</code> makes the first ones" in (tmp_path / "out" / "empty.html").read_text()
 
 
 def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], one: Entry, tmp_path: Path) -> None:
