@@ -16,7 +16,7 @@ import inspect
 import types
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +40,7 @@ from emobench.objectives.engine.products import compute_dtype
 LOSS = "loss"
 
 
-@dataclass
-class SequenceSums:
+class SequenceSums(NamedTuple):
     """Sums over the target tokens of each sequence of an evaluated batch, (B,), float64."""
 
     mle_B: Tensor

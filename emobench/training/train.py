@@ -555,7 +555,7 @@ class ObjectiveTrainer(Trainer, TrainerCallback):
             loss = self.compute_loss(model, self._prepare_inputs(inputs))
         sums = self.attached.evaluated
         assert sums is not None
-        return loss.detach(), (sums.mle_B, sums.loss_B, sums.tokens_B), sums.tokens_B
+        return loss.detach(), tuple(sums), sums.tokens_B
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)

@@ -10,7 +10,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from emobench.objectives import objective_loss, prepare_for
-from emobench.objectives.engine.products import add_product_wide
 from emobench_objectives.mle import Mle
 
 N, V, D, PADDING = 50, 61, 7, 3
@@ -70,14 +69,3 @@ def test_what_gets_no_gradient_has_zeros(ignored: int) -> None:
     assert head_VD.grad[V:].count_nonzero() == 0
     assert bool(head_VD.grad.isfinite().all())
     assert (head_VD.grad[:V].count_nonzero() > 0) == (ignored < N)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_the_first_product_is_written_over_whatever_is_there(dtype: torch.dtype) -> None:
-    rng = torch.Generator().manual_seed(0)
-    parts = [(torch.randn(5, V, generator=rng).to(dtype), torch.randn(5, D, generator=rng).to(dtype)) for _ in range(3)]
-    sum_VD = torch.full((V, D), torch.nan)
-    for number, (left_CV, right_CD) in enumerate(parts):
-        add_product_wide(sum_VD, left_CV, right_CD, first=number == 0)
-    expected_VD = sum(left_CV.double().T @ right_CD.double() for left_CV, right_CD in parts)
-    assert torch.allclose(sum_VD.double(), expected_VD, rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]

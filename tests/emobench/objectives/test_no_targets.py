@@ -5,14 +5,12 @@ V = 4,099 takes the path of long rows on a CPU. N = 6 tokens, D = 8.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-import emobench
 from emobench.objectives import ModelObjective, objective_loss
 from emobench.registry import load_objective, objective_names
 from emobench.testing.subject import CheckedObjective
@@ -58,26 +56,3 @@ def test_the_engine(name: str, labels_N: Tensor, impl: str) -> None:
         for tensor in tensors:
             assert tensor.grad is not None
             assert torch.equal(tensor.grad, torch.zeros_like(tensor))
-
-
-@names
-@labels
-def test_a_loss_of_tensors(name: str, labels_N: Tensor) -> None:
-    hidden_ND, weight_VD, bias_V = inputs(len(labels_N), torch.float64)
-    objective = load_objective(name).objective
-    if objective.side_names or "language" in objective.reads:
-        pytest.skip("not an objective of tensors alone")
-    loss = emobench.objective(copy.deepcopy(objective), head_weight=weight_VD)
-    ways = {"linear": lambda: loss.linear(hidden_ND, weight_VD, labels_N, bias=bias_V)}
-    if not getattr(objective, "adaptive_cost", False):
-        ways["logits"] = lambda: loss(hidden_ND @ weight_VD.T + bias_V, labels_N)
-    for way in ways.values():
-        for tensor in (hidden_ND, weight_VD, bias_V):
-            tensor.grad = None
-        found = way()
-        found.backward()
-        assert found.item() == 0
-        assert all(value == 0 for value in loss.parts.values())
-        for tensor in (hidden_ND, weight_VD, bias_V):
-            assert tensor.grad is not None
-            assert not tensor.grad.any()

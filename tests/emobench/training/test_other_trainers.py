@@ -185,24 +185,6 @@ def test_an_auxiliary_loss_is_refused_however_it_is_asked_for() -> None:
         emobench.objective("mle", model=model)
 
 
-def test_a_loss_of_logits_refuses_an_auxiliary_loss() -> None:
-    model = tiny("mixtral", **EXPERTS)
-    batch = expert_batch()
-    labels_BT = batch.pop("labels")
-    function = emobench.compute_loss_func("mle", model=model)
-    loss = emobench.objective("mle", model=model)
-    function(model(**batch), labels_BT)
-    with pytest.raises(ModelError, match="MixtralForCausalLM"):
-        function(model(**batch, output_router_logits=True), labels_BT)
-    outputs = model(**batch)
-    hidden_BTD = model.base_model(**batch)[0]
-    model.config.output_router_logits = True
-    with pytest.raises(ModelError, match="MixtralForCausalLM"):
-        loss(outputs.logits, labels_BT)
-    with pytest.raises(ModelError, match="MixtralForCausalLM"):
-        loss.linear(hidden_BTD, model.lm_head.weight, labels_BT)
-
-
 @OUTDATED
 def test_sft_trainer_with_experts_is_refused_with_advice_that_works(sft: Callable[..., Any]) -> None:
     trainer = sft(tiny("mixtral", **EXPERTS), router_aux_loss_coef=0.01)
@@ -259,26 +241,3 @@ def test_a_copy_of_the_head_that_peft_trains_is_the_head() -> None:
     torch.testing.assert_close(found.entropy, entropy_BTV.sum(-1).detach(), rtol=1e-4, atol=1e-4)
     found.loss.backward()
     assert trained.weight.grad.abs().sum() > 0
-
-
-def test_padding_rows_are_left_out_as_in_run(tmp_path: Path, kit: SimpleNamespace) -> None:
-    """The tokenizer in the model's folder has three ids fewer than the head has rows."""
-    made = kit.tiny("phi", vocab_size=kit.vocabulary + 3)
-    made.save_pretrained(tmp_path)
-    kit.tokenizer().save_pretrained(tmp_path)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).train()
-    batch = expert_batch()
-    logits_BTV = model(input_ids=batch["input_ids"]).logits[:, :-1]
-    targets_N = batch["labels"][:, 1:].flatten()
-    expected = F.cross_entropy(logits_BTV[..., : kit.vocabulary].flatten(0, 1), targets_N).item()
-    everything = F.cross_entropy(logits_BTV.flatten(0, 1), targets_N).item()
-    assert expected != pytest.approx(everything, rel=1e-4)
-    loss = emobench.objective("mle", model=model)
-    hidden_BTD = model.base_model(batch["input_ids"])[0]
-    assert loss(model(input_ids=batch["input_ids"]).logits, batch["labels"]).item() == pytest.approx(expected)
-    assert loss.linear(hidden_BTD, model.lm_head.weight, batch["labels"]).item() == pytest.approx(expected)
-    emobench.attach(model, "mle")
-    assert model(**batch).loss.item() == pytest.approx(expected)
-    # Without a folder, the tokenizer is an argument.
-    assert emobench.attach(made.train(), "mle", tokenizer=kit.tokenizer())
-    assert made(**batch).loss.item() == pytest.approx(expected)
