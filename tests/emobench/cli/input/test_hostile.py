@@ -80,9 +80,7 @@ def test_an_error_does_not_repeat_thousands_of_values(dry: Callable[..., Any]) -
 
 def test_a_plan_of_more_stages_than_anybody_runs(dry: Callable[..., Any]) -> None:
     seeds = [word for seed in range(10_001) for word in ("--seed", seed)]
-    dry(*seeds, seed=None).refused(
-        "1 objectives with 10,001 seeds on the suite lm-quick are 20,002 trainings and evaluations"
-    )
+    dry(*seeds, seed=None).refused("lm-quick", "20,002", "20,000")
 
 
 def changed(source: Path, folder: Path, **config: object) -> Path:
