@@ -22,13 +22,16 @@ from endpoints import serving
 
 PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
 COUNT = 6
+SMALL = (
+    *("recipe.max_tokens=600", "recipe.max_length=192", "recipe.batch=4", "recipe.learning_rate=3e-2"),
+    "instruct.max_new_tokens=8",
+)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Conversations to train on, and instructions, in the files that the figure reads."""
-    found = tmp_path / "data"
-    found.mkdir()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Conversations to train on, and instructions, in the files that the figure reads, and the runs of all tests."""
+    found = tmp_path_factory.mktemp("data")
     rows = [{"instruction": f"Name {i}.", "input": "", "output": f"It is {i}."} for i in range(60)]
     (found / "alpaca-gpt4.train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     rows = [{"instruction": f"Say {i}.", "input": "", "output": f"{i}"} for i in range(COUNT)]
@@ -66,11 +69,10 @@ def test_an_outline_counts_the_requests_of_each_judge(folder: Path) -> None:
 def test_a_figure_is_made_printed_and_drawn(
     command: Callable[..., Any], byte_model: Path, folder: Path, tmp_path: Path
 ) -> None:
-    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--data-dir", folder)
-    small = ("recipe.max_tokens=600", "recipe.max_length=192", "recipe.batch=4", "recipe.learning_rate=3e-2")
+    places = ("--runs", folder / "runs", "--leaderboard", tmp_path / "board", "--data-dir", folder)
     with serving(larger) as server:
-        judge = ("judge.name=pandalm", "judge.model=a-judge", f"judge.url={server.url}", "instruct.max_new_tokens=8")
-        settings = [word for one in (*small, *judge) for word in ("--set", one)]
+        judge = ("judge.name=pandalm", "judge.model=a-judge", f"judge.url={server.url}")
+        settings = [word for one in (*SMALL, *judge) for word in ("--set", one)]
         given = ("reproduce", "figure-3", "--model", byte_model, "--seed", 0, *settings, *places, "--offline", "-q")
         (result,) = command(*given, "--json").ok().json["results"]
         asked = len(server.bodies)
@@ -91,12 +93,11 @@ def test_a_figure_is_made_printed_and_drawn(
 def test_a_judged_table_stands_beside_the_papers_and_says_what_is_missing(
     command: Callable[..., Any], byte_model: Path, folder: Path, tmp_path: Path
 ) -> None:
-    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--data-dir", folder)
-    small = ("recipe.max_tokens=600", "recipe.max_length=192", "recipe.batch=4", "instruct.max_new_tokens=8")
+    places = ("--runs", folder / "runs", "--leaderboard", tmp_path / "board", "--data-dir", folder)
 
     def made(url: str, model: str) -> Any:
         judge = ("judge.name=pandalm", f"judge.model={model}", f"judge.url={url}")
-        settings = [word for one in (*small, *judge) for word in ("--set", one)]
+        settings = [word for one in (*SMALL, *judge) for word in ("--set", one)]
         given = ("reproduce", "table-9", "--model", byte_model, "--seed", 0, *settings, *places, "--offline", "-q")
         (result,) = command(*given, "--json").ok().json["results"]
         return result

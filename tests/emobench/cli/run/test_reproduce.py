@@ -79,45 +79,27 @@ GENERATION = (
 
 
 @pytest.mark.slow
-def test_table_1_at_a_small_scale_is_made_of_what_is_at_hand_and_drawn(
+def test_the_oracle_of_a_small_scale_is_taught_sampled_and_read_and_a_table_is_drawn(
     command: Callable[..., Any], byte_model: Path, small_data: Path, tmp_path: Path
 ) -> None:
     places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--plot", tmp_path / "t.svg")
-    given = ("reproduce", "table-1", "--model", byte_model, "--data-dir", small_data, *GENERATION, *places)
-    done = command(*given, "--json").ok()
-    (result,) = done.json["results"]
-    assert result["published_model"] == "gpt2"
-    assert [(cell["row"], cell["metric"]) for cell in result["cells"]] == [
-        (row, "wikitext2/mauve") for row in ("mle", "tailr", "mixce", "emo")
-    ]
+    given = ("reproduce", "table-2", "--model", byte_model, "--data-dir", small_data, *GENERATION, *places)
+    (result,) = command(*given, "--json").ok().json["results"]
+    columns = ["ppl_test", "ppl_oracle", "mauve", "rouge1", "rougeL"]
+    assert [cell["metric"] for cell in result["cells"][:5]] == [f"gpt2-oracle/{name}" for name in columns]
+    assert result["cells"][1]["published"] == 114.46  # MLE's, of the paper's task gpt2-large-oracle
+    assert result["cells"][1]["measured"] > 1
     for choice in result["chosen"]:
         swept = choice["row"] in ("tailr", "mixce")
         assert len(choice["scores"]) == (3 if swept else 0)
         if swept:
             assert choice["scores"][choice["objective"]] == max(choice["scores"].values())
-    said = " ".join(result["remarks"])
-    assert "chosen by the mean mauve (%) over wikitext2 on the validation split" in said
-    assert "Left out: wikitext103, webtext, ptb, writingprompts, ag_news" in said
-    # Each candidate is trained once: what is chosen is not trained again.
-    assert len(list((tmp_path / "runs" / "train").iterdir())) == 8
-    assert (tmp_path / "t.svg").read_text().startswith("<svg")
-
-
-@pytest.mark.slow
-def test_the_oracle_of_a_small_scale_is_taught_sampled_and_read(
-    command: Callable[..., Any], byte_model: Path, small_data: Path, tmp_path: Path
-) -> None:
-    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board")
-    given = ("reproduce", "table-2", "--model", byte_model, "--data-dir", small_data, *GENERATION, *places)
-    done = command(*given, "--json").ok()
-    (result,) = done.json["results"]
-    columns = ["ppl_test", "ppl_oracle", "mauve", "rouge1", "rougeL"]
-    assert [cell["metric"] for cell in result["cells"][:5]] == [f"gpt2-oracle/{name}" for name in columns]
-    assert result["cells"][1]["published"] == 114.46  # MLE's, of the paper's task gpt2-large-oracle
-    assert result["cells"][1]["measured"] > 1
+    assert any("chosen by the mean mauve (%) over" in remark for remark in result["remarks"])
     (texts,) = (tmp_path / "runs" / "texts").iterdir()
     assert len((texts / "gpt2-oracle.train.jsonl").read_text().splitlines()) == 400
-    assert len(list((tmp_path / "runs" / "train").iterdir())) == 1 + 8  # the oracle's own
+    # The oracle's own training, and one of each candidate: what is chosen is not trained again.
+    assert len(list((tmp_path / "runs" / "train").iterdir())) == 1 + 8
+    assert (tmp_path / "t.svg").read_text().startswith("<svg")
 
 
 def test_what_cannot_be_drawn_or_scaled_is_refused_before_any_run(command: Callable[..., Any], tmp_path: Path) -> None:
