@@ -423,7 +423,8 @@ class ModelArguments:
         self.data, self.config = data, mapping(data, "config")
         arguments = self.config.get("model_args")
         if isinstance(arguments, str):
-            arguments = dict(_pair(part) for part in _PARTS.findall(arguments))
+            parts = [part.partition("=") for part in _PARTS.findall(arguments)]
+            arguments = {key: value for key, _, value in parts}
         given = {clip(str(key).strip(), 60): _plain(value) for key, value in mapping(arguments).items()}
         names = {distinct_name(given[key]) for key in (*NAMES, *ADAPTERS) if key in given}
         self.given: dict[str, str] = {}
@@ -488,11 +489,6 @@ class ModelArguments:
             if self.config.get(key) is not None:
                 facts[key] = _plain(self.config[key])
         return facts
-
-
-def _pair(part: str) -> tuple[str, str]:
-    key, _, value = part.partition("=")
-    return key, value
 
 
 def _plain(value: Any) -> str:

@@ -7,9 +7,9 @@ once. Finished ones are reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from statistics import fmean
 
 from emobench.core.errors import DataError
@@ -77,42 +77,32 @@ def reproduce_scaling(
     for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
         remarks += [f"{step.title}: {remark}" for remark in rows.remarks]
         measured.append((step, rows.entries))
-    tasks = _common(list(chain.from_iterable(entries for _, entries in measured)), table.metrics[0])
-    points: list[Point] = []
-    for step, entries in measured:
-        points += _points(table, step, entries, tasks)
-    return Scaling(
-        title=f"{table.name}: {table.description}",
-        metric=table.metrics[0],
-        tasks=tasks,
-        points=tuple(points),
-        remarks=tuple(remarks),
-    )
-
-
-def _common(entries: Sequence[Entry], metric: str) -> tuple[str, ...]:
-    """Return the tasks whose metric every entry has."""
+    metric, entries = table.metrics[0], list(chain.from_iterable(of_step for _, of_step in measured))
     tasks = list(entries[0].protocols)
     for entry in entries:
         tasks = [task for task in tasks if f"{task}/{metric}" in entry.metrics]
     if not tasks:
         raise DataError(f"No task has the metric {metric} for every model and number of tokens.")
-    return tuple(tasks)
-
-
-def _points(table: Table, step: Step, entries: Sequence[Entry], tasks: Sequence[str]) -> Iterator[Point]:
-    for row, entry in zip(table.rows, entries, strict=True):
-        by_task = [entry.metrics[f"{task}/{table.metrics[0]}"].values for task in tasks]
-        values = tuple(fmean(of_seed) for of_seed in zip(*by_task, strict=True))
-        for panel in step.panels:
+    points: list[Point] = []
+    for step, of_step in measured:
+        for (row, entry), panel in product(zip(table.rows, of_step, strict=True), step.panels):
+            by_task = [entry.metrics[f"{task}/{metric}"].values for task in tasks]
             size = entry.model.parameters if panel == MODEL else step.tokens
             assert size is not None
-            yield Point(
+            point = Point(
                 panel=panel,
                 row=row,
                 objective=entry.objective.label,
                 model=entry.model.name,
                 size=size,
-                values=values,
+                values=tuple(fmean(of_seed) for of_seed in zip(*by_task, strict=True)),
                 entry=entry.id,
             )
+            points.append(point)
+    return Scaling(
+        title=f"{table.name}: {table.description}",
+        metric=metric,
+        tasks=tuple(tasks),
+        points=tuple(points),
+        remarks=tuple(remarks),
+    )
