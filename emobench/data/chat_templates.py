@@ -130,7 +130,7 @@ class _Worker:
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return 0
-        with suppress(OSError):  # what was written and not read
+        with suppress(OSError):  # of a request that was not read
             process.communicate()
         return process.wait()
 

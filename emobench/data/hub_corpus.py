@@ -108,7 +108,7 @@ class HubFiles:
         return chosen
 
     def _without_config(self, problem: str, names: Sequence[str]) -> ConfigError:
-        folders = ", ".join(sorted({str(_config_folder(name)) for name in names}))
+        folders = ", ".join(sorted(set(map(str, map(_config_folder, names)))))
         repo = self.corpus.repo
         return ConfigError(f"{repo} has {problem}; its folders are {folders}. Name one: {repo}/CONFIGURATION.")
 

@@ -106,17 +106,19 @@ def load_conversations(
         origin += f", {'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
         if held_out:
             blank = 0
-    texts = []
+    texts, places, weight_of = [], [], []
     for conversation in conversations:
         content: dict[str, Any] = {"turns": conversation.turns, "input": conversation.input}
         if weights:  # they belong to the text that is fingerprinted: other weights are other data
             content["weight"] = conversation.weight
+            weight_of.append(conversation.weight)
         texts.append(json.dumps(content, ensure_ascii=False))
-    weight_of = [conversation.weight for conversation in conversations] if weights else None
-    if weight_of is not None and not any(weight_of):
+        places.append(conversation.where)
+    if weights and not any(weight_of):
         raise DataError(f'{corpus} ({split}, {origin}): every "{weights}" is 0, so that nothing would be trained.')
-    places = [conversation.where for conversation in conversations]
-    return Conversations(corpus, split, texts, digest(texts), origin, where=places, blank=blank, weights=weight_of)
+    return Conversations(
+        corpus, split, texts, digest(texts), origin, where=places, blank=blank, weights=weight_of or None
+    )
 
 
 def documented_rows(corpus: str) -> int | None:

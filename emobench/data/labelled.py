@@ -151,8 +151,13 @@ class LabelledData:
 
 def sampling_units(examples: Sequence[Example]) -> dict[str, str]:
     """Return the sampling unit of each example that was sampled with others."""
-    contents = {example.id: [example.content] for example in examples}
-    return joined_units(contents, {example.id: example.unit for example in examples if example.unit})
+    contents: dict[str, list[str]] = {}
+    named: dict[str, str] = {}
+    for example in examples:
+        contents[example.id] = [example.content]
+        if example.unit:
+            named[example.id] = example.unit
+    return joined_units(contents, named)
 
 
 def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:

@@ -28,8 +28,8 @@ def response_rows(
 ) -> Packed:
     """Return one row for each conversation, or with `packed` rows of several whole ones, of at most `length` tokens.
 
-    Labels are IGNORE outside of responses. A conversation that is longer is cut at its end; `counts` says what was
-    lost. Packed rows are filled by best fit. Raises DataError for a conversation that the format refuses, and if no
+    Labels are IGNORE outside of responses. A conversation that is longer is cut at its end; `counts` has the
+    losses. Packed rows are filled by best fit. Raises DataError for a conversation that the format refuses, and if no
     row is left.
     """
     tokens: list[NDArray[np.int32]] = []
@@ -66,14 +66,20 @@ def response_rows(
         rows = best_fit(sizes.tolist(), length)
     order = np.concatenate(rows)
     bounds = np.cumsum([0, *sizes[order]], dtype=np.int64)  # conversation i of this order is bounds[i]:bounds[i + 1]
+    offsets = bounds[np.cumsum([0, *map(len, rows)])]
+    starts = token_weights = None
+    if packed:
+        starts = bounds[:-1]
+    if weights:
+        token_weights = np.repeat(np.array(weights, dtype=np.float32)[order], sizes[order])
     return Packed(
-        np.concatenate([tokens[index] for index in order]),
-        np.concatenate([labels[index] for index in order]),
-        bounds[np.cumsum([0, *map(len, rows)])],
+        np.concatenate(list(map(tokens.__getitem__, order))),
+        np.concatenate(list(map(labels.__getitem__, order))),
+        offsets,
         dropped,
         counts.dropped,
-        starts=bounds[:-1] if packed else None,
-        weights=np.repeat(np.array(weights, dtype=np.float32)[order], sizes[order]) if weights else None,
+        starts=starts,
+        weights=token_weights,
         counts=counts,
     )
 
