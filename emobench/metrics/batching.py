@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from emobench.core.errors import ModelError
+
+Progress: TypeAlias = Callable[[int, int], None] | None
+"""Takes how many rows of how many were read; None if nobody asks."""
 
 
 def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
@@ -30,9 +33,7 @@ def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     return batches
 
 
-def read_batches(
-    lengths: Sequence[int], token_budget: int, progress: Callable[[int, int], None] | None
-) -> Iterator[list[int]]:
+def read_batches(lengths: Sequence[int], token_budget: int, progress: Progress) -> Iterator[list[int]]:
     """Yield the batches of `by_length`, and report how many rows were read."""
     done = 0
     for batch in by_length(lengths, token_budget):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from emobench.core.errors import MetricError
-from emobench.metrics.batching import check_context, pad, read_batches, reading
+from emobench.metrics.batching import Progress, check_context, pad, read_batches, reading
 from emobench.metrics.distances import COLUMNS, PRIMARY, distance_score
 from emobench.models.head import Head, final_hidden, probe_head, token_count
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
@@ -72,7 +72,7 @@ def compare(
     device: torch.device | str = "cpu",
     token_budget: int = TOKEN_BUDGET,
     chunk_bytes: int = CHUNK_BYTES,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> np.ndarray:
     """Return the means of `distances` over the first `counts` positions of each row of ids, (X, S), float64.
 
@@ -105,7 +105,7 @@ def surrogate_distances(
     *,
     token_budget: int = TOKEN_BUDGET,
     chunk_bytes: int = CHUNK_BYTES,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> dict[str, Score]:
     """Return a Score for each of `COLUMNS`: the mean over texts of the mean over their tokens.
 

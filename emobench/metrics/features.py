@@ -5,7 +5,7 @@ Legend: N texts, B texts of a batch, T positions, D width of the encoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from emobench.core.errors import MetricError, ModelError
-from emobench.metrics.batching import check_context, pad, read_batches, reading
+from emobench.metrics.batching import Progress, check_context, pad, read_batches, reading
 from emobench.models.head import final_hidden
 
 Pooling = Literal["mean", "last", "auto"]
@@ -29,7 +29,7 @@ def embed(
     pooling: Pooling,
     max_length: int,
     token_budget: int = 16384,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> np.ndarray:
     """Return features_ND, float32, in the order of the texts, from a causal LM or an encoder.
 

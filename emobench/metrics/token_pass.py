@@ -5,7 +5,7 @@ Legend: R rows or groups, B rows of a batch, T positions, N target tokens (in PP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from emobench.core.errors import MetricError, ModelError
-from emobench.metrics.batching import check_context, pad, read_batches, reading
+from emobench.metrics.batching import Progress, check_context, pad, read_batches, reading
 from emobench.metrics.perplexity import TokenSums, perplexity
 from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import IGNORED, token_statistics
@@ -30,7 +30,7 @@ def evaluate_tokens(
     *,
     groups: Sequence[np.ndarray] | None = None,
     token_budget: int = 16384,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> TokenSums:
     """Sum the statistics named in `needs` over each row's target tokens, without holding the logits of a batch.
 
@@ -80,7 +80,7 @@ def oracle_perplexity(
     tokenizer: Any,
     *,
     scope: str,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> Score:
     """Return PPL_oracle (EMO paper, 4.1.3), the perplexity of generated texts under another model, weighted by token.
 

@@ -22,7 +22,16 @@ from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, SeriesReader, compare, title
 from emobench.leaderboard.stats.random_effects import Array
-from emobench.leaderboard.stats.series import Common, Series, centre_of, common_examples, effective, mean, mean_summary
+from emobench.leaderboard.stats.series import (
+    Common,
+    Seed,
+    Series,
+    centre_of,
+    common_examples,
+    effective,
+    mean,
+    mean_summary,
+)
 from emobench.tasks.scores import Examples
 
 Bases = Mapping[str, Entry]
@@ -162,9 +171,9 @@ def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None)
     They are over the `common` examples of all runs; without any, `why` may say why no verdict rests on the values. A
     base's items are worth as many of equal weight as those of its seed with the fewest.
     """
-    values: dict[int | None, float] = {}
-    examples: dict[int | None, Examples] = {}
-    averaged: dict[int | None, Array] = {}
+    values: dict[Seed, float] = {}
+    examples: dict[Seed, Examples] = {}
+    averaged: dict[Seed, Array] = {}
     reasons = [why] if why else []
     for place, base in enumerate(bases):
         if common is not None:

@@ -25,7 +25,7 @@ from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
 from emobench.leaderboard.stats.difference import Difference, compare_rows, paired_test
-from emobench.leaderboard.stats.series import Series, centre_of, mean
+from emobench.leaderboard.stats.series import Seed, Series, centre_of, mean
 from emobench.tasks.families import DUPLICATES, PRIMARY, families
 from emobench.tasks.scores import SECONDARY
 
@@ -86,7 +86,7 @@ class Contrast:
     items: int | None = None
     common_examples: int | None = None
     all_examples: int | None = None
-    within: tuple[tuple[int | None, Difference], ...] = ()
+    within: tuple[tuple[Seed, Difference], ...] = ()
     """Seed -> the test of its two models."""
     family: str | None = None
     tests: int = 0
@@ -274,7 +274,7 @@ def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
     return replace(contrast, verdict=None, p=None, detectable=None, detectable_ci95=None, why=why)
 
 
-def _within(ours: Series, theirs: Series) -> tuple[tuple[int | None, Difference], ...]:
+def _within(ours: Series, theirs: Series) -> tuple[tuple[Seed, Difference], ...]:
     """Return the tests within each common seed; a row without seeds is paired with each of its rival's."""
     if None in ours.values:
         seeds = list(theirs.values)

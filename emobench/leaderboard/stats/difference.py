@@ -35,7 +35,15 @@ from emobench.leaderboard.stats.classical import (
     mcnemar_mid_p,
 )
 from emobench.leaderboard.stats.random_effects import Array, Uncertainty
-from emobench.leaderboard.stats.series import Series, TaskItems, common_examples, effective, joined_tasks, linearise
+from emobench.leaderboard.stats.series import (
+    Seed,
+    Series,
+    TaskItems,
+    common_examples,
+    effective,
+    joined_tasks,
+    linearise,
+)
 from emobench.tasks.scores import Examples, single_examples
 
 SAME_AMOUNT = "every example differs by the same amount, so that no noise is seen"
@@ -163,7 +171,7 @@ def _difference(effect: float, noise: Uncertainty | None, examples: tuple[int, i
     )
 
 
-def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[int | None], list[int | None]]:
+def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[Seed], list[Seed]]:
     """Return the seeds that both sides are compared over: common ones, or each side's own where too few are common.
 
     Every task of a side must have a seed; a row without seeds is paired with each of its rival's.
@@ -180,7 +188,7 @@ def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[int | None], 
     return left, right
 
 
-def _task_items(a: Series, b: Series, seeds_a: Sequence[int | None], seeds_b: Sequence[int | None]) -> TaskItems:
+def _task_items(a: Series, b: Series, seeds_a: Sequence[Seed], seeds_b: Sequence[Seed]) -> TaskItems:
     """Return both sides' linearised values for one task, whose examples are known for each seed."""
     first = a.examples_of(seeds_a[0])
     if len(first) < MIN_ITEMS:
@@ -195,13 +203,13 @@ def _task_items(a: Series, b: Series, seeds_a: Sequence[int | None], seeds_b: Se
     )
 
 
-def _task_mean(rows: Sequence[Series], seeds: Sequence[int | None], log: bool) -> Array:
+def _task_mean(rows: Sequence[Series], seeds: Sequence[Seed], log: bool) -> Array:
     """Return (S,) means over tasks."""
     values_TS = np.array([[row.value(seed) for seed in seeds] for row in rows])
     return np.mean(np.log(values_TS) if log else values_TS, axis=0)
 
 
-def paired_test(a: Series, b: Series, seed: int | None, *, exact: bool) -> Difference | str:
+def paired_test(a: Series, b: Series, seed: Seed, *, exact: bool) -> Difference | str:
     """Test a seed's pair of models on their common examples, or return why they cannot be tested.
 
     Of right or wrong answers it is McNemar's test, `exact` or with its mid-p. There is no test of fewer than 10
@@ -215,7 +223,7 @@ def paired_test(a: Series, b: Series, seed: int | None, *, exact: bool) -> Diffe
         return str(why)
 
 
-def _over_items(a: Series, b: Series, seed: int | None, exact: bool) -> Difference:
+def _over_items(a: Series, b: Series, seed: Seed, exact: bool) -> Difference:
     scored_a, scored_b = a.scored_by([seed]), b.scored_by([seed])
     if not scored_a or not scored_b or a.log_scale != b.log_scale:
         raise MetricError(NO_EXAMPLES)

@@ -41,6 +41,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
+from typing import TypeAlias
 
 import numpy as np
 
@@ -49,6 +50,9 @@ from emobench.data.sampling_units import joined_units
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.stats.random_effects import Array
 from emobench.tasks.scores import MOST_MISSING, Examples, only, single_examples, units_of
+
+Seed: TypeAlias = int | None
+"""A training seed; None stands for that of a row without seeds (a `pretrained` model)."""
 
 UNKNOWN_SEEDS = "one value of a trained model, whose seeds are not known: import a file for each, with --seed"
 
@@ -64,8 +68,8 @@ class Series:
     of items.
     """
 
-    values: Mapping[int | None, float]
-    examples: Mapping[int | None, Examples] | None
+    values: Mapping[Seed, float]
+    examples: Mapping[Seed, Examples] | None
     log_scale: bool
     of_examples: bool = False
     no_replicates: str | None = None
@@ -73,11 +77,11 @@ class Series:
     reach: float = math.inf
     data: str = ""
     """The digest of the texts that the task is named after, if it is known: WikiText-2 and 103 have one test text."""
-    averaged: Mapping[int | None, Array] | None = None
+    averaged: Mapping[Seed, Array] | None = None
     """Linearised values that are means over the seeds of a base; `examples` then have the names and the weights."""
 
     @functools.cached_property
-    def linearised(self) -> Mapping[int | None, Array]:
+    def linearised(self) -> Mapping[Seed, Array]:
         """Seed -> (I,) linearised values in the order of the sorted ids, computed once for all comparisons."""
         if self.averaged is not None:
             return self.averaged
@@ -87,32 +91,32 @@ class Series:
         return linearised
 
     @functools.cached_property
-    def scored(self) -> Mapping[int | None, Scored]:
+    def scored(self) -> Mapping[Seed, Scored]:
         """Seed -> the examples that its score is made of."""
         return {seed: scored(examples) for seed, examples in (self.examples or {}).items()}
 
-    def value(self, seed: int | None) -> float:
+    def value(self, seed: Seed) -> float:
         return self.values[self._key(seed)]
 
-    def examples_of(self, seed: int | None) -> Examples:
+    def examples_of(self, seed: Seed) -> Examples:
         """Return a seed's examples, which must be available."""
         return (self.examples or {})[self._key(seed)]
 
-    def linearised_values(self, seeds: Sequence[int | None]) -> Array:
+    def linearised_values(self, seeds: Sequence[Seed]) -> Array:
         """Return (S, I) linearised values."""
         return np.stack([self.linearised[self._key(seed)] for seed in seeds])
 
-    def centre(self, seed: int | None) -> float:
+    def centre(self, seed: Seed) -> float:
         """Return a seed's score on the scale of its examples."""
         value = self.value(seed)
         return math.log(value) if self.log_scale else value
 
-    def scored_by(self, seeds: Sequence[int | None]) -> list[Scored]:
+    def scored_by(self, seeds: Sequence[Seed]) -> list[Scored]:
         """Return each seed's examples; nothing where those of a seed are not available."""
         keys = [self._key(seed) for seed in seeds]
         return [self.scored[key] for key in keys] if self.scored.keys() >= set(keys) else []
 
-    def only(self, common: Common, seeds: Sequence[int | None]) -> Series:
+    def only(self, common: Common, seeds: Sequence[Seed]) -> Series:
         """Return this series of some seeds, with the scores that the common examples give, in the common units.
 
         A score that is no mean of its examples (of pseudo-values) moves as their mean does.
@@ -129,13 +133,13 @@ class Series:
             values[key] = math.exp(min(centre, 709.0)) if self.log_scale else centre
         return replace(self, values=values, examples=examples)
 
-    def _key(self, seed: int | None) -> int | None:
+    def _key(self, seed: Seed) -> Seed:
         return None if None in self.values else seed
 
     @classmethod
     def of(cls, summary: MetricSummary, seeds: Sequence[int], examples: Sequence[Examples] | None) -> Series:
         """Take a summary and, in the same order, its seeds and per-example values; no seeds: a row without training."""
-        keys: list[int | None] = list(seeds) or [None]
+        keys: list[Seed] = list(seeds) or [None]
         log_scale = summary.unit == "perplexity"
         if log_scale and examples:
             log_scale = is_log(examples[0], summary.values[0])
@@ -390,7 +394,7 @@ def no_replicates(entry: Entry, task: str) -> str | None:
 
     Replicates are trainings that moved their weights, each to others.
     """
-    seed_of: dict[str, int | None] = {}
+    seed_of: dict[str, Seed] = {}
     for run in entry.runs:
         for weights in run.weights:
             if task not in weights.tasks:
