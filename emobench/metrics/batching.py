@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from emobench.core.errors import ModelError
 
 Progress: TypeAlias = Callable[[int, int], None] | None
-"""Takes how many rows of how many were read; None if nobody asks."""
+"""Takes the number of rows that were read and of all rows; None reports nothing."""
 
 
 def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
