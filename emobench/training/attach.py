@@ -38,6 +38,7 @@ from emobench.objectives import (
 from emobench.objectives.engine.products import compute_dtype
 
 LOSS = "loss"
+uncompiled: Any = torch.compiler.disable  # its type hides a method
 
 
 class SequenceSums(NamedTuple):
@@ -86,11 +87,11 @@ class AttachedObjective:
         hidden_BTD = final_hidden(model, **inputs)
         return self._run_head(model, hidden_BTD)
 
-    @torch.compiler.disable
+    @uncompiled
     def _run_head(self, model: Any, hidden_BTD: Tensor) -> Tensor:
         return model.get_output_embeddings()(hidden_BTD, attached=self)
 
-    @torch.compiler.disable
+    @uncompiled
     def _begin(self, model: Any, batch: Mapping[str, Tensor], denominator: Tensor | float | None) -> None:
         require_unchanged(model, self.head)
         if model.training:

@@ -3,7 +3,7 @@
 Prompts of one length, as most protocols have them, are decoded a step at a time: the model, the choice of a token, and
 nothing between them. `generate` prepares masks and positions, copies the logits and searches them again at each step;
 without padding all follows from the cache. Rows that have ended leave the batch once they are a quarter of it. On CUDA
-a step of the model is a CUDA graph if its cache has a fixed shape (`step_graph.py`).
+a step of the model is a CUDA graph if its cache has a fixed shape (`shared_cache.py`).
 
 Left-padded batches, beams and models whose states are not the usual ones take transformers' own `generate`, which knows
 the arguments of each model.
@@ -27,8 +27,7 @@ from transformers import LogitsProcessorList
 from emobench.inference.decoding.ancestral import Allowed, Chooser, Largest, TreeSampler, levels_of, row_uniforms
 from emobench.inference.decoding.attention import one_query_attention
 from emobench.inference.decoding.request import Batch, Continuation, Sampling, not_finite
-from emobench.inference.decoding.shared_cache import keep_rows, repeat_cache
-from emobench.inference.decoding.step_graph import GraphStep
+from emobench.inference.decoding.shared_cache import GraphStep, keep_rows, repeat_cache
 from emobench.metrics.batching import pad
 
 LEAVE = 4
