@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 from emobench.core.errors import ConfigError, UserError
 from emobench.core.settings import PRETRAINED
@@ -240,14 +239,11 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
     )
 
 
-class OutlineOf(Protocol):
-    """Makes the outline of a request; without `exact`, at once."""
+def advised(request: Request, outline_of: Callable[..., Outline]) -> Outline:
+    """Return the outline of a request for a dry run. If a CPU would take long, it begins with what to type.
 
-    def __call__(self, request: Request, *, exact: bool = True) -> Outline: ...
-
-
-def advised(request: Request, outline_of: OutlineOf) -> Outline:
-    """Return the outline of a request for a dry run. If a CPU would take long, it begins with what to type."""
+    `outline_of` makes the outline of a request; with `exact=False`, at once.
+    """
     outline = outline_of(request)
     if request.device.startswith("cuda"):
         return outline
@@ -255,7 +251,7 @@ def advised(request: Request, outline_of: OutlineOf) -> Outline:
     return replace(outline, ahead=(advice, *outline.ahead)) if advice else outline
 
 
-def require_short(request: Request, outline_of: OutlineOf) -> None:
+def require_short(request: Request, outline_of: Callable[..., Outline]) -> None:
     """Raise ConfigError for a request that would be long on a CPU that was not given by its name.
 
     A wrong request passes: its plan, which comes next, raises the error.

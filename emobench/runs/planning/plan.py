@@ -7,7 +7,7 @@ have keys once it is made, as its weights are part of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -32,21 +32,6 @@ from emobench.runs.stages.stage import Stage
 from emobench.runs.stages.train import PlannedTraining, known_language, models_read
 from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
-
-
-def graph(roots: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield the stages that lead to `roots`, each once and after those that it needs."""
-    seen: set[int] = set()
-
-    def walk(stage: Stage) -> Iterator[Stage]:
-        if id(stage) not in seen:
-            seen.add(id(stage))
-            for need in stage.needs:
-                yield from walk(need)
-            yield stage
-
-    for root in roots:
-        yield from walk(root)
 
 
 @dataclass(frozen=True)
@@ -144,8 +129,19 @@ class Plan:
 
     def stages(self) -> list[Stage]:
         """Return the whole graph, each stage once and after those that it needs."""
-        examples = [run.examples(self.request.command) for _, run in self.rows_and_runs()]
-        return list(graph([*self.model.stages, *examples]))
+        ordered: dict[int, Stage] = {}
+
+        def add(stage: Stage) -> None:
+            if id(stage) not in ordered:
+                for need in stage.needs:
+                    add(need)
+                ordered[id(stage)] = stage
+
+        for stage in self.model.stages:
+            add(stage)
+        for _, run in self.rows_and_runs():
+            add(run.examples(self.request.command))
+        return list(ordered.values())
 
 
 def make_plan(request: Request, *, look: bool = False, check: bool = True, known: Ingredients | None = None) -> Plan:
