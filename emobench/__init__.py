@@ -25,6 +25,7 @@ __all__ = [
     "Judge",
     "JudgeReply",
     "JudgeRequest",
+    "KeyFacts",
     "Kind",
     "KnownLanguage",
     "LogitsObjective",
@@ -35,7 +36,6 @@ __all__ = [
     "ModelObjective",
     "Objective",
     "ObjectiveLoss",
-    "Packages",
     "Pair",
     "PairJudge",
     "Results",
@@ -74,7 +74,7 @@ _HOME |= dict.fromkeys(
 _HOME |= dict.fromkeys(("Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"), "emobench.library")
 _HOME |= dict.fromkeys(("Compared", "Results", "compare", "evaluate", "load_board", "run"), "emobench.results")
 _HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")
-_HOME |= dict.fromkeys(("Kind", "Packages", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
+_HOME |= dict.fromkeys(("KeyFacts", "Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
 _HOME |= {
     "Family": "emobench.core.family",
     "hookimpl": "emobench.core.hooks",

@@ -8,7 +8,7 @@ from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedTexts
 from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
 from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, JudgeReply, JudgeRequest, Pair, PairJudge
-from emobench.kinds.interface import Kind, Packages, Runtime, Scored, Subject
+from emobench.kinds.interface import KeyFacts, Kind, Runtime, Scored, Subject
 from emobench.library import Attached, ObjectiveLoss, attach, compute_loss_func, objective
 from emobench.models.model import AuxiliaryModel
 from emobench.objectives import (
@@ -46,6 +46,7 @@ __all__ = [
     "Judge",
     "JudgeReply",
     "JudgeRequest",
+    "KeyFacts",
     "Kind",
     "KnownLanguage",
     "LogitsObjective",
@@ -56,7 +57,6 @@ __all__ = [
     "ModelObjective",
     "Objective",
     "ObjectiveLoss",
-    "Packages",
     "Pair",
     "PairJudge",
     "Results",

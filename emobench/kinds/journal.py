@@ -24,9 +24,9 @@ class Journal:
 
     def read(self) -> list[str]:
         """Return the lines that are whole, and drop all others from the file."""
-        found = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        kept = [line for line in found if _is_whole(line)]
-        if len(kept) < len(found):
+        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        kept = [line for line in lines if _is_whole(line)]
+        if len(kept) < len(lines):
             self._path.write_bytes(b"".join(kept))
         return [line[DIGITS + 1 : -1].decode() for line in kept]
 
@@ -45,10 +45,10 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest()[:DIGITS].encode()
 
 
-def require_count(path: Path, what: str, found: int, expected: int) -> None:
+def require_count(path: Path, what: str, count: int, expected: int) -> None:
     """Raise DataError unless a file holds as many results as the task asks for: fewer give another number."""
-    if found != expected:
+    if count != expected:
         raise DataError(
-            f"{path} holds {found} {what}, and the task has {expected}; it is not what was generated. Remove "
+            f"{path} holds {count} {what}, and the task has {expected}; it is not what was generated. Remove "
             f"{path.parent}, then run again."
         )

@@ -45,7 +45,7 @@ class AuxiliaryModel:
     instead: str = field(default="", compare=False)
     """How to do without it, for the error if it is missing."""
     stage: Literal["generate", "score"] = field(default="score", compare=False)
-    """Which stage reads it. A `generate` one is identified by the kind's `generation_facts`."""
+    """Which stage reads it. A `generate` one is identified by the kind's `key_facts`."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -85,14 +85,6 @@ def kinds_with(view: type[V]) -> dict[str, V]:
     return {name: view for name, view in views.items() if view is not None}
 
 
-def kind_of_file(name: str, where: str) -> Kind:
-    """Return the kind that a task's file names at a place."""
-    try:
-        return load_kind(name)
-    except UnknownNameError:
-        raise UnknownNameError("kind of task", name, kind_names(), where=f"{where}: ") from None
-
-
 def kind_of_name(name: str) -> tuple[Kind, Callable[[Mapping[str, Any]], Task]] | None:
     """Return the kind of a task without a file, such as "lm-eval:hellaswag", and what makes it from overridden rules.
 
@@ -134,12 +126,10 @@ class _Objectives(Family["Objective"]):
         """Return the class of an installed objective, or of one in a file, `path.py:Class`."""
         if name == PRETRAINED:
             raise ConfigError(f"'{PRETRAINED}' is no objective: it is a model as it is; use `emobench evaluate`.")
-        path, colon, attribute = name.rpartition(":")
-        if colon and path.endswith(".py"):
+        path, _, attribute = name.rpartition(":")
+        if path.endswith(".py"):
             return _objective_from_file(Path(path), attribute)
-        if name.endswith(".py"):
-            raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
-        if ("/" in name or "." in name) and name not in self.names() and not is_folder(Path(name)):
+        if name not in self.names() and ("/" in name or "." in name) and not is_folder(Path(name)):
             raise ConfigError(
                 f"'{name}' names no class of a Python file; expected ./FILE.py:CLASS, or a name that `emobench "
                 "objectives list` shows."
@@ -263,11 +253,10 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     # The digest in the name separates two files of one name, and an edited file from its earlier content.
     name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
     loader = _ContentLoader(name, path.absolute(), content)
-    spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=loader.path))
+    module.__file__ = loader.path
     sys.modules[name] = module
-    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=spec.origin)
+    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=loader.path)
     classes = {}
     for own_name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Objective) and value.__module__ == name:

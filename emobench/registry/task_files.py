@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emobench.core.errors import ConfigError, PluginError, UnknownNameError
 from emobench.core.family import call_hook, load_module, plugin_names
 from emobench.core.reading import expand_home
 from emobench.core.settings import Located, build, convert
-from emobench.registry.families import kind_names, kind_of_file
-from emobench.tasks.rules import override
-from emobench.tasks.spec import BY_KIND, Suite, SuiteRun, Task, short_name, task_from
+from emobench.registry.families import kind_names, load_kind
+from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override
+from emobench.tasks.spec import BY_KIND, Suite, SuiteRun, Task, TaskFile, short_name
 from emobench.tasks.table import Table
 from emobench.tasks.yaml import ENDINGS, read_yaml, yaml_files
 
@@ -47,10 +46,45 @@ def recipe_names() -> list[str]:
 
 
 def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str, Any] | None = None) -> Task:
-    """Read a task by its name or from a file, with one of its protocols and overridden rules."""
+    """Read a task by its name or from a file, with one of its protocols (the first unless named) and overridden rules.
+
+    All protocols are built, so that a mistake in one that is not used shows, too.
+    """
     path = _file("tasks", name, "task")
-    task = task_from(read_yaml(path), kind_of_file, protocol=protocol, overrides=overrides)
-    return _named(task, task.name, path)
+    data = read_yaml(path)
+    file, where = build(TaskFile, data, data.where()), data.where()
+    _named(file, file.name, path)
+    if file.kind not in kind_names():
+        raise UnknownNameError("kind of task", file.kind, kind_names(), where=f"{data.where('kind')}: ")
+    kind = load_kind(file.kind)
+    source, other = ("dataset", "corpus") if kind.reads == "dataset" else ("corpus", "dataset")
+    if not getattr(file, source):
+        raise ConfigError(f"{where}: `{source}` is missing; give it a value.")
+    if getattr(file, other):
+        raise ConfigError(f"{where}: `{other}` is not read by a task of kind {file.kind}; drop it.")
+    if not file.protocols:
+        raise ConfigError(f"{data.where('protocols')}: the task has no protocol; give at least one.")
+    chosen = protocol or next(iter(file.protocols))
+    if chosen not in file.protocols:
+        raise UnknownNameError("protocol", chosen, file.protocols, where=f"Task {file.name}: ")
+    built: dict[str, Rules] = {}
+    for own, given in file.protocols.items():
+        built[own] = build(kind.rules, given or {}, data.where("protocols"))
+        place = given if isinstance(given, Located) else data
+        kind.check_rules(built[own], file.dataset, f"{place.where()}: task {file.name}")
+    rules = override(built[chosen], overrides or {}, f"--set {file.kind}")
+    kind.check_rules(rules, file.dataset, f"--set {file.kind}: task {file.name}")
+    return Task(
+        name=file.name,
+        kind=file.kind,
+        version=file.version,
+        corpus=file.dataset.name if file.dataset else file.corpus,
+        protocol_name=chosen,
+        protocol=rules,
+        description=file.description,
+        dataset=file.dataset,
+        changes=changed_rules(identifying_rules(built[chosen]), identifying_rules(rules)),
+    )
 
 
 def protocol_names(task: str) -> list[str]:
@@ -63,19 +97,18 @@ def find_suite(name: str) -> Suite:
     path = _file("suites", name, "suite")
     data = read_yaml(path)
     if name.endswith(ENDINGS) and "kind" in data and "runs" not in data:
-        return _suite_of_task(find_task(name), path)
-    _name_by_kind(data)
-    if name.endswith(ENDINGS):
-        _place_files(data, path.parent)
+        task = find_task(name)
+        settings = {} if task.dataset else {"corpus": task.corpus}
+        own = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
+        return Suite(name=task.name, version=task.version, runs=(own,), description=task.description)
+    runs = data.get("runs")
+    for run in runs if isinstance(runs, list) else ():
+        if isinstance(run, Located) and isinstance(run.get("tasks", []), list):
+            _name_by_kind(run)
+            if name.endswith(ENDINGS):
+                _place_files(run, path.parent)
     suite = build(Suite, data, str(path))
     return _named(suite, suite.name, path)
-
-
-def _suite_of_task(task: Task, path: Path) -> Suite:
-    """Return the suite of one task of the user's, trained on the corpus of the task if it has one."""
-    settings = {} if task.dataset else {"corpus": task.corpus}
-    run = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
-    return Suite(name=task.name, version=task.version, runs=(run,), description=task.description)
 
 
 def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:
@@ -112,7 +145,15 @@ def _named(value: T, name: object, path: Path) -> T:
 def _file(folder: str, name: str, kind: str) -> Path:
     files = _files(folder)
     if name.endswith(ENDINGS):
-        return _own_file(files, name, kind)
+        path = expand_home(name)
+        if not path.is_file():
+            raise ConfigError(f"There is no file {path}; expected the YAML of a {kind}.")
+        if path.stem in map(short_name, files):  # an installed name means one thing
+            raise ConfigError(
+                f"{path} has the name of an installed {kind}, and entries would not tell them apart. Give the file and "
+                "the `name` in it another name."
+            )
+        return path
     if name not in files:
         hints = [f"See `emobench {folder} list`."] if folder in ("tasks", "suites") else []
         hints += [str(error) for error in tasks_plugins().values() if error is not None]
@@ -120,74 +161,52 @@ def _file(folder: str, name: str, kind: str) -> Path:
     return files[name]
 
 
-def _own_file(files: Mapping[str, Path], name: str, kind: str) -> Path:
-    """Return a file of the user's. An installed name means one thing: entries know a suite and a task by it."""
-    path = expand_home(name)
-    if not path.is_file():
-        raise ConfigError(f"There is no file {path}; expected the YAML of a {kind}.")
-    if path.stem in {short_name(known) for known in files}:
-        raise ConfigError(
-            f"{path} has the name of an installed {kind}, and entries would not tell them apart. Give the file and the "
-            "`name` in it another name."
-        )
-    return path
-
-
 def _files(folder: str) -> dict[str, Path]:
     """Return the YAML files of all tasks plugins, by path and name; two of one are an error that names both."""
-    found: dict[str, Path] = {}
-    roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
-    for root in roots:
-        for name, path in yaml_files(root / folder).items():
-            if name in found:
-                raise PluginError(f"Two plugins have {folder}/{name}.yaml: {found[name]} and {path}. Remove one.")
-            found[name] = path
-    return found
+    files: dict[str, Path] = {}
+    for roots in _tasks_plugins().values():
+        for root in () if isinstance(roots, PluginError) else roots:
+            for name, path in yaml_files(root / folder).items():
+                if name in files:
+                    raise PluginError(f"Two plugins have {folder}/{name}.yaml: {files[name]} and {path}. Remove one.")
+                files[name] = path
+    return files
 
 
 def tasks_plugins() -> dict[str, PluginError | None]:
     """Return the tasks plugins by name, with the error of each that cannot be used."""
-    return {name: found if isinstance(found, PluginError) else None for name, found in _tasks_plugins().items()}
+    return {name: one if isinstance(one, PluginError) else None for name, one in _tasks_plugins().items()}
 
 
 @cache
 def _tasks_plugins() -> dict[str, list[Path] | PluginError]:
-    found: dict[str, list[Path] | PluginError] = {}
+    """Return the folders of each tasks plugin, or its error."""
+    plugins: dict[str, list[Path] | PluginError] = {}
     for name in plugin_names(TASKS):
         try:
-            found[name] = _folders(load_module(TASKS, name, "tasks plugin"), name)
+            plugins[name] = folders = call_hook(load_module(TASKS, name, "tasks plugin"), "emobench_tasks", name)
+            for folder in folders:
+                if not (isinstance(folder, Path) and folder.is_dir()):
+                    raise PluginError(f"The plugin '{name}' returns {folder!r}; expected the pathlib.Path of a folder.")
         except PluginError as error:
-            found[name] = error
-    return found
+            plugins[name] = error
+    return plugins
 
 
-def _folders(module: ModuleType, name: str) -> list[Path]:
-    folders = call_hook(module, "emobench_tasks", name)
-    for folder in folders:
-        if not (isinstance(folder, Path) and folder.is_dir()):
-            raise PluginError(f"The plugin '{name}' returns {folder!r}; expected the pathlib.Path of a folder.")
-    return folders
+def _place_files(run: Located, folder: Path) -> None:
+    """Take the files that a run of a user's suite names from the suite's own folder."""
+
+    def placed(name: Any) -> Any:
+        return str(folder / expand_home(name)) if isinstance(name, str) and name.endswith(ENDINGS) else name
+
+    if "recipe" in run:
+        run["recipe"] = placed(run["recipe"])
+    run["tasks"] = list(map(placed, run.get("tasks", [])))
 
 
-def _place_files(suite: Located, folder: Path) -> None:
-    """Take the files that a user's suite names from the suite's own folder."""
-    for run in suite.get("runs") or () if isinstance(suite.get("runs"), list) else ():
-        if isinstance(run, Located):
-            if isinstance(run.get("recipe"), str):
-                run["recipe"] = _placed(run["recipe"], folder)
-            if isinstance(run.get("tasks"), list):
-                run["tasks"] = [_placed(name, folder) for name in run["tasks"]]
-
-
-def _placed(name: Any, folder: Path) -> Any:
-    return str(folder / expand_home(name)) if isinstance(name, str) and name.endswith(ENDINGS) else name
-
-
-def _name_by_kind(suite: Located) -> None:
+def _name_by_kind(run: Located) -> None:
     """Add the tasks that a suite's run lists under their kind to its tasks: `lm_eval: [hellaswag]`."""
-    for run in suite.get("runs") or () if isinstance(suite.get("runs"), list) else ():
-        for kind in kind_names():
-            if isinstance(run, Located) and kind in run and isinstance(run.get("tasks", []), list):
-                names = convert(tuple[str, ...], run[kind], f"{run.where(kind)}: `{kind}`")
-                del run[kind]
-                run["tasks"] = [*run.get("tasks", []), *(kind.replace("_", "-") + BY_KIND + name for name in names)]
+    for kind in kind_names():
+        if kind in run:
+            names = convert(tuple[str, ...], run.pop(kind), f"{run.where(kind)}: `{kind}`")
+            run["tasks"] = [*run.get("tasks", []), *(kind.replace("_", "-") + BY_KIND + name for name in names)]

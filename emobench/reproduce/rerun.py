@@ -253,7 +253,7 @@ def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
         if short_name(name) not in entry.protocols or kind_of_name(name) is not None:
             continue
         task = find_task(name)
-        if load_kind(task.kind).any_corpus and task.corpus not in read:
+        if load_kind(task.kind).reads == "any corpus" and task.corpus not in read:
             candidates = [corpus for corpus in trained_on if corpus in read]
             corpora[task.name] = str([*candidates, *read, task.corpus][0])
     return corpora

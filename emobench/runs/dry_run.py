@@ -478,7 +478,7 @@ class Costs:
         """Return the examples and tokens of an evaluation, as its kind counts them."""
         task = planned.task
         if task.name not in self._counts:
-            self._counts[task.name] = planned.kind.cost(task, planned.data, self._plan.model)
+            self._counts[task.name] = planned.kind.runtime.cost(task, planned.data, self._plan.model)
         return self._counts[task.name]
 
     def all_tokens(self, planned: PlannedTask) -> int | None:

@@ -133,9 +133,11 @@ def dotted(value: Any, prefix: str = "") -> list[str]:
 
 def once(name: str, values: Sequence[Any], why: str) -> None:
     """Raise ConfigError for a value that is given twice; `why` says what that would do."""
-    twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
-    if twice is not None:
-        raise ConfigError(f"`{name}` holds {twice!r} twice, {why}; give each once.")
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ConfigError(f"`{name}` holds {value!r} twice, {why}; give each once.")
+        seen.add(value)
 
 
 def seeds(name: str, *values: int) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from emobench.core.errors import ConfigError, UnknownNameError
-from emobench.core.settings import Located, build, content_hash
+from emobench.core.errors import ConfigError
+from emobench.core.settings import content_hash
 from emobench.data.labelled import LabelledSource
-from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override, seeds
+from emobench.tasks.rules import Rules, identifying_rules, seeds
 from emobench.tasks.yaml import ENDINGS
 
 R = TypeVar("R", bound=Rules)
@@ -23,15 +23,6 @@ MOST_PARTS = 1000
 """Trainings and tasks of a suite, each of which is a file that is read and a row of every table."""
 BY_KIND = ":"
 """In the name of a task without a file, between its kind and its name there: "lm-eval:hellaswag"."""
-
-
-class TaskKind(Protocol):
-    """What reading a task's file asks of its kind."""
-
-    rules: ClassVar[type[Rules]]
-    reads: ClassVar[Literal["corpus", "dataset"]]
-
-    def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +65,9 @@ def _check_version(version: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TaskFile:
+class TaskFile:
+    """The content of a task's file."""
+
     name: str
     kind: str
     version: int
@@ -85,53 +78,6 @@ class _TaskFile:
 
     def __post_init__(self) -> None:
         _check_version(self.version)
-
-    def check_source(self, reads: str, where: str) -> None:
-        """Raise ConfigError unless the file names what its kind reads, and nothing else."""
-        other = "dataset" if reads == "corpus" else "corpus"
-        if not getattr(self, reads):
-            raise ConfigError(f"{where}: `{reads}` is missing; give it a value.")
-        if getattr(self, other):
-            raise ConfigError(f"{where}: `{other}` is not read by a task of kind {self.kind}; drop it.")
-
-
-def task_from(
-    data: Located,
-    kind_of: Callable[[str, str], TaskKind],
-    *,
-    protocol: str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Task:
-    """Return the task of a file with one of its protocols (the first unless named) and overridden rules.
-
-    `kind_of` finds a kind by its name; what it is also given is the place of that name, for the error.
-    """
-    file = build(_TaskFile, data, data.where())
-    kind = kind_of(file.kind, data.where("kind"))
-    file.check_source(kind.reads, data.where())
-    if not file.protocols:
-        raise ConfigError(f"{data.where('protocols')}: the task has no protocol; give at least one.")
-    name = protocol or next(iter(file.protocols))
-    if name not in file.protocols:
-        raise UnknownNameError("protocol", name, file.protocols, where=f"Task {file.name}: ")
-    # Every protocol is built, so that a mistake in a protocol that is not used shows, too.
-    built = {n: build(kind.rules, rules or {}, data.where("protocols")) for n, rules in file.protocols.items()}
-    chosen = override(built[name], overrides or {}, f"--set {file.kind}")
-    for n, given in file.protocols.items():
-        place = given if isinstance(given, Located) else data
-        kind.check_rules(built[n], file.dataset, f"{place.where()}: task {file.name}")
-    kind.check_rules(chosen, file.dataset, f"--set {file.kind}: task {file.name}")
-    return Task(
-        name=file.name,
-        kind=file.kind,
-        version=file.version,
-        corpus=file.dataset.name if file.dataset else file.corpus,
-        protocol_name=name,
-        protocol=chosen,
-        description=file.description,
-        dataset=file.dataset,
-        changes=changed_rules(identifying_rules(built[name]), identifying_rules(chosen)),
-    )
 
 
 def short_name(name: str) -> str:

@@ -20,7 +20,7 @@ from emobench.inference.vllm.package import check_backend
 from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.generation.blocks import with_blocks
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
-from emobench.kinds.generation.kind import METRICS
+from emobench.kinds.generation.kind import METRICS, GenerationKind
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.prompts import bos_ids, select_prompts, text_of
 from emobench.kinds.generation.rules import GenerationProtocol
@@ -54,8 +54,14 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
 
 
 def cost(task: Task, data: Texts | None, model: Model) -> Cost:
+    """Return `generation_cost`; the models of named metrics read each text once, as the featurizer does."""
     rules = task.protocol_as(GenerationProtocol)
-    return generation_cost(rules, split_size(task.corpus, rules.split, data, model.bytes_per_token))
+    cost = generation_cost(rules, split_size(task.corpus, rules.split, data, model.bytes_per_token))
+    read = cost.auxiliary_tokens
+    named = GenerationKind().auxiliary_models(task).keys() - rules.auxiliary_models.keys()
+    if not named or "featurizer" not in read:
+        return cost
+    return replace(cost, auxiliary_tokens={**read, **dict.fromkeys(sorted(named), read["featurizer"])})
 
 
 def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
@@ -88,10 +94,13 @@ def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
     return Cost(prompts, round(sampled + read), steps=steps, batch_tokens=BATCH, auxiliary_tokens=rounded)
 
 
-def measures(rules: GenerationProtocol, named: Sequence[MetricGroup]) -> dict[str, Measure]:
+def metrics(task: Task) -> dict[str, Measure]:
     """Return the metrics of a task: of its test text, the built-in ones, and those that it names."""
-    groups = [*built_in(rules), *named]
-    return {"ppl_test": PPL_TEST} | {name: measure for group in groups for name, measure in group.measures.items()}
+    rules = task.protocol_as(GenerationProtocol)
+    measures = {"ppl_test": PPL_TEST}
+    for group in (*built_in(rules), *(METRICS.load(text).plugin for text in rules.metrics)):
+        measures.update(group.measures)
+    return measures
 
 
 def check_metrics(named: Sequence[MetricGroup], where: str) -> None:

@@ -12,15 +12,14 @@ from emobench.core.hooks import hookimpl
 from emobench.data.labelled import LabelledSource
 from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
-from emobench.kinds.interface import Kind, OtherProgram, Packages
+from emobench.kinds.interface import KeyFacts, Kind, OtherProgram, Runtime
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
-from emobench.kinds.views import WrittenTexts
+from emobench.kinds.views import KnownMetrics, WrittenTexts
 from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
-    from emobench.kinds.cost import Cost
     from emobench.kinds.generation.metric import MetricGroup
     from emobench.models.model import Model
 
@@ -43,15 +42,9 @@ class GenerationKind(Kind):
     name = "generation"
     rules = GenerationProtocol
     example = "prefix=20"
-    any_corpus = True
+    reads = "any corpus"
     families = (METRICS,)
-    views: ClassVar = {WrittenTexts: "emobench.kinds.generation.evaluate"}
-
-    @property
-    def runtime(self):
-        from emobench.kinds.generation import evaluate
-
-        return evaluate
+    views: ClassVar = dict.fromkeys((Runtime, KnownMetrics, WrittenTexts), "emobench.kinds.generation.evaluate")
 
     def check_rules(self, rules: GenerationProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that the metrics that a protocol names are installed, and that no two metrics have one name."""
@@ -76,11 +69,6 @@ class GenerationKind(Kind):
         single = {"self_bleu": SELF_BLEU, "coherence": COHERENCE}
         return {**texts, **MAUVE, **ROUGE, **REPETITION, **DISTINCTNESS, **single}
 
-    def metrics(self, task: Task) -> Mapping[str, Measure]:
-        rules = task.protocol_as(GenerationProtocol)
-        named = [METRICS.load(text).plugin for text in rules.metrics]
-        return self.runtime.measures(rules, named)
-
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""
         rules = task.protocol_as(GenerationProtocol)
@@ -91,36 +79,24 @@ class GenerationKind(Kind):
                 models[f"{metric.name}.{part}"] = replace(model, setting=model.setting or "generation.metrics")
         return models
 
-    def packages(self, task: Task) -> Packages:
-        rules = task.protocol_as(GenerationProtocol)
-        encoder = () if rules.coherence.encoder is None else ("sentence-transformers",)
-        own = packages_of(rules.sampling.backend)
-        return Packages(generation=own, scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=rules.stemming), *encoder))
-
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
         return generating_program(task.protocol_as(GenerationProtocol).sampling.backend, device)
 
-    def generation_rules(self, task: Task) -> dict[str, Any]:
+    def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
+        """The rules of prompts and sampling decide what is generated, and the code of the named metrics the scores."""
         rules = task.protocol_as(GenerationProtocol)
         decided = [*(field.name for field in fields(PromptRule)), "sampling", "limit"]
-        return {name: getattr(rules, name) for name in decided}
-
-    def score_facts(self, task: Task) -> dict[str, Any]:
-        """Return what identifies the code of the named metrics; empty for a task that names none."""
-        facts = []
-        for text in task.protocol_as(GenerationProtocol).metrics:
+        metrics = []
+        for text in rules.metrics:
             metric = METRICS.load(text)
-            facts.append({"name": text, "source": metric.source_sha256, "packages": dict(metric.versions)})
-        return {"metrics": facts} if facts else {}
-
-    def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
-        """The models of named metrics read each text once, as the featurizer does."""
-        cost = super().cost(task, data, model)
-        named = self.auxiliary_models(task).keys() - task.protocol_as(GenerationProtocol).auxiliary_models.keys()
-        if not named or "featurizer" not in cost.auxiliary_tokens:
-            return cost
-        tokens = dict.fromkeys(sorted(named), cost.auxiliary_tokens["featurizer"])
-        return replace(cost, auxiliary_tokens={**cost.auxiliary_tokens, **tokens})
+            metrics.append({"name": text, "source": metric.source_sha256, "packages": dict(metric.versions)})
+        encoder = () if rules.coherence.encoder is None else ("sentence-transformers",)
+        return KeyFacts(
+            rules={name: getattr(rules, name) for name in decided},
+            scores={"metrics": metrics} if metrics else {},
+            generation_packages=packages_of(rules.sampling.backend),
+            score_packages=(*MAUVE_PACKAGES, *rouge_packages(stemming=rules.stemming), *encoder),
+        )
 
 
 @hookimpl

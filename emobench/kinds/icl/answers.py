@@ -1,29 +1,62 @@
-"""The rule that decides an answer: from the losses of prompts to answers, and to their metrics and table."""
+"""Losses of prompts on disk, the rule that makes answers of them, and the answers' metrics and table."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import DataError, MetricError
-from emobench.kinds.icl.losses import ExampleLosses, read_samples
-from emobench.kinds.icl.metrics import (
-    accuracy,
-    calibration_error,
-    class_scores,
-    confusion_matrix,
-    group_accuracy,
-    macro_f1,
-    margin,
-    margin_of,
-)
+from emobench.core.errors import ConfigError, DataError, MetricError, UnknownNameError
+from emobench.core.reading import LineError, json_rows
+from emobench.core.settings import build
 from emobench.kinds.icl.rules import IclProtocol, Scorer
 from emobench.kinds.interface import Scored
+from emobench.metrics.by_prompt import pseudo_values
+from emobench.tasks.scores import Measure, Score
 
+BINS = 15
+"""Of the expected calibration error."""
+MEASURES = {
+    "accuracy": Measure(
+        True, "fraction", title="Accuracy", definition="The share of examples that the model answers right."
+    ),
+    "group_accuracy": Measure(
+        True,
+        "fraction",
+        secondary=True,
+        title="Mean accuracy of groups",
+        definition="The mean over groups of examples, such as subjects, of their accuracy.",
+    ),
+    "macro_f1": Measure(
+        True,
+        "fraction",
+        secondary=True,
+        title="Macro F1",
+        definition="The mean over classes of F1, the harmonic mean of precision and recall.",
+    ),
+    "margin": Measure(
+        None,
+        "loss",
+        secondary=True,
+        title="Margin",
+        definition="The second lowest loss of an example's answers minus the lowest one: how far the answer is "
+        "from another one. Neither way is better.",
+    ),
+    "ece": Measure(
+        False,
+        "fraction",
+        secondary=True,
+        title="Calibration error",
+        definition="The mean distance of confidence and accuracy over 15 bins of confidence.",
+        source="Guo et al., ICML 2017",
+    ),
+}
+"""The unit of a margin in an entry is that of the task's losses."""
 METRICS = ("accuracy", "macro_f1", "margin", "ece")
 GROUP_ACCURACY = "group_accuracy"
 """One more, of data whose examples are in groups, such as MMLU's subjects."""
@@ -39,6 +72,46 @@ UNITS: dict[Scorer, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExampleLosses:
+    """The losses of one test example's prompts, one of each label in the order of the protocol's `ties`.
+
+    Losses are sums in nats. A label's own tokens go from the first one of its text to the end of the prompt.
+    """
+
+    id: str
+    label: str
+    """The class that is right."""
+    shots: tuple[str, ...]
+    dropped: int
+    """Shots left out because the prompt was too long."""
+    prompt_nats: tuple[float, ...]
+    """Empty where the protocol's `scorer` needs the labels' losses alone."""
+    prompt_tokens: tuple[int, ...]
+    """Tokens other than EOS: what OpenICL divides by, one more than are scored if there is no BOS."""
+    label_nats: tuple[float, ...] = ()
+    """Empty where the tokenizer gives no offsets; so are the next two."""
+    label_tokens: tuple[int, ...] = ()
+    label_bytes: tuple[int, ...] = ()
+    content_free_nats: tuple[float, ...] = ()
+    """The labels' own losses behind a content-free input, the mean over the protocol's inputs; calibrated only."""
+    cut: int = 0
+    """Tokens that the end of the longest label's prompt lost because it was too long."""
+
+    @property
+    def line(self) -> str:
+        """The losses as a line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def read_samples(path: Path) -> list[ExampleLosses]:
+    """Read losses from JSON Lines; DataError for a line that cannot be read."""
+    try:
+        return [build(ExampleLosses, row, f"{path}:{number}") for number, row in json_rows(path)]
+    except (LineError, ConfigError, UnknownNameError) as error:
+        raise DataError(f"{path} holds other lines than losses of prompts ({error}); score again.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer to one test example."""
 
@@ -46,7 +119,7 @@ class Answer:
     right: str
     answer: str
     margin: float
-    """In the rule's unit (UNITS); 0 where labels tie, and the protocol's `ties` decide."""
+    """The second lowest loss minus the lowest one (UNITS); 0 where labels tie, and the protocol's `ties` decide."""
     confidence: float
     """See `confidence`."""
     dropped: int
@@ -62,17 +135,14 @@ def label_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
 
     Raises MetricError, naming the example, for a loss that is not finite: the lowest of NaN is any.
     """
-    match rules.scorer:
-        case "prompt":
-            nats, lengths = example.prompt_nats, example.prompt_tokens
-        case "label_token":
-            nats, lengths = example.label_nats, example.label_tokens
-        case "label_byte":
-            nats, lengths = example.label_nats, example.label_bytes
-        case "label" | "calibrated":
-            nats = _summed_losses(rules, example)
-            lengths = (1,) * len(nats)
-    losses = [total / length for total, length in zip(nats, lengths, strict=True)]
+    losses = _summed_losses(rules, example)
+    lengths = {
+        "prompt": example.prompt_tokens,
+        "label_token": example.label_tokens,
+        "label_byte": example.label_bytes,
+    }
+    if rules.scorer in lengths:
+        losses = [nats / length for nats, length in zip(losses, lengths[rules.scorer], strict=True)]
     for name, loss in zip(rules.ties, losses, strict=True):
         if not math.isfinite(loss):
             raise MetricError(
@@ -95,79 +165,159 @@ def confidence(rules: IclProtocol, example: ExampleLosses, place: int) -> float:
     return math.exp(lowest - nats[place]) / sum(math.exp(lowest - value) for value in nats)
 
 
-def _summed_losses(rules: IclProtocol, example: ExampleLosses) -> Sequence[float]:
+def _summed_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
+    if rules.scorer == "prompt":
+        return list(example.prompt_nats)
     if rules.scorer == "calibrated":
         return [nats - free for nats, free in zip(example.label_nats, example.content_free_nats, strict=True)]
-    return example.prompt_nats if rules.scorer == "prompt" else example.label_nats
+    return list(example.label_nats)
 
 
-def answers(
-    rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str] | None = None
-) -> list[Answer]:
+def answers(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str]) -> list[Answer]:
     """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_losses`).
 
     `groups` names the group of each example, by its id, where the data have groups.
     """
-
-    given, group_of = [], groups or {}
+    given = []
     for example in examples:
         losses = label_losses(rules, example)
-        place = losses.index(min(losses))
-        given.append(
-            Answer(
-                id=example.id,
-                right=example.label,
-                answer=rules.ties[place],
-                margin=margin_of(losses),
-                confidence=confidence(rules, example, place),
-                dropped=example.dropped,
-                cut=example.cut,
-                group=group_of.get(example.id, ""),
-            )
+        lowest, second = sorted(losses)[:2]
+        place = losses.index(lowest)
+        answer = Answer(
+            id=example.id,
+            right=example.label,
+            answer=rules.ties[place],
+            margin=second - lowest,
+            confidence=confidence(rules, example, place),
+            dropped=example.dropped,
+            cut=example.cut,
+            group=groups.get(example.id, ""),
         )
+        given.append(answer)
     return given
 
 
-def icl_scores(
-    rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str] | None = None
-) -> Scored:
+def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str]) -> Scored:
     """Return the metrics of a task, flagged with what weakens them, and the table of its answers.
 
-    `groups` names the group of each example, by its id, where the data have groups.
+    `groups` names the group of each example, by its id, where the data have groups. Group accuracy counts each group
+    the same, so that an example weighs 1 / (examples of its group): of MMLU's 57 subjects it is OpenCompass' `mmlu`.
     """
     names = (*METRICS, GROUP_ACCURACY) if groups else METRICS
     try:
         given = answers(rules, examples, groups)
     except MetricError as error:
         return Scored(missing=dict.fromkeys(names, str(error)))
-    hits = {a.id: a.right == a.answer for a in given}
-    margins = {a.id: a.margin for a in given}
-    ids, unit = list(hits), UNITS[rules.scorer]
-    right, answered, confidences = [a.right for a in given], [a.answer for a in given], [a.confidence for a in given]
+    n, unit = len(given), UNITS[rules.scorer]
+    hits, margins, confidences, pairs = dict[str, float](), dict[str, float](), list[float](), list[tuple[str, str]]()
+    for answer in given:
+        hits[answer.id] = float(answer.right == answer.answer)
+        margins[answer.id] = answer.margin
+        confidences.append(answer.confidence)
+        pairs.append((answer.right, answer.answer))
+    ids, alike = list(hits), dict.fromkeys(hits, 1.0)
     scores = {
-        "accuracy": accuracy(hits),
-        "macro_f1": macro_f1(right, answered, rules.ties, ids),
-        "margin": margin(margins, unit),
-        "ece": calibration_error(confidences, list(hits.values()), ids=ids),
+        "accuracy": _mean(MEASURES["accuracy"], hits, alike, n),
+        "macro_f1": macro_f1(pairs, rules.ties, ids),
+        "margin": _mean(replace(MEASURES["margin"], unit=unit), margins, alike, n),
+        "ece": calibration_error(confidences, list(hits.values()), ids),
     }
     if groups:
-        scores[GROUP_ACCURACY] = group_accuracy(hits, groups)
+        sizes = Counter(groups[example] for example in ids)
+        weights = {example: 1 / sizes[groups[example]] for example in ids}
+        scores[GROUP_ACCURACY] = _mean(MEASURES[GROUP_ACCURACY], hits, weights, len(sizes))
     table = answers_table(rules.ties, unit, given)
-    flags = _flags(table, len(given))
+    flags = []
+    if table["cut"]:
+        flags.append(f"{table['cut']} of {n} prompts cut at their end, to make them fit")
+    if table["tied"]:
+        flags.append(f"{table['tied']} of {n} answers are ties, decided by the order of the labels")
+    if table["shortened"]:
+        lost, shortened = table["dropped_shots"], table["shortened"]
+        flags.append(f"{lost} shots left out of {shortened} of {n} prompts, to make them fit")
     for name, score in scores.items():
         scores[name] = replace(score, flags=(*score.flags, *flags))
     return Scored(scores, files={TABLE: json.dumps(table, ensure_ascii=False) + "\n"})
 
 
+def _mean(measure: Measure, values: Mapping[str, float], weights: Mapping[str, float], total: int) -> Score:
+    examples = {example: (value, weights[example]) for example, value in values.items()}
+    mean = sum(value * weight for value, weight in examples.values()) / total
+    return measure.score(mean, len(values), examples=examples)
+
+
+def macro_f1(pairs: Sequence[tuple[str, str]], classes: Sequence[str], ids: Sequence[str]) -> Score:
+    """Return the mean of F1 over the classes of (right, answer) pairs, as scikit-learn does.
+
+    It has pseudo-values of the examples `ids`, if there are several.
+    """
+    hits = Counter(one for one, answer in pairs if one == answer)
+    counts = Counter(chain.from_iterable(pairs))
+
+    def mean(left_out: Sequence[str] = ()) -> float:
+        f1s = []
+        for name in classes:
+            count = counts[name] - left_out.count(name)
+            if count:
+                f1s.append(2 * (hits[name] - (left_out.count(name) == 2)) / count)
+        return sum(f1s) / len(f1s) if f1s else math.nan
+
+    without = {pair: mean(pair) for pair in set(pairs)}
+    return _jackknife("macro_f1", mean(), ids, [without[pair] for pair in pairs])
+
+
+def calibration_error(confidences: Sequence[float], hits: Sequence[float], ids: Sequence[str]) -> Score:
+    """Return the expected calibration error: how far confidence is from accuracy (Guo et al., ICML 2017, Eq. 3).
+
+    It is the mean distance of accuracy and mean confidence over bins of equal width, weighted by their examples. Bin m
+    of M holds confidences in ((m - 1) / M, m / M], the first one 0, too. A fraction; lower is better.
+    It has pseudo-values of the examples `ids`, if there are several.
+    """
+    places = [min(max(math.ceil(confidence * BINS), 1), BINS) - 1 for confidence in confidences]
+    gaps = [confidence - hit for confidence, hit in zip(confidences, hits, strict=True)]
+    totals = [0.0] * BINS  # of each bin: its confidences minus its right answers
+    for place, gap in zip(places, gaps, strict=True):
+        totals[place] += gap
+    distance = math.fsum(map(abs, totals))
+    without = []
+    for place, gap in zip(places, gaps, strict=True):
+        change = abs(totals[place] - gap) - abs(totals[place])
+        without.append((distance + change) / max(len(ids) - 1, 1))
+    return _jackknife("ece", distance / len(ids), ids, without)
+
+
+def _jackknife(name: str, value: float, ids: Sequence[str], without: Sequence[float]) -> Score:
+    examples = pseudo_values(value, ids, without)
+    aggregate = "corpus" if examples is None else "jackknife"
+    return MEASURES[name].score(value, len(ids), examples=examples, aggregate=aggregate)
+
+
 def answers_table(classes: Sequence[str], unit: str, given: Sequence[Answer]) -> dict[str, Any]:
-    """Return what `emobench answers` shows: counts, scores by class and by group, confusions (right x answered)."""
-    right, answered = [a.right for a in given], [a.answer for a in given]
+    """Return what `emobench answers` shows: counts, scores by class and by group, confusions (right x answered).
+
+    Precision, recall and F1 are fractions, None if the divisor is 0: no precision of a class that is never answered.
+    """
+    counts, right, answered = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
+    by_group: dict[str, list[bool]] = {}
     tied = shortened = dropped = cut = 0
     for answer in given:
+        counts[answer.right, answer.answer] += 1
+        right[answer.right] += 1
+        answered[answer.answer] += 1
+        if answer.group:
+            by_group.setdefault(answer.group, []).append(answer.right == answer.answer)
         tied += answer.margin == 0
         shortened += answer.dropped > 0
         dropped += answer.dropped
         cut += answer.cut > 0
+    per_class, confusion, per_group = [], [], []
+    for name in classes:
+        confusion.append([counts[name, column] for column in classes])
+        hits, support, count = counts[name, name], right[name], answered[name]
+        row = {"name": name, "precision": _share(hits, count), "recall": _share(hits, support)}
+        per_class.append({**row, "f1": _share(2 * hits, count + support), "support": support})
+    for group, own in by_group.items():
+        per_group.append({"name": group, "n": len(own), "accuracy": sum(own) / len(own)})
     return {
         "classes": list(classes),
         "unit": unit,
@@ -175,11 +325,15 @@ def answers_table(classes: Sequence[str], unit: str, given: Sequence[Answer]) ->
         "shortened": shortened,
         "dropped_shots": dropped,
         "cut": cut,
-        "per_class": list(map(asdict, class_scores(right, answered, classes))),
-        "confusion": confusion_matrix(right, answered, classes),
-        "per_group": _by_group(given),
+        "per_class": per_class,
+        "confusion": confusion,
+        "per_group": per_group,
         "examples": list(map(asdict, given)),
     }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
@@ -188,7 +342,7 @@ def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
     Raises DataError for a file of another form, MetricError for losses that are not finite (`label_losses`).
     """
     try:
-        given = answers(rules, read_samples(path))
+        given = answers(rules, read_samples(path), {})
     except (ArithmeticError, ValueError) as error:
         raise DataError(f"{path}: its losses are not one of each label, or of no tokens ({error}).") from None
     return answers_table(rules.ties, UNITS[rules.scorer], given)
@@ -200,28 +354,3 @@ def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for table in tables:
         examples += [Answer(**row) for row in table["examples"]]
     return answers_table(tables[0]["classes"], tables[0]["unit"], examples)
-
-
-def _by_group(given: Sequence[Answer]) -> list[dict[str, Any]]:
-    """Return the examples and the accuracy of each group, in the order of their first examples; none without groups."""
-    hits: dict[str, list[bool]] = {}
-    for answer in given:
-        hits.setdefault(answer.group, []).append(answer.right == answer.answer)
-    if set(hits) == {""}:
-        return []
-    return [{"name": name, "n": len(own), "accuracy": sum(own) / len(own)} for name, own in hits.items()]
-
-
-def _flags(table: Mapping[str, Any], n: int) -> list[str]:
-    """Return the warnings of the scores, by the counts of the table."""
-    flags = []
-    if cut := table["cut"]:
-        flags.append(f"{cut} of {n} prompts cut at their end, to make them fit")
-    if tied := table["tied"]:
-        flags.append(f"{tied} of {n} answers are ties, decided by the order of the labels")
-    if shortened := table["shortened"]:
-        lost = table["dropped_shots"]
-        shots = "1 shot" if lost == 1 else f"{lost} shots"
-        fit = "it" if shortened == 1 else "them"
-        flags.append(f"{shots} left out of {shortened} of {n} prompts, to make {fit} fit")
-    return flags

@@ -1,31 +1,34 @@
-"""Tasks of kind `icl`, where data and models are read: loading, checks, losses of prompts, and scores."""
+"""Tasks of kind `icl`, where data and models are read: loading, estimates, checks, losses of prompts, and scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from emobench.data.labelled import LabelledData, load_labelled, sampling_units
+import numpy as np
+
+from emobench.core.settings import build
+from emobench.data.labelled import Example, LabelledData, LabelledSource, load_labelled, sampling_units
 from emobench.inference.scoring.scorer import PromptScorer, context_of
-from emobench.kinds.cost import Cost
-from emobench.kinds.icl.answers import icl_scores
-from emobench.kinds.icl.cost import icl_cost
-from emobench.kinds.icl.examples import check_pool, duplicate_flags, questions_of
-from emobench.kinds.icl.losses import ExampleLosses, parse_sample, read_samples, sample_line, write_samples
-from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts, room
-from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.cost import Cost, least
+from emobench.kinds.icl.answers import MEASURES, ExampleLosses, icl_scores, read_samples
+from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts
+from emobench.kinds.icl.retrieval.shots import check_pool, duplicate_flags, find_shots, pool_of, questions_of
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
 from emobench.models.model import Model
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
 LONGEST = 20
 """Examples whose prompts without shots are tried when a run is planned: those with the most characters."""
+SAMPLE = 32
+"""Prompts that are tokenized to estimate the others'; their shots are spread over the pool, not retrieved."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
@@ -33,20 +36,93 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledDat
     return load_labelled(task.dataset, data_dirs=data_dirs, offline=offline)
 
 
+def metrics(task: Task) -> Mapping[str, Measure]:
+    return {"accuracy": MEASURES["accuracy"]}
+
+
+# Estimates.
+
+
 def cost(task: Task, data: LabelledData | None, model: Model) -> Cost:
     assert task.dataset is not None
     return icl_cost(task.protocol_as(IclProtocol), task.dataset, data, model)
 
 
+def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: Model) -> Cost:
+    """Return the tokens of one forward pass an example over its shared prefix and all labels.
+
+    That is prefix + the sum over labels of (suffix - 1); each label's whole prompt where the engine shares nothing.
+    """
+    if data is not None:
+        examples = len(questions_of(rules, data))
+    else:
+        examples = rules.held_out or source.test.rows
+        if examples is not None:
+            examples = least(examples, rules.limit)
+    if data is not None and model.is_local:
+        per_example = _counted(rules, data, model)
+    else:
+        per_example = _by_bytes(rules, source, model)
+    if examples is None or per_example is None:
+        return Cost(examples, None)
+    passes = 1 + len(rules.content_free) if rules.scorer == "calibrated" else 1
+    return Cost(examples, round(examples * passes * per_example))
+
+
+def _tokens(rules: IclProtocol, prefix: float, suffixes: Sequence[float]) -> float:
+    if rules.engine == "plain":
+        return sum(prefix + suffix for suffix in suffixes)
+    return prefix + sum(max(suffix - 1, 0) for suffix in suffixes)
+
+
+def _counted(rules: IclProtocol, data: LabelledData, model: Model) -> float:
+    """Return the mean tokens of some examples' prompts, by the tokenizer."""
+    groups: dict[str, list[Example]] = {}
+    for example in pool_of(rules, data):
+        groups.setdefault(example.group, []).append(example)
+    drafts = []
+    for example in _spread(questions_of(rules, data), SAMPLE):
+        shots = _spread(groups.get(example.group, []), rules.shots)
+        drafts.append(Draft(example=example, shots=tuple(shots)))
+    limit, total = least(rules.max_length, model.context), 0.0
+    for prompt in make_prompts(drafts, model.tokenizer, rules, limit, task=data.name):
+        total += _tokens(rules, prompt.shared, [len(ids) - prompt.shared for ids in prompt.tokens])
+    return total / len(drafts)
+
+
+def _by_bytes(rules: IclProtocol, source: LabelledSource, model: Model) -> float | None:
+    """Return the tokens of an example's prompts from the documented bytes of shots and questions; None if unknown."""
+    shot = source.pool.text_bytes
+    query = shot if rules.held_out else source.test.text_bytes
+    if shot is None or query is None:
+        return None
+    before, _, after = rules.template.partition(f"{{{LABEL}}}")
+    fixed = len(FIELD.sub("", before).encode())
+    labels = [len((text + after).encode()) for text in rules.labels.values()]
+    one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
+    prefix = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
+    tokens, longest = prefix / model.bytes_per_token, least(rules.max_length, model.context)
+    if longest is not None:
+        tokens = min(tokens, longest)
+    return _tokens(rules, tokens, [size / model.bytes_per_token for size in labels])
+
+
+def _spread(examples: Sequence[Example], count: int) -> list[Example]:
+    """Return so many examples at equal distances, all where there are fewer."""
+    count = min(count, len(examples))
+    return [examples[place * len(examples) // count] for place in range(count)]
+
+
+# Prompts and scores.
+
+
 def check(task: Task, data: LabelledData, model: Model) -> None:
     """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
     rules = task.protocol_as(IclProtocol)
-    if rules.engine == "openicl":
-        _openicl().check_openicl(task)
     check_pool(task, data)
     longest = sorted(questions_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
     drafts = [Draft(example=example, shots=()) for example in longest]
-    prompts = make_prompts(drafts, model.tokenizer, rules, room(rules, model.context), task=task.name)
+    prompts = make_prompts(drafts, model.tokenizer, rules, least(rules.max_length, model.context), task=task.name)
     if rules.scorer != "prompt":
         check_boundaries(prompts, task.name, rules.texts)
 
@@ -57,14 +133,11 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
     drafts = drafts_of(subject, task, data)
     prompts = prompts_of(subject, task, drafts)
     (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
-    if rules.engine == "openicl":
-        _openicl().run_openicl(subject, task, data, drafts, prompts, folder)
-        return
     scorer = make_scorer(subject, rules, labels_only=rules.scorer != "prompt")
     journal = Journal(folder / UNFINISHED)
     done: dict[str, ExampleLosses] = {}
     for line in journal.read():
-        sample = parse_sample(line, UNFINISHED)
+        sample = build(ExampleLosses, json.loads(line), UNFINISHED)
         done[sample.id] = sample
     batches = list(scorer.batches(prompts))
     with subject.work(f"score {task.name}", "prompts") as progress:
@@ -72,10 +145,11 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
         for batch in batches:
             if not all(prompts[i].id in done for i in batch):
                 rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
-                journal.append(map(sample_line, rows))
+                journal.append(row.line for row in rows)
                 done.update({row.id: row for row in rows})
             progress(len(done), len(prompts))
-    write_samples(folder / SAMPLES, [done[prompts[i].id] for i in chain.from_iterable(batches)])
+    lines = [f"{done[prompts[i].id].line}\n" for i in chain.from_iterable(batches)]
+    (folder / SAMPLES).write_text("".join(lines), encoding="utf-8")
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
@@ -91,25 +165,17 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
     return scored
 
 
-def _openicl() -> Any:
-    """Return the module of the engine `openicl`, which imports a package of its own."""
-    from emobench.kinds.icl import openicl
-
-    return openicl
-
-
 def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     """Return each test example with its shots."""
-    rules = task.protocol_as(IclProtocol)
-    shots_of = _openicl().openicl_shots if rules.engine == "openicl" else find_shots
-    questions = zip(questions_of(rules, data), shots_of(subject, task, data), strict=True)
-    return [Draft(example=example, shots=shots) for example, shots in questions]
+    questions = questions_of(task.protocol_as(IclProtocol), data)
+    shots = find_shots(subject, task, data)
+    return [Draft(example=example, shots=own) for example, own in zip(questions, shots, strict=True)]
 
 
 def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[ExamplePrompts]:
     """Return the prompts of drafts, as the model gets them."""
     rules = task.protocol_as(IclProtocol)
-    limit = room(rules, context_of(subject.model))
+    limit = least(rules.max_length, context_of(subject.model))
     with subject.work(f"tokenize {task.name}", "prompts") as progress:
         prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
     if rules.scorer != "prompt":
@@ -129,18 +195,18 @@ def score_prompts(
     """Return the losses of one batch of `scorer.batches`."""
     rules = task.protocol_as(IclProtocol)
     losses = scorer.losses([prompt for _, prompt in batch])
-    free = _content_free(scorer, subject, rules, batch, task.name)
-    rows = []
-    sizes = tuple(len(text.encode()) for text in rules.texts)
+    free: list[tuple[float, ...]] = [()] * len(batch)
+    if rules.scorer == "calibrated":
+        free = _content_free(scorer, subject, rules, batch, task.name)
+    sizes, rows = tuple(len(text.encode()) for text in rules.texts), []
     for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True):
-        label_bytes = () if prompt.label_starts is None else sizes
         row = ExampleLosses(
             id=prompt.id,
             label=draft.example.label,
             shots=prompt.shots,
             dropped=prompt.dropped,
             cut=prompt.cut,
-            label_bytes=label_bytes,
+            label_bytes=() if prompt.label_starts is None else sizes,
             content_free_nats=nats,
             prompt_nats=loss.prompt_nats,
             prompt_tokens=loss.prompt_tokens,
@@ -154,18 +220,13 @@ def score_prompts(
 def _content_free(
     scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, ExamplePrompts]], task: str
 ) -> list[tuple[float, ...]]:
-    """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
-    if rules.scorer != "calibrated":
-        return [() for _ in batch]
+    """Return the labels' own losses behind content-free inputs, the mean over these."""
     # The shots of the prompt itself; where it just fits and the content-free input is longer, that loses some more.
-    limit = room(rules, context_of(subject.model))
+    limit = least(rules.max_length, context_of(subject.model))
     drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
-    by_text = []
+    totals = np.zeros((len(batch), len(rules.texts)))
     for text in rules.content_free:
-        values = {name: text for name in FIELD.findall(rules.template) if name != LABEL}
+        values = dict.fromkeys(FIELD.findall(rules.template), text)
         prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
-        by_text.append([losses.label_nats for losses in scorer.losses(prompts)])
-    means = []
-    for rows in zip(*by_text, strict=True):
-        means.append(tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)))
-    return means
+        totals += [losses.label_nats for losses in scorer.losses(prompts)]
+    return list(map(tuple, (totals / len(rules.content_free)).tolist()))

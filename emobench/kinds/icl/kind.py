@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.hooks import hookimpl
@@ -11,14 +11,11 @@ from emobench.core.versions import minor_versions
 from emobench.data.labelled import LabelledSource
 from emobench.kinds.icl.retrieval.retriever import RETRIEVERS
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.interface import Kind, Packages
-from emobench.kinds.views import LabelAnswers, LabelPrompts
+from emobench.kinds.interface import KeyFacts, Kind, Runtime
+from emobench.kinds.views import KnownMetrics, LabelAnswers, LabelPrompts, NewTask
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
-
-if TYPE_CHECKING:
-    from emobench.models.model import Model
 
 
 class IclKind(Kind):
@@ -29,13 +26,12 @@ class IclKind(Kind):
     example = "shots=8"
     reads = "dataset"
     families = (RETRIEVERS,)
-    views: ClassVar = {LabelPrompts: "emobench.kinds.icl.show_prompts", LabelAnswers: "emobench.kinds.icl.answers"}
-
-    @property
-    def runtime(self):
-        from emobench.kinds.icl import evaluate
-
-        return evaluate
+    views: ClassVar = {
+        **dict.fromkeys((Runtime, KnownMetrics), "emobench.kinds.icl.evaluate"),
+        LabelPrompts: "emobench.kinds.icl.show_prompts",
+        LabelAnswers: "emobench.kinds.icl.answers",
+        NewTask: "emobench.kinds.icl.new_file",
+    }
 
     def check_rules(self, rules: IclProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that a prompt asks for fields that the data set has, and has a text for each of its classes."""
@@ -69,41 +65,28 @@ class IclKind(Kind):
 
     @property
     def measures(self) -> Mapping[str, Measure]:
-        from emobench.kinds.icl.metrics import MEASURES
+        from emobench.kinds.icl.answers import MEASURES
 
         return MEASURES
 
-    def metrics(self, task: Task) -> Mapping[str, Measure]:
-        return {"accuracy": self.measures["accuracy"]}
-
-    def packages(self, task: Task) -> Packages:
-        """OpenICL where it scores; a retriever names its own."""
-        if task.protocol_as(IclProtocol).engine == "openicl":
-            return Packages(generation=("openicl",))
-        return Packages()
-
-    def generation_rules(self, task: Task) -> dict[str, Any]:
-        """All rules that decide a loss: those of the answer are not among them, so that it can be changed later."""
+    def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
+        """All rules that decide a loss, and the retriever with its encoder; the rule of the answer can change later."""
         rules = task.protocol_as(IclProtocol)
-        decided = {**task.rules, "engine": rules.engine}
+        decided = {**task.rules, "engine": rules.engine, "calibrated": rules.scorer == "calibrated"}
         del decided["scorer"]
-        return {**decided, "calibrated": rules.scorer == "calibrated"}
-
-    def generation_facts(self, task: Task, model: Model) -> dict[str, Any]:
-        """Return what identifies the retriever of a task's shots and its encoder; empty for a task without shots."""
-        rules = task.protocol_as(IclProtocol)
-        if rules.shots == 0:
-            return {}
-        loaded = RETRIEVERS.load(rules.retriever)
-        facts: dict[str, Any] = {
-            "name": rules.retriever,
-            "source": loaded.source_sha256,
-            "packages": dict(loaded.versions),
-        }
-        if encoder := self.auxiliary_models(task).get("encoder"):
-            facts["packages"] |= minor_versions("sentence-transformers")
-            facts["encoder"] = model.beside(encoder).identity
-        return {"retrieval": facts}
+        facts: dict[str, Any] = {}
+        if rules.shots:
+            loaded = RETRIEVERS.load(rules.retriever)
+            packages = dict(loaded.versions)
+            facts = {"name": rules.retriever, "source": loaded.source_sha256, "packages": packages}
+            encoder = self.auxiliary_models(task).get("encoder")
+            if encoder is not None and model is not None:
+                packages |= minor_versions("sentence-transformers")
+                facts["encoder"] = model.beside(encoder).identity
+        return KeyFacts(
+            rules=decided,
+            generation={"retrieval": facts} if facts else {},
+        )
 
 
 @hookimpl

@@ -6,9 +6,8 @@ found among the tokens (`ExamplePrompts.shared`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from emobench.core.errors import ConfigError, ModelError
@@ -16,7 +15,6 @@ from emobench.data.labelled import Example
 from emobench.inference.scoring.trie import LabelPrompts
 from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
 
-EXAMPLES_A_TIME = 64
 INPUT, TAIL = "input", "tail"
 """Parts of a prompt: the test example up to the label, and what follows the label."""
 
@@ -87,36 +85,49 @@ def make_prompts(
     Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
     equal tokens, and for a BOS that is not as the protocol has it.
     """
-    fitting: dict[int, ExamplePrompts] = {}
-    waiting = dict(enumerate(drafts))
-    while waiting:
-        places = list(islice(waiting, EXAMPLES_A_TIME))
-        encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
-        for place, (tokens, starts) in zip(places, encoded, strict=True):
-            draft, longest = waiting[place], max(map(len, tokens))
+    prompts: list[ExamplePrompts] = []
+    for draft in drafts:
+        while True:
+            texts = draft.texts(rules, values)
+            tokens, offsets = tokenize([text for text, _ in texts], tokenizer, rules)
+            longest = max(map(len, tokens))
             over = 0 if limit is None else max(longest - limit, 0)
-            if over and rules.too_long == "drop_shots":
-                waiting[place] = _shorter(draft, longest, longest - over, task)
-                continue
-            _check_told_apart(tokens, rules, task)
-            fitting[place] = ExamplePrompts(
-                id=draft.example.id,
-                tokens=tuple(ids[:limit] for ids in tokens),
-                label_starts=None if over else starts,
-                shots=tuple(shot.id for shot in draft.shots),
-                dropped=draft.dropped,
-                cut=over,
+            if not over or rules.too_long == "cut_right":
+                break
+            if not draft.shots:
+                raise ConfigError(
+                    f"Task {task}, {draft.example.where or draft.example.id}: the prompt has {longest} tokens without "
+                    f"any shot, but at most {limit} are read. Take the example out of the data, or a model with a "
+                    "longer context."
+                )
+            draft = replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
+        if len(set(tokens)) < len(tokens):
+            twice = next(i for i, ids in enumerate(tokens) if ids in tokens[:i])
+            raise ModelError(
+                f"Task {task}: the tokenizer gives the labels '{rules.texts[tokens.index(tokens[twice])]}' and "
+                f"'{rules.texts[twice]}' the same tokens, so that a model cannot tell them apart. Take a model "
+                "whose tokenizer knows these words, or set icl.labels."
             )
-            del waiting[place]
+        starts = None
+        if offsets is not None and not over:
+            starts = tuple(_start(row, at) for row, (_, at) in zip(offsets, texts, strict=True))
+        prompt = ExamplePrompts(
+            id=draft.example.id,
+            tokens=tuple(ids[:limit] for ids in tokens),
+            label_starts=starts,
+            shots=tuple(shot.id for shot in draft.shots),
+            dropped=draft.dropped,
+            cut=over,
+        )
+        prompts.append(prompt)
         if progress is not None:
-            progress(len(fitting), len(drafts))
-    return [fitting[place] for place in range(len(drafts))]
+            progress(len(prompts), len(drafts))
+    return prompts
 
 
-def room(rules: IclProtocol, context: int | None) -> int | None:
-    """Return the most tokens that a prompt may have."""
-    limits = [n for n in (rules.max_length, context) if n is not None]
-    return min(limits, default=None)
+def _start(offsets: Sequence[tuple[int, int]], at: int) -> int:
+    """Return the first token that holds a character at or behind a place."""
+    return next((i for i, (_, end) in enumerate(offsets) if end > at), len(offsets))
 
 
 def check_boundaries(prompts: Sequence[ExamplePrompts], task: str, labels: Sequence[str]) -> None:
@@ -145,52 +156,15 @@ def check_boundaries(prompts: Sequence[ExamplePrompts], task: str, labels: Seque
                 )
 
 
-def _shorter(draft: Draft, length: int, limit: int, task: str) -> Draft:
-    if not draft.shots:
-        raise ConfigError(
-            f"Task {task}, {draft.example.where or draft.example.id}: the prompt has {length} tokens without any shot, "
-            f"but at most {limit} are read. Take the example out of the data, or a model with a longer context."
-        )
-    return replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
-
-
-def _check_told_apart(tokens: Sequence[tuple[int, ...]], rules: IclProtocol, task: str) -> None:
-    first: dict[tuple[int, ...], str] = {}
-    for ids, label in zip(tokens, rules.texts, strict=True):
-        if ids in first:
-            raise ModelError(
-                f"Task {task}: the tokenizer gives the labels '{first[ids]}' and '{label}' the same tokens, so that a "
-                "model cannot tell them apart. Take a model whose tokenizer knows these words, or set icl.labels."
-            )
-        first[ids] = label
-
-
-def _encode(
-    examples: Sequence[list[tuple[str, int]]], tokenizer: Any, rules: IclProtocol
-) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...] | None]]:
-    """Yield, for each example, the tokens of each label's prompt and where the label's own begin."""
-    flat = [text for texts in examples for text in texts]
-    rows, offsets = tokenize([text for text, _ in flat], tokenizer, rules)
-    starts = None
-    if offsets is not None:  # the first token that holds a character at or behind the label's begin
-        starts = []
-        for row, (_, at) in zip(offsets, flat, strict=True):
-            starts.append(next((i for i, (_, end) in enumerate(row) if end > at), len(row)))
-    done = 0
-    for texts in examples:
-        part = slice(done, done + len(texts))
-        done = part.stop
-        yield tuple(rows[part]), None if starts is None else tuple(starts[part])
-
-
 def tokenize(
     texts: Sequence[str], tokenizer: Any, rules: IclProtocol
 ) -> tuple[list[tuple[int, ...]], list[list[tuple[int, int]]] | None]:
     """Return each text's tokens, with the BOS that the protocol asks for, and the characters of each token.
 
-    A token that stands for no text has the characters (0, 0); a tokenizer without a fast form tells of none.
+    A token that stands for no text has the characters (0, 0); a tokenizer without a fast form tells of none. Raises
+    ModelError for a BOS that is missing or doubled, and for an EOS that the tokenizer puts behind the prompt.
     """
-    fast = bool(getattr(tokenizer, "is_fast", False))
+    fast, bos, eos = bool(getattr(tokenizer, "is_fast", False)), tokenizer.bos_token_id, tokenizer.eos_token_id
     # Not verbose: prompts that are too long for the model lose shots afterwards.
     encoded = tokenizer(
         list(texts),
@@ -200,40 +174,28 @@ def tokenize(
         return_offsets_mapping=fast,
         verbose=False,
     )
-    bos = _bos(tokenizer, rules)
-    rows = [(*bos, *ids) for ids in encoded["input_ids"]]
+    begin: tuple[int, ...] = ()
+    if rules.bos == "one":
+        if bos is None:
+            raise ModelError(
+                f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; use "
+                "--set icl.bos=tokenizer, or give the tokenizer a bos_token."
+            )
+        begin = (bos,)
+    rows = [(*begin, *ids) for ids in encoded["input_ids"]]
     for row in rows:
-        _check_ends(row, tokenizer, rules)
+        count = next((i for i, token in enumerate(row) if token != bos), len(row))
+        if not (rules.bos == "one") <= count <= (rules.bos != "none"):
+            raise ModelError(
+                f"A prompt begins with {count} BOS tokens where the protocol asks for bos={rules.bos}: the tokenizer "
+                "adds its own, or the text begins with the token's name. Use --set icl.bos=tokenizer, or mend the "
+                "tokenizer."
+            )
+        if len(row) > 1 and eos is not None and row[-1] == eos:
+            raise ModelError(
+                "The tokenizer puts an EOS token behind the prompt, which would be scored with the label; turn it off "
+                "(`add_eos_token`), or use --set icl.bos=none."
+            )
     if not fast:
         return rows, None
-    return rows, [[(0, 0)] * len(bos) + list(row) for row in encoded["offset_mapping"]]
-
-
-def _bos(tokenizer: Any, rules: IclProtocol) -> tuple[int, ...]:
-    if rules.bos != "one":
-        return ()
-    if tokenizer.bos_token_id is None:
-        raise ModelError(
-            f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; use --set "
-            "icl.bos=tokenizer, or give the tokenizer a bos_token."
-        )
-    return (tokenizer.bos_token_id,)
-
-
-def _check_ends(ids: Sequence[int], tokenizer: Any, rules: IclProtocol) -> None:
-    """Refuse a doubled BOS, and an EOS that the tokenizer puts behind the prompt."""
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    count = 0
-    while bos is not None and count < len(ids) and ids[count] == bos:
-        count += 1
-    allowed = {"none": (0,), "one": (1,), "tokenizer": (0, 1)}[rules.bos]
-    if count not in allowed:
-        raise ModelError(
-            f"A prompt begins with {count} BOS tokens where the protocol asks for bos={rules.bos}: the tokenizer adds "
-            "its own, or the text begins with the token's name. Use --set icl.bos=tokenizer, or mend the tokenizer."
-        )
-    if len(ids) > 1 and eos is not None and ids[-1] == eos:
-        raise ModelError(
-            "The tokenizer puts an EOS token behind the prompt, which would be scored with the label; turn it off "
-            "(`add_eos_token`), or use --set icl.bos=none."
-        )
+    return rows, [[(0, 0)] * len(begin) + list(row) for row in encoded["offset_mapping"]]

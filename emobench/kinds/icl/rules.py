@@ -73,9 +73,9 @@ class IclProtocol(Rules):
     """What becomes of longer prompts. drop_shots: they lose their least similar shots; cut_right: they lose their end,
     and with it the label, so that all labels tie and the first one answers (OpenICL's rule, unless it is told of a
     limit, as the official code does not; it cuts at the `model_max_length` of the tokenizer)."""
-    engine: Literal["auto", "trie", "plain", "openicl"] = "auto"
+    engine: Literal["auto", "trie", "plain"] = "auto"
     """How prompts are scored. trie: what prompts begin with alike, in one example or several, is read once; plain: each
-    prompt by itself; auto: the first of these that this model computes rightly; openicl: OpenICL itself."""
+    prompt by itself; auto: the first of these that this model computes rightly."""
     limit: int | None = setting(None, low=1, high=10**12)
     """Test examples at most: the first ones."""
 

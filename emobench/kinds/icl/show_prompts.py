@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import json
 from collections.abc import Sequence
@@ -11,11 +12,10 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.data.labelled import LabelledData
-from emobench.kinds.icl.answers import UNITS, answers, confidence, label_losses
+from emobench.kinds.icl.answers import UNITS, ExampleLosses, answers, confidence, label_losses
 from emobench.kinds.icl.evaluate import drafts_of, make_scorer, prompts_of, score_prompts
-from emobench.kinds.icl.examples import check_pool
-from emobench.kinds.icl.losses import ExampleLosses
-from emobench.kinds.icl.prompts import TAIL, Draft, ExamplePrompts, tokenize
+from emobench.kinds.icl.prompts import Draft, ExamplePrompts, tokenize
+from emobench.kinds.icl.retrieval.shots import check_pool
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.kinds.views import Piece, ShownLabel, ShownPrompt
@@ -28,12 +28,6 @@ BOS_ARGUMENTS = {"tokenizer": "", "one": ",add_bos_token=True", "none": ",add_bo
 """Model arguments with which lm-eval begins a prompt as the protocol asks."""
 TOO_LONG = {"drop_shots": "leaves the least similar shots out", "cut_right": "cuts it on the right, as OpenICL does"}
 check_export = check_pool
-
-
-def check_shown(task: Task) -> None:
-    """Raise ConfigError for OpenICL, which scores whole data sets."""
-    if task.protocol_as(IclProtocol).engine == "openicl":
-        raise ConfigError("--set icl.engine=openicl scores whole data sets; drop it: the prompts are the same.")
 
 
 def unit(task: Task) -> str:
@@ -66,24 +60,21 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
     drafts = drafts_of(subject, task, data)
     name = f"emobench_{task.name.replace('-', '_')}"
     rows, yaml = folder / f"{name}.test.jsonl", folder / f"{name}.yaml"
-    with rows.open("w", encoding="utf-8") as file:
-        for draft in drafts:
-            file.write(json.dumps(_lm_eval_row(rules, draft), ensure_ascii=False) + "\n")
+    lines = []
+    for draft in drafts:
+        *shots, (_, query), (_, after) = draft.parts(rules)
+        row = {
+            "id": draft.example.id,
+            "ice": "".join(text for _, text in shots),
+            "ice_ids": [shot.id for shot in draft.shots],
+            "query": query,
+            "choices": [text + after for text in rules.texts],
+            "gold": rules.ties.index(draft.example.label),
+        }
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    rows.write_text("".join(lines), encoding="utf-8")
     yaml.write_text(_yaml(task, rules, data, name, rows.resolve()), encoding="utf-8")
     return [yaml, rows]
-
-
-def _lm_eval_row(rules: IclProtocol, draft: Draft) -> dict[str, object]:
-    """Return one test example: the text before it, itself, its choices and the place of the right one."""
-    *shots, (_, query), (_, after) = draft.parts(rules)
-    return {
-        "id": draft.example.id,
-        "ice": "".join(text for _, text in shots),
-        "ice_ids": [shot.id for shot in draft.shots],
-        "query": query,
-        "choices": [text + after for text in rules.texts],
-        "gold": rules.ties.index(draft.example.label),
-    }
 
 
 def _yaml(task: Task, rules: IclProtocol, data: LabelledData, name: str, rows: Path) -> str:
@@ -137,16 +128,18 @@ def _prompt(
     rules: IclProtocol, draft: Draft, prompt: ExamplePrompts, sample: ExampleLosses, tokenizer: Any
 ) -> ShownPrompt:
     kept = Draft(example=draft.example, shots=draft.shots[: len(prompt.shots)])
-    (answer,) = answers(rules, [sample])
+    (answer,) = answers(rules, [sample], {})
     place = rules.ties.index(answer.right)
-    losses = label_losses(rules, sample)
     labels = []
-    for i, name in enumerate(rules.ties):
+    for i, (name, loss) in enumerate(zip(rules.ties, label_losses(rules, sample), strict=True)):
         posterior, tokens = confidence(rules, sample, i), len(prompt.tokens[i])
-        label = ShownLabel(name=name, text=rules.labels[name], loss=losses[i], posterior=posterior, tokens=tokens)
+        label = ShownLabel(name=name, text=rules.labels[name], loss=loss, posterior=posterior, tokens=tokens)
         labels.append(label)
-    ids = prompt.tokens[place]
-    shown = first_pieces(pieces(kept, rules, tokenizer, place), len(ids))
+    ids, shown, count = prompt.tokens[place], [], 0
+    for piece in pieces(kept, rules, tokenizer, place):
+        count += piece.token is not None
+        if count <= len(ids):
+            shown.append(piece)
     return ShownPrompt(
         id=prompt.id,
         right=answer.right,
@@ -169,37 +162,28 @@ def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list
     A token belongs to the part of its last character, so that one that reaches into the label is the label's. Of a
     character of several tokens the first has the text. Without offsets the pieces are the parts, and of no token.
     """
-    named = [(name, text) for name, text in draft.parts(rules) if name != TAIL]
+    *parts, _ = draft.parts(rules)
     whole, begin = draft.texts(rules)[place]
-    named.append((LABEL, whole[begin:]))
+    parts.append((LABEL, whole[begin:]))
     (ids,), offsets = tokenize([whole], tokenizer, rules)
     if offsets is None:
-        return [Piece(part=name, text=text, token=None) for name, text in named if text]
-    split, done = [], 0
+        return [Piece(part=name, text=text, token=None) for name, text in parts if text]
+    ends = list(itertools.accumulate(len(text) for _, text in parts))
+    split: list[Piece] = []
+    done = 0
+
+    def add(start: int, end: int, token: int | None) -> None:
+        name, _ = parts[bisect.bisect_right(ends, end - 1)]
+        split.append(Piece(part=name, text=whole[start:end], token=token))
+
     for token, (start, end) in zip(ids, offsets[0], strict=True):
         if start == end:
             split.append(Piece(part=BOS, text=tokenizer.convert_ids_to_tokens(token), token=token))
             continue
         if start > done:
-            split.append(Piece(part=_part(named, start - 1), text=whole[done:start], token=None))
-        split.append(Piece(part=_part(named, end - 1), text=whole[max(start, done) : end], token=token))
+            add(done, start, None)
+        add(max(start, done), end, token)
         done = max(done, end)
     if done < len(whole):
         split.append(Piece(part=LABEL, text=whole[done:], token=None))
     return split
-
-
-def first_pieces(split: Sequence[Piece], tokens: int) -> list[Piece]:
-    """Return the pieces of the first tokens; all if no piece has a token."""
-    counts = itertools.accumulate(piece.token is not None for piece in split)
-    return [piece for piece, count in zip(split, counts, strict=True) if count <= tokens]
-
-
-def _part(named: list[tuple[str, str]], character: int) -> str:
-    """Return the part of a character."""
-    end = 0
-    for name, text in named:
-        end += len(text)
-        if character < end:
-            return name
-    raise IndexError(character)

@@ -48,76 +48,78 @@ BATCH = 16_384
 NO_JUDGE = "No judge was chosen: add --set judge.name=NAME, such as alpaca-eval (see `emobench judges list`)."
 
 
-class InstructRuntime:
-    """What reads data and models; see `kinds.interface.Runtime`."""
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
+    return load_instructions(task.corpus, data_dirs=data_dirs, offline=offline)
 
-    def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
-        return load_instructions(task.corpus, data_dirs=data_dirs, offline=offline)
 
-    def cost(self, task: Task, data: Instructions | None, model: Model) -> Cost:
-        """Estimate the tokens of prompts, of responses that all have the full length, and of a judge's requests."""
-        rules = task.protocol_as(InstructProtocol)
-        pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
-        prompts = None
-        if data is not None:
-            asked, unknown = asked_instructions(data, rules), rules.max_new_tokens
-            pairs = [Pair(one.text, "?", one.reference, one.asked.input) for one in asked]
-            if model.is_local:
-                prompts = sum(map(len, prompt_ids(asked, model.tokenizer, rules.template)))
-        count = len(pairs)
-        tokens = (count * PROMPT_TOKENS if prompts is None else prompts) + count * rules.max_new_tokens
-        responses = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
-        if not rules.judge.used:
-            return responses
-        judge = JUDGES.load(rules.judge.name).plugin
-        requests = expected_requests(rules.judge, judge, pairs, unknown=unknown)
-        if rules.judge.backend == "local":
-            return replace(responses, auxiliary_tokens={"judge": requests.read + requests.written})
-        return replace(responses, requests=requests)
+def cost(task: Task, data: Instructions | None, model: Model) -> Cost:
+    """Estimate the tokens of prompts, of responses that all have the full length, and of a judge's requests."""
+    rules = task.protocol_as(InstructProtocol)
+    pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
+    prompts = None
+    if data is not None:
+        asked, unknown = asked_instructions(data, rules), rules.max_new_tokens
+        pairs = [Pair(one.text, "?", one.reference, one.asked.input) for one in asked]
+        if model.is_local:
+            prompts = sum(map(len, prompt_ids(asked, model.tokenizer, rules.template)))
+    count = len(pairs)
+    tokens = (count * PROMPT_TOKENS if prompts is None else prompts) + count * rules.max_new_tokens
+    responses = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
+    if not rules.judge.used:
+        return responses
+    judge = JUDGES.load(rules.judge.name).plugin
+    requests = expected_requests(rules.judge, judge, pairs, unknown=unknown)
+    if rules.judge.backend == "local":
+        return replace(responses, auxiliary_tokens={"judge": requests.read + requests.written})
+    return replace(responses, requests=requests)
 
-    def measures(self, task: Task) -> dict[str, Measure | str]:
-        """Return the measures of the responses, and of the judge's verdicts or why there are none."""
-        rule = task.protocol_as(InstructProtocol).judge
-        judged: dict[str, Measure | str] = {WIN_RATE: NO_JUDGE}
-        if rule.used:
-            name = GRADE if isinstance(JUDGES.load(rule.name).plugin, GradeJudge) else WIN_RATE
-            judged = {name: MEASURES[name]}
-        return {**judged, "rougeL": ROUGE["rougeL"]}
 
-    def check(self, task: Task, data: Instructions, model: Model) -> None:
-        rules = task.protocol_as(InstructProtocol)
-        check_backend(rules.backend, model, "instruct.backend")
-        prompts = prompt_ids(asked_instructions(data, rules), model.tokenizer, rules.template)
-        longest = max(map(len, prompts))
-        # The last token of a response is not read, but vLLM has a position for it.
-        unread = rules.backend != "vllm"
-        if model.context is not None and longest + rules.max_new_tokens - unread > model.context:
-            raise ConfigError(
-                f"Task {task.name}: a prompt of {longest} tokens with {rules.max_new_tokens} for the response is "
-                f"longer than the {model.context} that {model.name} reads; set instruct.max_new_tokens="
-                f"{model.context - longest + unread} or less, or take a model with a longer context."
-            )
-        if rules.judge.used:
-            check_judge(rules.judge, JUDGES.load(rules.judge.name).plugin, model)
+def metrics(task: Task) -> dict[str, Measure | str]:
+    """Return the measures of the responses, and of the judge's verdicts or why there are none."""
+    rule = task.protocol_as(InstructProtocol).judge
+    judged: dict[str, Measure | str] = {WIN_RATE: NO_JUDGE}
+    if rule.used:
+        name = GRADE if isinstance(JUDGES.load(rule.name).plugin, GradeJudge) else WIN_RATE
+        judged = {name: MEASURES[name]}
+    return {**judged, "rougeL": ROUGE["rougeL"]}
 
-    def generate(self, subject: Subject, task: Task, data: Instructions, folder: Path) -> None:
-        generate_responses(subject, task.name, task.protocol_as(InstructProtocol), data, folder)
 
-    def score(self, subject: Subject, task: Task, data: Instructions, folder: Path) -> Scored:
-        rules = task.protocol_as(InstructProtocol)
-        responses = read_rows(Response, folder / RESPONSES)
-        require_count(folder / RESPONSES, "responses", len(responses), len(asked_instructions(data, rules)))
-        scored = reference_scores(responses)
-        if rules.judge.used:
-            judged = judge_scores(subject, rules, task.name, responses)
-            scored.scores |= judged.scores
-            scored.missing |= judged.missing
-            scored.files |= judged.files
-        else:
-            scored.missing[WIN_RATE] = NO_JUDGE
-        units = joined_units({one.id: [text_digest(one.instruction, one.input)] for one in responses})
-        scored.scores = {name: replace(score, units=units) for name, score in scored.scores.items()}
-        return scored
+def check(task: Task, data: Instructions, model: Model) -> None:
+    rules = task.protocol_as(InstructProtocol)
+    check_backend(rules.backend, model, "instruct.backend")
+    prompts = prompt_ids(asked_instructions(data, rules), model.tokenizer, rules.template)
+    longest = max(map(len, prompts))
+    # The last token of a response is not read, but vLLM has a position for it.
+    unread = rules.backend != "vllm"
+    if model.context is not None and longest + rules.max_new_tokens - unread > model.context:
+        raise ConfigError(
+            f"Task {task.name}: a prompt of {longest} tokens with {rules.max_new_tokens} for the response is "
+            f"longer than the {model.context} that {model.name} reads; set instruct.max_new_tokens="
+            f"{model.context - longest + unread} or less, or take a model with a longer context."
+        )
+    if rules.judge.used:
+        check_judge(rules.judge, JUDGES.load(rules.judge.name).plugin, model)
+
+
+def generate(subject: Subject, task: Task, data: Instructions, folder: Path) -> None:
+    generate_responses(subject, task.name, task.protocol_as(InstructProtocol), data, folder)
+
+
+def score(subject: Subject, task: Task, data: Instructions, folder: Path) -> Scored:
+    rules = task.protocol_as(InstructProtocol)
+    responses = read_rows(Response, folder / RESPONSES)
+    require_count(folder / RESPONSES, "responses", len(responses), len(asked_instructions(data, rules)))
+    scored = reference_scores(responses)
+    if rules.judge.used:
+        judged = judge_scores(subject, rules, task.name, responses)
+        scored.scores |= judged.scores
+        scored.missing |= judged.missing
+        scored.files |= judged.files
+    else:
+        scored.missing[WIN_RATE] = NO_JUDGE
+    units = joined_units({one.id: [text_digest(one.instruction, one.input)] for one in responses})
+    scored.scores = {name: replace(score, units=units) for name, score in scored.scores.items()}
+    return scored
 
 
 def preferences(folder: Path) -> Mapping[str, float]:

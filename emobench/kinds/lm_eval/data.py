@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +41,8 @@ TASKS = Path(lm_eval.tasks.__file__).parent
 _INCLUDE = re.compile(r"""^["']?include["']?\s*:\s*["']?([^"'\s#]+)""", re.MULTILINE)
 _NAMES = re.compile(r"""^["']?(?:task|group|tag)["']?\s*:\s*["']?([\w.+-]+)""", re.MULTILINE)
 _PLACES = ("dataset_path", "dataset_name", "dataset_kwargs")
-_SPLIT = re.compile(r"^(.+?)(?:-\d+-of-\d+|-\d+)?$")
+_SHARD = re.compile(r"(?<=.)(-\d+-of-\d+|-\d+)$")
+"""At the end of a split's name."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,11 @@ def load_tasks(task: str, rules: LmEvalProtocol, *, offline: bool) -> LmEvalData
     """
     with quiet_lm_eval(), _network(offline), tempfile.TemporaryDirectory() as folder:
         manager = find_manager(rules.task, rules.include)
-        names = reached(rules.task, manager)
-        _refuse(task, names, manager)
-        code = _code(names, manager)
-        origins = _place_data(rules, names, manager, Path(folder), offline=offline)
+        index = manager.task_index
+        entries = [index[name] for name in reached(rules.task, manager) if name in index]
+        _refuse(task, entries)
+        code = _code(entries)
+        origins = _place_data(rules, entries, Path(folder), offline=offline)
         try:
             loaded = manager.load([rules.task])
         except EmobenchError:
@@ -93,27 +94,23 @@ def _network(offline: bool) -> Iterator[None]:
         datasets_config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE = before
 
 
-def _refuse(task: str, names: Iterable[str], manager: TaskManager) -> None:
-    for member in names:
-        entry = manager.task_index.get(member)
-        config = (entry.cfg if entry else None) or {}
+def _refuse(task: str, entries: Iterable[Any]) -> None:
+    for entry in entries:
+        config = entry.cfg or {}
         if config.get("unsafe_code"):
             raise ConfigError(
-                f"Task {task}: {member} executes code that the model writes, which emobench does not; run it "
+                f"Task {task}: {entry.name} executes code that the model writes, which emobench does not; run it "
                 "with `lm_eval run --confirm_run_unsafe_code` on a machine that is made for it."
             )
         if config.get("doc_to_image") or config.get("doc_to_audio"):
-            raise ConfigError(f"Task {task}: {member} shows images or audio, and a language model reads text.")
+            raise ConfigError(f"Task {task}: {entry.name} shows images or audio, and a language model reads text.")
 
 
-def _place_data(
-    rules: LmEvalProtocol, names: Iterable[str], manager: TaskManager, folder: Path, *, offline: bool
-) -> set[str]:
+def _place_data(rules: LmEvalProtocol, entries: Iterable[Any], folder: Path, *, offline: bool) -> list[str]:
     """Point each task's definition at the data that is to be read; return where these are from."""
     origins: set[str] = set()
-    for number, name in enumerate(names):
-        entry = manager.task_index.get(name)
-        if entry is None or entry.kind.name != "TASK" or entry.yaml_path is None:
+    for number, entry in enumerate(entries):
+        if entry.kind.name != "TASK" or entry.yaml_path is None:
             continue
         config = entry.cfg or {}
         changes, origin = _place(rules, config, offline=offline)
@@ -121,9 +118,9 @@ def _place_data(
         if changes:
             file = folder / f"{number}.yaml"
             # JSON is YAML. lm-eval builds the task from this file, and the rest of it from the one that it includes.
-            file.write_text(json.dumps({"include": str(entry.yaml_path), "task": name, **changes}))
+            file.write_text(json.dumps({"include": str(entry.yaml_path), "task": entry.name, **changes}))
             entry.yaml_path, entry.cfg = file, {**config, **changes}
-    return {origin for origin in origins if origin}
+    return sorted(origins)
 
 
 def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -> tuple[dict[str, Any], str]:
@@ -161,12 +158,10 @@ def _local(data: str, name: str | None) -> dict[str, Any]:
         raise DataError(f"--set lm_eval.data={data}: there is no such folder; expected one laid out like the hub's.")
     if (folder / "README.md").is_file():
         return {"dataset_path": str(folder), "dataset_kwargs": {"cache_dir": _cache_dir(folder)}}
-    place = folder / name if name else folder
+    place, files = folder / (name or ""), dict[str, list[str]]()
     paths = sorted(path for path in place.glob("*") if path.suffix in FILES)
-    files: dict[str, list[str]] = {}
     for path in paths:
-        split = _SPLIT.match(path.stem)
-        files.setdefault(split[1] if split else path.stem, []).append(str(path))
+        files.setdefault(_SHARD.sub("", path.stem), []).append(str(path))
     if not paths:
         raise DataError(
             f"--set lm_eval.data={data}: {place} holds no data; expected files such as {place / 'test.jsonl'} or "
@@ -184,18 +179,26 @@ def _cache_dir(folder: Path) -> str:
     return str(Path(datasets_config.HF_DATASETS_CACHE) / "emobench" / content_hash(files)[:16])
 
 
-def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str], code: list[str]) -> LmEvalData:
-    tasks = loaded["tasks"]
+def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: list[str], code: list[str]) -> LmEvalData:
+    tasks, groups = loaded["tasks"], loaded.get("groups", {})
     if not tasks:
         raise ConfigError(f"Task {task}: '{rules.task}' of lm-eval holds no task; see its YAML.")
-    if rules.data:
-        _require_placed(rules, tasks)
-    groups = loaded.get("groups", {})
-    try:
-        docs = {name: _docs(one, rules.num_fewshot) for name, one in tasks.items()}
-        count = sum(len(one.eval_docs) for one in tasks.values())
-    except Exception as error:  # a split that is not there, or Python code of the task
-        raise _unbuilt(task, rules, error, offline=False) from error
+    docs, generation, count = dict[str, str](), dict[str, Mapping[str, Any] | None](), 0
+    for name, one in tasks.items():
+        path = str(one.get_config("dataset_path"))
+        if rules.data and path not in FILES.values() and not Path(path).exists():
+            raise ConfigError(
+                f"--set lm_eval.data={rules.data}: the definition of {name} gives its data by itself ({path}); use a "
+                "YAML of your own, --set lm_eval.include=DIR."
+            )
+        try:
+            docs[name] = _docs(one, rules.num_fewshot)
+            count += len(one.eval_docs)
+        except Exception as error:  # a split that is not there, or Python code of the task
+            raise _unbuilt(task, rules, error, offline=False) from error
+        generation[name] = None
+        if one.OUTPUT_TYPE == "generate_until":
+            generation[name] = dict(one.config.generation_kwargs or {})
     harness = version("lm-eval")
     definition = {
         "lm-eval": harness,
@@ -209,14 +212,9 @@ def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str]
 
     text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(definition, sort_keys=True, default=named))
     digests = {task: f"sha256:{content_hash(docs)}", f"definition of {task}": f"sha256:{content_hash(text)}"}
-    notes = [", ".join(sorted(origins)) or "code of the task", f"lm-eval {harness}"]
+    notes = [", ".join(origins) or "code of the task", f"lm-eval {harness}"]
     provenance = {name: f"{digest} ({note})" for (name, digest), note in zip(digests.items(), notes, strict=True)}
     top = [groups[rules.task]] if rules.task in groups else list(tasks.values())
-    generation: dict[str, Mapping[str, Any] | None] = {}
-    for name, one in tasks.items():
-        generation[name] = None
-        if one.OUTPUT_TYPE == "generate_until":
-            generation[name] = dict(one.config.generation_kwargs or {})
     return LmEvalData(top, generation, count, f"sha256:{content_hash(digests)}", provenance)
 
 
@@ -241,27 +239,13 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _code(names: Iterable[str], manager: TaskManager) -> list[str]:
+def _code(entries: Iterable[Any]) -> list[str]:
     """Return the digests of the Python files next to the YAML: a task's functions may use any of them."""
     folders: set[Path] = set()
-    for name in names:
-        entry = manager.task_index.get(name)
-        if entry is not None and entry.yaml_path is not None:
+    for entry in entries:
+        if entry.yaml_path is not None:
             folders.update(source.parent for source in sources(entry.yaml_path))
-    digests: set[str] = set()
-    for folder in folders:
-        digests.update(map(file_sha256, folder.glob("*.py")))
-    return sorted(digests)
-
-
-def _require_placed(rules: LmEvalProtocol, tasks: Mapping[str, Any]) -> None:
-    for name, task in tasks.items():
-        path = str(task.get_config("dataset_path"))
-        if path not in FILES.values() and not Path(path).exists():
-            raise ConfigError(
-                f"--set lm_eval.data={rules.data}: the definition of {name} gives its data by itself ({path}); use a "
-                "YAML of your own, --set lm_eval.include=DIR."
-            )
+    return sorted({file_sha256(file) for folder in folders for file in folder.glob("*.py")})
 
 
 def _unbuilt(task: str, rules: LmEvalProtocol, error: Exception, offline: bool) -> UserError:
@@ -283,19 +267,20 @@ def find_manager(name: str, include: str) -> TaskManager:
     Raises ConfigError for a name that nothing defines, with the nearest ones.
     """
     own = [_own_folder(include)] if include else []
-    folders = _folders_of(name)
+    folders, more = set[Path](), _folders_of(name)
     while True:
-        manager = TaskManager(include_path=[*_first_wins(folders), *own], include_defaults=False)
+        folders |= more
+        # Of two definitions the first in alphabetical order counts, and for a manager the last.
+        manager = TaskManager(include_path=[*sorted(folders, reverse=True), *own], include_defaults=False)
         _join_tags(manager, own)
         # A tag is spread over files, so that those of the first folders need not be all.
-        more: set[Path] = set()
+        more = set()
         for other in reached(name, manager):
             entry = manager.task_index.get(other)
             if entry is None or entry.kind.name == "TAG":
                 more |= _folders_of(other)
         if more <= folders:
             break
-        folders |= more
     if name not in manager.task_index:
         raise _unknown(name, manager, include)
     return manager
@@ -307,14 +292,13 @@ def reached(name: str, manager: TaskManager) -> list[str]:
     waiting = [name]
     while waiting:
         current = waiting.pop()
-        if current in names:
-            continue
-        names[current] = None
-        entry = manager.task_index.get(current)
-        if entry is not None and entry.kind.name == "TAG":
-            waiting += sorted(entry.tags)
-        elif entry is not None and entry.kind.name == "GROUP":
-            waiting += _members((entry.cfg or {}).get("task"))
+        if current not in names:
+            names[current] = None
+            entry = manager.task_index.get(current)
+            if entry is not None and entry.kind.name == "TAG":
+                waiting += sorted(entry.tags)
+            elif entry is not None and entry.kind.name == "GROUP":
+                waiting += _members((entry.cfg or {}).get("task"))
     return list(names)
 
 
@@ -341,56 +325,38 @@ def _members(listed: Any) -> list[str]:
 
 def _join_tags(manager: TaskManager, own: list[Path]) -> None:
     """Give each tag the tasks of all folders, where a manager has those of the last. One's own replaces lm-eval's."""
-    tagged: dict[str, set[str]] = {}
-    tagged_by_own: dict[str, set[str]] = {}
-    for name, entry in manager.task_index.items():
-        is_own = entry.yaml_path is not None and any(entry.yaml_path.is_relative_to(folder) for folder in own)
+    tagged: dict[str, list[Any]] = {}
+    for entry in manager.task_index.values():
         tags = (entry.cfg or {}).get("tag") or []
         for tag in [tags] if isinstance(tags, str) else tags:
-            tagged.setdefault(tag, set()).add(name)
-            if is_own:
-                tagged_by_own.setdefault(tag, set()).add(name)
+            tagged.setdefault(tag, []).append(entry)
     for entry in manager.task_index.values():
         if entry.kind.name == "TAG":
-            entry.tags = tagged_by_own.get(entry.name) or tagged.get(entry.name, set())
+            members = tagged.get(entry.name, [])
+            owned = [one for one in members if one.yaml_path and any(map(one.yaml_path.is_relative_to, own))]
+            entry.tags = {one.name for one in owned or members}
 
 
 @cache
 def _texts() -> dict[Path, str]:
-    """Return the text of every file of lm-eval's tasks that may hold YAML; some have no suffix."""
-    texts = {}
+    """Return the text of each folder of lm-eval's tasks: of its files that may hold YAML, some without a suffix."""
+    parts: dict[Path, list[str]] = {}
     for path in TASKS.rglob("*"):
-        if path.suffix not in (".py", ".pyc", ".md") and path.is_file():
-            texts[path] = path.read_text(encoding="utf-8", errors="replace")
-    return texts
-
-
-@cache
-def _included_by() -> dict[Path, list[Path]]:
-    included: dict[Path, list[Path]] = {}
-    for path, text in _texts().items():
-        for inner in _INCLUDE.findall(text):
-            included.setdefault(Path(os.path.normpath(path.parent / inner)), []).append(path)
-    return included
+        if path.suffix in (".py", ".pyc", ".md") or not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        texts = parts.setdefault(TASKS / path.relative_to(TASKS).parts[0], [])
+        texts.append(text)
+        for included in _INCLUDE.findall(text):
+            if included.startswith("../"):  # perhaps of another folder
+                texts += [file.read_text(encoding="utf-8", errors="replace") for file in sources(path)]
+    return {folder: "".join(texts) for folder, texts in parts.items()}
 
 
 def _folders_of(name: str) -> set[Path]:
-    """Return the folders of all files that mention a name as a word of its own, and of those that include these."""
+    """Return the folders whose files mention a name as a word of its own."""
     word = re.compile(rf"(?<![\w./-]){re.escape(name)}(?![\w./-])")
-    waiting = [path for path, text in _texts().items() if name in text and word.search(text)]
-    files: set[Path] = set()
-    while waiting:
-        path = waiting.pop()
-        if path not in files:
-            files.add(path)
-            waiting += _included_by().get(path, [])
-    return {path.parent for path in files}
-
-
-def _first_wins(folders: Iterable[Path]) -> list[Path]:
-    """Return folders without those inside of others, the last first: of two definitions the first in order counts."""
-    known = set(folders)
-    return sorted((f for f in known if not known & {*f.parents}), key=lambda f: f"{f.as_posix()}/", reverse=True)
+    return {folder for folder, text in _texts().items() if name in text and word.search(text)}
 
 
 def _own_folder(include: str) -> Path:

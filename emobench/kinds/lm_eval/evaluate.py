@@ -22,14 +22,7 @@ from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
-from emobench.kinds.lm_eval.model import (
-    KeptAnswers,
-    check_generation,
-    kept_random_states,
-    memory_model,
-    quiet_lm_eval,
-    vllm_model,
-)
+from emobench.kinds.lm_eval.model import check_generation, kept_random_states, lm_eval_model, quiet_lm_eval
 from emobench.models.model import Model
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
@@ -45,8 +38,6 @@ from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 SAMPLES, RESULTS = "samples.jsonl", "results.json"
-_LEFT_OUT = ("samples", "pretty_env_info", "date")
-"""What of lm-eval's results is kept elsewhere, or says nothing of them."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
@@ -79,9 +70,8 @@ def check(task: Task, data: LmEvalData, model: Model) -> None:
 
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
     """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
-    rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
-    asked = vllm_model if rules.backend == "vllm" else memory_model
-    with kept_random_states(), quiet_lm_eval(), asked(subject, rules, kept) as model:
+    rules = task.protocol_as(LmEvalProtocol)
+    with kept_random_states(), quiet_lm_eval(), lm_eval_model(subject, rules, folder / UNFINISHED) as model:
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
         results = evaluate(
             model=model,
@@ -105,17 +95,17 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
         for name, rows in results["samples"].items():
             for row in rows:
                 file.write(json.dumps(_json_safe({"task": name, **row}), ensure_ascii=False) + "\n")
-    for key in _LEFT_OUT:
-        results.pop(key, None)
-    results["emobench"] = {"prompts_cut": len(model.cut)}
-    text = json.dumps(_json_safe(results), indent=1, ensure_ascii=False)
+    kept = {name: value for name, value in results.items() if name not in ("samples", "pretty_env_info", "date")}
+    text = json.dumps(_json_safe({**kept, "emobench": {"prompts_cut": len(model.cut)}}), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
 
 
 def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Scored:
     """Return the group's or task's own metrics; those of its parts only where it has none, under "<part>/<metric>"."""
     results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-    rows = _read_samples(folder / SAMPLES)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for _, row in json_rows(folder / SAMPLES):
+        rows.setdefault(row["task"], []).append(row)
     for leaf, counts in results["n-samples"].items():
         documents = {row["doc_id"] for row in rows.get(leaf, ())}
         require_count(folder / SAMPLES, f"documents of {leaf}", len(documents), counts["effective"])
@@ -134,19 +124,22 @@ def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Score
 def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]) -> Score:
     assert number.value is not None
     leaves = [leaf for leaf in _leaves(results, number.task) if number.key in results["results"][leaf]]
+    alone = leaves == [number.task]
+    better, documents, contents = set[bool | None](), {}, {}
+    for leaf in leaves:
+        better.add(results["higher_is_better"].get(leaf, {}).get(number.metric))  # lm-eval has it for tasks alone
+        for row in rows.get(leaf, ()):
+            example = example_id(row) if alone else f"{leaf}/{example_id(row)}"
+            documents[example], contents[example] = row.get("doc"), sample_contents(row)
     examples = _examples(number, leaves, results, rows)
-    better: set[bool | None] = set()
-    for leaf in leaves:  # of the tasks: lm-eval gives it to no group of groups
-        better.add(results["higher_is_better"].get(leaf, {}).get(number.metric))
     aggregate, n = "corpus", sum(results["n-samples"][leaf]["effective"] for leaf in leaves)
     if examples is not None:
         aggregate = "exp_mean" if number.unit == "perplexity" else "mean"
         n = len(examples) or n
-    flags = ()
-    if cut := results["emobench"]["prompts_cut"]:
-        flags = (f"{cut}_prompts_cut_on_the_left",)
+    cut = results["emobench"]["prompts_cut"]
+    flags = (f"{cut}_prompts_cut_on_the_left",) if cut else ()
     measure = Measure(better.pop() if len(better) == 1 else None, number.unit)
-    units = _units(number, leaves, rows)
+    units = sampling_units(documents, contents)
     return measure.score(number.value, n, flags=flags, examples=examples, units=units, aggregate=aggregate)
 
 
@@ -162,11 +155,9 @@ def _examples(
             if row["filter"] == number.filter and number.metric in row:
                 given[example_id(row)] = row[number.metric]
         values = example_values(own, given)
-        if values is None:
-            return None
+        if values is None or leaf == number.task:
+            return values
         parts[leaf] = values
-    if leaves == [number.task]:
-        return parts[number.task]
     # A group weighs its tasks by their examples, or each the same.
     for alike in (False, True):
         joined: Values = {}
@@ -179,16 +170,6 @@ def _examples(
     return None
 
 
-def _units(number: LmEvalNumber, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """Return the unit of each example that was sampled with others; examples are named as in `_examples`."""
-    documents, contents = {}, {}
-    for leaf in leaves:
-        for row in rows.get(leaf, ()):
-            example = example_id(row) if leaves == [number.task] else f"{leaf}/{example_id(row)}"
-            documents[example], contents[example] = row.get("doc"), sample_contents(row)
-    return sampling_units(documents, contents)
-
-
 def _parts(results: Mapping[str, Any], name: str) -> list[str]:
     """Return the tasks and groups with numbers: a name, or else the nearest of its parts; for a tag all."""
     known, groups = results["results"], results["group_subtasks"]
@@ -197,24 +178,12 @@ def _parts(results: Mapping[str, Any], name: str) -> list[str]:
         return with_numbers
     if name in with_numbers:
         return [name]
-    parts: list[str] = []
-    for child in groups.get(name, ()):
-        parts += _parts(results, child)
-    return parts
+    return [part for child in groups.get(name, ()) for part in _parts(results, child)]
 
 
 def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
-    leaves: list[str] = []
-    for member in results["group_subtasks"].get(name) or ():
-        leaves += _leaves(results, member)
-    return leaves or [name]
-
-
-def _read_samples(path: Path) -> dict[str, list[dict[str, Any]]]:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for _, row in json_rows(path):
-        rows.setdefault(row["task"], []).append(row)
-    return rows
+    members = results["group_subtasks"].get(name) or ()
+    return [leaf for member in members for leaf in _leaves(results, member)] or [name]
 
 
 def _json_safe(value: Any) -> Any:

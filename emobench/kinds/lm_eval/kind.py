@@ -10,8 +10,9 @@ from emobench.core.errors import ConfigError
 from emobench.core.hooks import hookimpl
 from emobench.core.settings import check_settings, setting
 from emobench.inference.vllm.package import generating_program, packages_of
-from emobench.kinds.interface import Kind, OtherProgram, Packages
+from emobench.kinds.interface import KeyFacts, Kind, OtherProgram, Runtime
 from emobench.kinds.views import NamedTasks
+from emobench.models.model import Model
 from emobench.tasks.lm_eval_numbers import MEASURES
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override
 from emobench.tasks.scores import Measure
@@ -62,29 +63,24 @@ class LmEvalKind(Kind):
     name = "lm_eval"
     rules = LmEvalProtocol
     example = "num_fewshot=5"
-    views: ClassVar = {NamedTasks: "emobench.kinds.lm_eval.kind"}
-
-    @property
-    def runtime(self):
-        from emobench.kinds.lm_eval import evaluate
-
-        return evaluate
+    views: ClassVar = {Runtime: "emobench.kinds.lm_eval.evaluate", NamedTasks: "emobench.kinds.lm_eval.kind"}
 
     @property
     def measures(self) -> Mapping[str, Measure]:
         return MEASURES
 
-    def packages(self, task: Task) -> Packages:
-        return Packages(generation=packages_of(task.protocol_as(LmEvalProtocol).backend))
+    def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
+        return KeyFacts(generation_packages=packages_of(task.protocol_as(LmEvalProtocol).backend))
 
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
         return generating_program(task.protocol_as(LmEvalProtocol).backend, device)
 
-    def check_consent(self, changes: Mapping[str, Any], trusted: bool) -> None:
+    def check_use(self, task: Task, *, template: str | None, trusted: bool, dry: bool) -> None:
         """Ask for consent before lm-eval looks into a folder: it imports what `!function` and `class` name there."""
-        if changes.get("include") and not trusted:
+        include = task.protocol_as(LmEvalProtocol).include
+        if include and not trusted:
             raise ConfigError(
-                f"--set lm_eval.include={changes['include']}: lm-eval runs the Python that YAML in this folder names, "
+                f"--set lm_eval.include={include}: lm-eval runs the Python that YAML in this folder names, "
                 "also in a dry run. Read it, and add --trust-remote-code if you trust it."
             )
 

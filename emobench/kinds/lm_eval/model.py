@@ -1,9 +1,7 @@
 """A model in memory as lm-evaluation-harness sees it, with answers that survive an interruption; lm-eval kept quiet.
 
-Log-likelihoods are computed by `emobench.inference.scoring`, which reads shared beginnings of requests once. With the
-engine `lm-eval` they are lm-eval's own, which scores each context once for all continuations of one token, the
-longest first. Cut at multiples of a batch in that order, the requests make the same batches, and so the same numbers
-to the last bit.
+Log-likelihoods are computed by `emobench.inference.scoring`, which reads shared beginnings of requests once, or with
+the engine `lm-eval` by lm-eval itself, to the last bit.
 
 vLLM only generates, and only greedy answers: sampled ones depend on lm-eval's global seed, which vLLM does not know.
 Prompts, cuts and ends of texts are lm-eval's own.
@@ -46,7 +44,6 @@ from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.metrics.batching import pad
 from emobench.models.head import token_count
-from emobench.models.model import Model
 
 _Base: Any = HFLM  # its decorator hides its type
 
@@ -71,29 +68,13 @@ class KeptAnswers:
         for row in map(json.loads, self._journal.read()):
             self._known[row["requests"]] = [(value, greedy) for value, greedy in row["answers"]]
 
-    def of(self, requests: Sequence[Request], compute: Callable[[], list[Answer]]) -> tuple[list[Answer], bool]:
-        """Return the answers to requests, computed where they are not kept, and whether they were."""
+    def of(self, requests: Sequence[Request], compute: Callable[[], list[Answer]]) -> list[Answer]:
+        """Return the answers to requests, computed unless they are kept."""
         key = hashlib.sha256(json.dumps([tokens for _, *tokens in requests]).encode()).hexdigest()
-        kept = key in self._known
-        if not kept:
+        if key not in self._known:
             self._known[key] = compute()
             self._journal.append([json.dumps({"requests": key, "answers": self._known[key]})])
-        return self._known[key], kept
-
-
-def _lm_eval_batches(requests: Sequence[Request], size: int) -> Iterator[list[int]]:
-    """Yield the places of requests, `size` forwarded contexts at a time, in lm-eval's order of contexts."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for place, (_, context, continuation) in enumerate(requests):
-        groups.setdefault(tuple(context + continuation[:-1]), []).append(place)
-
-    def order(places: list[int]) -> Any:
-        tokens = max((requests[place][1] + requests[place][2] for place in places), key=len)
-        return -len(tokens), tuple(tokens)
-
-    ordered = sorted(groups.values(), key=order)
-    for start in range(0, len(ordered), size):
-        yield sorted(chain.from_iterable(ordered[start : start + size]))
+        return self._known[key]
 
 
 def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts], list[list[int]]]:
@@ -125,10 +106,11 @@ def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts]
 class MemoryModel(_Base):
     """lm-eval's own transformers model around one that is loaded; counts the prompts that it cuts on the left.
 
-    Log-likelihoods are kept in a file while others are computed; generated texts are not.
+    Log-likelihoods of the engine `auto` are kept in the file `unfinished` while others are computed; generated texts
+    are not.
     """
 
-    def __init__(self, subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> None:
+    def __init__(self, subject: Subject, rules: LmEvalProtocol, unfinished: Path) -> None:
         # A copy of the tokenizer: lm-eval gives it a padding token.
         super().__init__(
             pretrained=subject.model,
@@ -140,7 +122,7 @@ class MemoryModel(_Base):
         self.cut: set[str] = set()
         """Contexts whose beginning did not fit."""
         self._name = rules.task
-        self._kept = kept
+        self._kept = KeptAnswers(unfinished)
         self._work = subject.work
         self._scorer: PromptScorer | None = None
         if rules.engine == "auto":
@@ -186,24 +168,11 @@ class MemoryModel(_Base):
                 )
             if texts is not None and len(context) + len(continuation) > self.max_length + 1:
                 self.cut.add(texts[0])
-        # A part of a text whose likelihood is rolled up is not kept.
-        kept = self._kept if all(texts is not None for texts, *_ in requests) else None
-        if self._scorer is not None:
-            return self._scored(self._scorer, requests, kept)
-        compute = partial(super()._loglikelihood_tokens, disable_tqdm=disable_tqdm, override_bs=override_bs)
-        return compute(requests) if kept is None else self._by_lm_eval(compute, requests, kept)
+        if self._scorer is None:
+            return super()._loglikelihood_tokens(requests, disable_tqdm=disable_tqdm, override_bs=override_bs)
+        return self._scored(self._scorer, requests)
 
-    def _by_lm_eval(self, compute: Callable[..., list[Answer]], requests: list[Request], kept: KeptAnswers) -> Any:
-        answers: dict[int, Answer] = {}
-        for places in _lm_eval_batches(requests, self.batch_size * BATCHES):
-            part = [requests[place] for place in places]
-            of_part, known = kept.of(part, partial(compute, part))
-            answers.update(zip(places, of_part, strict=True))
-            if known:
-                self.cache_hook.add(len(part))
-        return [answers[place] for place in range(len(requests))]
-
-    def _scored(self, scorer: PromptScorer, requests: list[Request], kept: KeptAnswers | None) -> list[Answer]:
+    def _scored(self, scorer: PromptScorer, requests: list[Request]) -> list[Answer]:
         prompts, groups = _prompts(requests, self.max_length + 1)
 
         def compute(batches: Sequence[Sequence[int]]) -> list[Answer]:
@@ -218,12 +187,12 @@ class MemoryModel(_Base):
         for first in range(0, len(planned), BATCHES):
             batches = planned[first : first + BATCHES]
             places = [place for i in chain.from_iterable(batches) for place in groups[i]]
-            if kept is None:
-                part = compute(batches)
+            part = [requests[place] for place in places]
+            if part[0][0] is None:  # a part of a text whose likelihood is rolled up is not kept
+                answers.update(zip(places, compute(batches), strict=True))
             else:
-                part, _ = kept.of([requests[place] for place in places], partial(compute, batches))
+                answers.update(zip(places, self._kept.of(part, partial(compute, batches)), strict=True))
                 self.cache_hook.add(len(part))
-            answers.update(zip(places, part, strict=True))
         return [answers[place] for place in range(len(requests))]
 
 
@@ -244,20 +213,16 @@ class _Counter:
 @contextmanager
 def quiet_lm_eval() -> Iterator[None]:
     """Keep the bars, warnings and logs of lm-eval and datasets off the terminal."""
-    loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
-    before = [(logger.handlers, logger.propagate) for logger in loggers]
-    bars, shown = datasets.are_progress_bars_disabled(), lm_eval.api.task.tqdm
+    bars, shown, level = datasets.are_progress_bars_disabled(), lm_eval.api.task.tqdm, logging.root.manager.disable
+    logging.disable()
+    datasets.disable_progress_bars()
+    lm_eval.api.task.tqdm = partial(tqdm, disable=True)  # "Building contexts" asks for no option
     try:
-        for logger in loggers:
-            logger.handlers, logger.propagate = [logging.NullHandler()], False
-        datasets.disable_progress_bars()
-        lm_eval.api.task.tqdm = partial(tqdm, disable=True)  # "Building contexts" asks for no option
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
+        logging.disable(level)
         lm_eval.api.task.tqdm = shown
-        for logger, (handlers, propagate) in zip(loggers, before, strict=True):
-            logger.handlers, logger.propagate = handlers, propagate
         if not bars:
             datasets.enable_progress_bars()
 
@@ -265,16 +230,14 @@ def quiet_lm_eval() -> Iterator[None]:
 @contextmanager
 def kept_random_states() -> Iterator[None]:
     """Give Python, NumPy and torch their random states back afterwards: lm-eval seeds all of them."""
-    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        yield
+        with torch.random.fork_rng(devices):
+            yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
-        torch.random.set_rng_state(cpu)
-        if devices:
-            torch.cuda.set_rng_state_all(devices)
 
 
 def check_generation(task: str, generation: Mapping[str, Mapping[str, Any] | None]) -> None:
@@ -297,12 +260,16 @@ def check_generation(task: str, generation: Mapping[str, Mapping[str, Any] | Non
 class VllmModel(MemoryModel):
     """lm-eval's own transformers model without weights, whose texts come from an engine."""
 
-    def __init__(self, subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> None:
-        assert subject.files is not None
-        shell = replace(subject, model=_without_weights(subject.files))
-        super().__init__(shell, replace(rules, batch=ROWS, engine="lm-eval"), kept)
+    def __init__(self, subject: Subject, rules: LmEvalProtocol, unfinished: Path) -> None:
+        files = subject.files
+        assert files is not None
+        trusted = files.options.trust_remote_code
+        config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=trusted)
+        with torch.device("meta"):
+            shell = AutoModelForCausalLM.from_config(config, trust_remote_code=trusted)
+        super().__init__(replace(subject, model=shell), replace(rules, batch=ROWS, engine="lm-eval"), unfinished)
         self._device = torch.device("cpu")
-        self._ends = end_ids(subject.files)
+        self._ends = end_ids(files)
         self.vllm: Engine | None = None
 
     def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **given: Any) -> Tensor:
@@ -324,24 +291,13 @@ class VllmModel(MemoryModel):
 
 
 @contextmanager
-def memory_model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> Iterator[MemoryModel]:
-    """Give lm-eval the model in memory."""
-    yield MemoryModel(subject, rules, kept)
-
-
-@contextmanager
-def vllm_model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> Iterator[VllmModel]:
-    """Give lm-eval a model whose texts vLLM generates; vLLM is gone at the end."""
-    model = VllmModel(subject, rules, kept)
+def lm_eval_model(subject: Subject, rules: LmEvalProtocol, unfinished: Path) -> Iterator[MemoryModel]:
+    """Give lm-eval the model in memory, or one whose texts vLLM generates; vLLM is gone at the end."""
+    if rules.backend == "transformers":
+        yield MemoryModel(subject, rules, unfinished)
+        return
+    model = VllmModel(subject, rules, unfinished)
     assert subject.files is not None
     settings = engine_settings(subject.files, model.max_length, token_count(subject.tokenizer), texts=True)
     with running_engine(settings, subject.files.name) as model.vllm:
         yield model
-
-
-def _without_weights(files: Model) -> Any:
-    """Return the model that lm-eval asks for its configuration."""
-    trusted = files.options.trust_remote_code
-    config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=trusted)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=trusted)

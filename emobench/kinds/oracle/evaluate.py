@@ -29,6 +29,7 @@ from emobench.kinds.generation.evaluate import check_featurizer, require_context
 from emobench.kinds.generation.metric import features_of
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
+from emobench.kinds.oracle.kind import OracleKind
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.views import WrittenText
 from emobench.metrics.batching import reading
@@ -40,7 +41,7 @@ from emobench.metrics.rouge import rouge
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head, token_count
 from emobench.models.model import Model
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def cost(task: Task, data: Texts | None, model: Model) -> Cost:
 def oracle_cost(rules: OracleProtocol) -> Cost:
     """Count the tokens of samples and continuations, and of their comparison with as many texts of the language."""
     return Cost(rules.count, rules.count * (4 * rules.length + 2 * (rules.prefix + rules.continuation)))
+
+
+def metrics(task: Task) -> Mapping[str, Measure]:
+    return OracleKind().measures
 
 
 def check(task: Task, texts: Texts, model: Model) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from emobench.core.hooks import hookimpl
-from emobench.kinds.interface import Kind, Packages
+from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
-from emobench.kinds.views import WrittenTexts
-from emobench.models.model import AuxiliaryModel
+from emobench.kinds.views import KnownMetrics, WrittenTexts
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -21,13 +21,7 @@ class OracleKind(Kind):
     name = "oracle"
     rules = OracleProtocol
     example = "texts=100"
-    views: ClassVar = {WrittenTexts: "emobench.kinds.oracle.evaluate"}
-
-    @property
-    def runtime(self):
-        from emobench.kinds.oracle import evaluate
-
-        return evaluate
+    views: ClassVar = dict.fromkeys((Runtime, KnownMetrics, WrittenTexts), "emobench.kinds.oracle.evaluate")
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         return {"featurizer": task.protocol_as(OracleProtocol).mauve.model}
@@ -43,16 +37,11 @@ class OracleKind(Kind):
         rouge = {name: ROUGE[name] for name in ("rouge1", "rougeL")}
         return {"ppl_test": PPL_TEST, "ppl_oracle": PPL_ORACLE, **distances, **MAUVE, **rouge}
 
-    def metrics(self, task: Task) -> Mapping[str, Measure]:
-        return self.measures
-
-    def packages(self, task: Task) -> Packages:
-        return Packages(scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=False)))
-
-    def generation_rules(self, task: Task) -> dict[str, Any]:
+    def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
         rules = task.protocol_as(OracleProtocol)
         decided = ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")
-        return {name: getattr(rules, name) for name in decided}
+        packages = (*MAUVE_PACKAGES, *rouge_packages(stemming=False))
+        return KeyFacts(rules={name: getattr(rules, name) for name in decided}, score_packages=packages)
 
 
 @hookimpl

@@ -15,10 +15,10 @@ from emobench.data.texts import Texts, load_texts
 from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.metrics.distances import COLUMNS
+from emobench.metrics.distances import COLUMNS, MEASURES, PRIMARY
 from emobench.metrics.distribution_distances import surrogate_distances
 from emobench.models.model import Model
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 COUNTS = "texts.json"
@@ -55,6 +55,11 @@ def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
     if texts is not None:
         tokens = least(tokens, texts * rules.max_tokens)
     return Cost(texts, tokens, auxiliary_tokens={} if tokens is None else {"surrogate": tokens})
+
+
+def metrics(task: Task) -> dict[str, Measure]:
+    """Return the metrics that decide something."""
+    return {name: MEASURES[name] for name in PRIMARY}
 
 
 def check(task: Task, texts: Texts, model: Model) -> None:

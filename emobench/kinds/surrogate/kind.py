@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
 from emobench.core.hooks import hookimpl
-from emobench.kinds.interface import Kind
+from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.surrogate.rules import SurrogateProtocol
-from emobench.models.model import AuxiliaryModel
+from emobench.kinds.views import KnownMetrics
+from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
-
-if TYPE_CHECKING:
-    pass
 
 
 class SurrogateKind(Kind):
@@ -22,12 +20,7 @@ class SurrogateKind(Kind):
     name = "surrogate"
     rules = SurrogateProtocol
     example = "model=gpt-neo-1.3b"
-
-    @property
-    def runtime(self):
-        from emobench.kinds.surrogate import evaluate
-
-        return evaluate
+    views: ClassVar = dict.fromkeys((Runtime, KnownMetrics), "emobench.kinds.surrogate.evaluate")
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         return {"surrogate": task.protocol_as(SurrogateProtocol).auxiliary}
@@ -38,15 +31,9 @@ class SurrogateKind(Kind):
 
         return MEASURES
 
-    def metrics(self, task: Task) -> Mapping[str, Measure]:
-        """Return the metrics that decide something."""
-        from emobench.metrics.distances import PRIMARY
-
-        return {name: self.measures[name] for name in PRIMARY}
-
-    def generation_rules(self, task: Task) -> dict[str, Any]:
+    def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
         """No rules: nothing is generated."""
-        return {}
+        return KeyFacts(rules={})
 
 
 @hookimpl

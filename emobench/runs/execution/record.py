@@ -45,7 +45,7 @@ LOCK = ".lock"
 """Of a board, while an entry is recorded; what begins with a dot is no part of a board."""
 PACKAGES = (
     *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
-    *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
+    *("mauve-text", "rouge-score", "lm-eval", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
 )
 PROMPTS = "prompts of"
 """What is known of a task only once it has generated begins with this in an entry's data."""

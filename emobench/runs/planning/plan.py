@@ -20,6 +20,7 @@ from emobench.data.conversations import FORMATS, EndWithinError
 from emobench.data.instruction_sets import Conversations
 from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
+from emobench.kinds.views import KnownMetrics
 from emobench.leaderboard.stats.classical import MIN_SEEDS
 from emobench.models.device import check_device, is_here
 from emobench.models.model import AuxiliaryModel, Model
@@ -119,7 +120,10 @@ class Plan:
             warnings.append("A verdict needs a trained objective and a baseline: a second row, or one of a board.")
         elif min(seeds) < MIN_SEEDS:
             warnings.append(f"A verdict needs {MIN_SEEDS} seeds; this run has {min(seeds)}. Add --seed.")
-        primary, metrics = self.suite.primary, [planned.kind.metrics(planned.task) for planned in self.evaluated()]
+        primary, metrics = self.suite.primary, []
+        for planned in self.evaluated():
+            known = planned.kind.view(KnownMetrics)
+            metrics.append({} if known is None else known.metrics(planned.task))
         if primary is not None and all(metrics) and primary not in chain.from_iterable(metrics):
             warnings.append(f"No task here has the suite's primary metric, {primary}.")
         for measures in metrics:
@@ -197,10 +201,6 @@ class Planner:
         self.parts = parts_of(request, self.suite)
         self.trained = [objective for objective in self.objectives if objective is not None]
         check_sections(request, self.parts, trains=bool(self.trained))
-        if self.trained and request.recorded is None:  # what is repeated was asked for
-            for recipe, tasks in self.parts:
-                for task in tasks:
-                    load_kind(task.kind).check_template(task, recipe.template)
         if any(recipe.adapters for recipe, _ in self.parts):
             require("peft")
         self._known: Ingredients | None = None
@@ -213,6 +213,11 @@ class Planner:
         before has read are not read again, as far as they may be shared.
         """
         request = self.request
+        for recipe, tasks in self.parts:
+            template = recipe.template if self.trained and request.recorded is None else None  # repeated as it was
+            for task in tasks:
+                trusted = request.trust_remote_code
+                load_kind(task.kind).check_use(task, template=template, trusted=trusted, dry=look)
         there = not look or is_here(request.device)
         if there:
             check_machine(request)
@@ -230,8 +235,8 @@ class Planner:
         for _, tasks in self.parts:
             for task in tasks:
                 kind = load_kind(task.kind)
-                facts = kind.generation_facts(task, self.model) if ready else {}
-                uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "generation_facts": facts}
+                facts = kind.key_facts(task, self.model if ready else None)
+                uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "facts": facts}
         asked = request.objectives
         if not asked or request.section("objective"):
             asked = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
@@ -289,8 +294,6 @@ class Planner:
                 self._check_objectives(recipe)
             for task in tasks:
                 kind = load_kind(task.kind)
-                if not self.ingredients.look:
-                    kind.check_access(task)
                 data = self.ingredients.task_data(task)
                 for auxiliary in kind.auxiliary_models(task).values():
                     with naming_setting(task, auxiliary):

@@ -12,6 +12,7 @@ from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import OPTIONAL, to_plain, utf8
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
+from emobench.tasks.rules import rule_groups
 
 _EXAMPLES = {"objective": "", "recipe": "", "tasks": "sst2,trec", "corpus": "ag_news", "protocol": "paper"}
 """The first words of `--set` that no kind of task has, with an example of a value."""
@@ -134,4 +135,4 @@ class Request:
 
 def setting_names() -> set[str]:
     """Return the first words of `--set`: those of every run, the kinds of task, and their groups of rules."""
-    return {*_EXAMPLES, *kind_names(), *(group for kind in usable_kinds() for group in kind.groups)}
+    return {*_EXAMPLES, *kind_names(), *(group for kind in usable_kinds() for group in rule_groups(kind.rules))}

@@ -24,7 +24,7 @@ from emobench.registry import (
     load_objective,
 )
 from emobench.runs.planning.request import Request
-from emobench.tasks.rules import not_identifying
+from emobench.tasks.rules import not_identifying, rule_groups
 from emobench.tasks.spec import Suite, SuiteRun, Task, short_name
 from emobench.training.recipe import Recipe
 
@@ -117,8 +117,8 @@ def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task
     for _, tasks in parts:
         for task in tasks:
             kind = load_kind(task.kind)
-            read |= {kind.name, *kind.groups}
-            corpus = corpus or kind.any_corpus
+            read |= {kind.name, *rule_groups(kind.rules)}
+            corpus = corpus or kind.reads == "any corpus"
     if trains:
         read.add("recipe")
     if corpus:
@@ -156,7 +156,7 @@ def task_of(request: Request, name: str) -> Task:
         fitting = kind.fitting(task.protocol, changes, request.limit)
         if fitting != changes:
             task = find_task(name, protocol=protocol, overrides=fitting)
-    corpus = request.word("corpus") if kind.any_corpus else None
+    corpus = request.word("corpus") if kind.reads == "any corpus" else None
     if recorded is not None:
         corpus = recorded.corpora.get(own)
         if task.protocol_id != recorded.protocols[own]:
@@ -232,11 +232,10 @@ def _merged(base: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 def rule_changes(request: Request, kind: Kind) -> dict[str, Any]:
     """Return what `--set` and `--limit` change in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
     changes = dict(request.section(kind.name))
-    for group in kind.groups:
+    for group in rule_groups(kind.rules):
         if given := request.section(group):
             within = changes.get(group, {})
             if not isinstance(within, Mapping) or within.keys() & given.keys():
                 raise ConfigError(f"--set {group}.{min(given)} and --set {kind.name}.{group} are both given; keep one.")
             changes[group] = {**within, **given}
-    kind.check_consent(changes, request.trust_remote_code)
     return changes if request.limit is None else {**changes, "limit": request.limit}

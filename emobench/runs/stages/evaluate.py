@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.core.settings import PRETRAINED, build
 from emobench.core.versions import minor_versions
-from emobench.kinds.interface import Kind
+from emobench.kinds.interface import KeyFacts, Kind
 from emobench.leaderboard.run_files import Recorded, read_examples, write_examples
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.models.quiet import quiet_libraries
@@ -65,8 +65,7 @@ class PlannedTask:
     training: PlannedTraining | None
     auxiliary: Mapping[str, AuxiliaryModel]
     """The models that it uses besides the evaluated one, by their part."""
-    generation_facts: Mapping[str, Any]
-    """What decides its generation besides rules and packages, as its kind says."""
+    facts: KeyFacts
 
     @property
     def kind(self) -> Kind:
@@ -122,10 +121,11 @@ class Generation(Stage):
     @cached_property
     def facts(self) -> Mapping[str, Any]:
         of = self.of
-        facts = {**of.common_facts, "rules": of.kind.generation_rules(of.task)}
-        if packages := minor_versions(*of.kind.packages(of.task).generation):
+        rules = of.task.rules if of.facts.rules is None else of.facts.rules
+        facts = {**of.common_facts, "rules": rules}
+        if packages := minor_versions(*of.facts.generation_packages):
             facts["packages"] = packages
-        return {**facts, **of.generation_facts}
+        return {**facts, **of.facts.generation}
 
     @property
     def needs(self) -> Sequence[Stage]:
@@ -162,9 +162,9 @@ class Scoring(Stage):
             # 4: examples with equal contents are one unit. 5: scores of a corpus have pseudo-values.
             # 6: contents that differ by case or white space are equal.
             "examples": 6,
-            **of.kind.score_facts(of.task),
+            **of.facts.scores,
         }
-        if packages := minor_versions(*of.kind.packages(of.task).scores):
+        if packages := minor_versions(*of.facts.score_packages):
             facts["packages"] = packages
         return facts
 

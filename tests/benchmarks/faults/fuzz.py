@@ -28,7 +28,7 @@ from emobench.exchange.every_eval_ever import files
 from emobench.exchange.sharing import read_digests
 from emobench.exchange.tables import card_name
 from emobench.kinds.generation.samples import GeneratedSample
-from emobench.kinds.icl.losses import read_samples as read_losses
+from emobench.kinds.icl.answers import read_samples as read_losses
 from emobench.kinds.rows import read_rows
 from emobench.leaderboard.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.run_files import read_examples, shortened_from, unpack

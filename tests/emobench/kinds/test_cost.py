@@ -12,7 +12,7 @@ from emobench.inference.decoding.request import Sampling
 from emobench.kinds.cost import Cost, SplitSize
 from emobench.kinds.generation.evaluate import generation_cost
 from emobench.kinds.generation.rules import GenerationProtocol
-from emobench.kinds.icl.cost import icl_cost
+from emobench.kinds.icl.evaluate import icl_cost
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.oracle.evaluate import oracle_cost
 from emobench.kinds.oracle.rules import OracleProtocol
@@ -88,7 +88,7 @@ def test_data_that_is_here_is_counted(byte_model: Path) -> None:
     expected = 50 * (8 * shot + FIXED + 10 + sum(s - 1 for s in SUFFIXES))
     assert icl_cost(rules(), SOURCE, data, model) == Cost(50, expected)
     assert icl_cost(rules(limit=5), SOURCE, data, model) == Cost(5, expected // 10)
-    # Without a tokenizer, from the bytes of the data that is here, and the labels' mean.
+    # Without a tokenizer, from the documented bytes.
     assert icl_cost(rules(limit=5), SOURCE, data, A_BYTE).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from emobench.core.errors import ConfigError, UnknownNameError, UserError
-from emobench.core.settings import build
+from emobench.core.settings import build, parse_overrides
 from emobench.kinds.generation.rules import GenerationProtocol
-from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.registry import kind_of_file
+from emobench.registry import find_task
 from emobench.tasks.rules import override
-from emobench.tasks.spec import Suite, SuiteRun, Task, task_from
+from emobench.tasks.spec import Suite, Task
 from emobench.tasks.yaml import read_yaml
 
 TASK = """\
@@ -30,6 +29,16 @@ protocols:
       samples: 5
     mauve: {featurizer: gpt2-large, pooling: last}
 """
+CHANGES = (
+    *("unit=words", "prefix=5", "continuation=9", "margin=1", "min_characters=1", "without=[==]", "bos=one"),
+    *("joiner=x", "sampling.samples=2", "sampling.seed=1", "sampling.suppress_eos=false", "sampling.extra_tokens=1"),
+    *("sampling.method=greedy", "sampling.method=beam", "sampling.method=beam sampling.beams=5"),
+    *("sampling.temperature=0.9", "sampling.top_k=50", "sampling.top_p=0.9", "sampling.typical_p=0.9"),
+    *("sampling.min_p=0.1", "mauve.featurizer=gpt2", "mauve.pooling=last", "mauve.pooling=auto"),
+    *("mauve.max_length=255", "mauve.seeds=[0]", "oracle.model=gpt2", "oracle.scope=continuation", "limit=7"),
+    *("coherence.encoder=all-mpnet-base-v2", "stemming=true", "split=validation", "first_texts=9", "max_length=33"),
+    *("test_blocks=3", "documents=stream"),
+)
 SUITE = """\
 name: mine
 version: 1
@@ -44,7 +53,7 @@ runs:
 def task(tmp_path: Path, text: str = TASK, **given: Any) -> Task:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    return task_from(read_yaml(path), kind_of_file, **given)
+    return find_task(str(path), **given)
 
 
 def test_a_task_is_read_with_its_first_protocol_or_the_named_one(tmp_path: Path) -> None:
@@ -61,50 +70,16 @@ def test_a_task_is_read_with_its_first_protocol_or_the_named_one(tmp_path: Path)
 def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
     """Independently of the code: each field, nested ones too, set to another value of its type, makes another id."""
     base = task(tmp_path)
-    changes: list[dict[str, Any]] = [
-        {"unit": "words"},
-        {"prefix": 5},
-        {"continuation": 9},
-        {"margin": 1},
-        {"min_characters": 1},
-        {"without": ["=="]},
-        {"bos": "one"},
-        {"joiner": " "},
-        {"sampling": {"samples": 2}},
-        {"sampling": {"seed": 1}},
-        {"sampling": {"suppress_eos": False}},
-        {"sampling": {"extra_tokens": 1}},
-        {"sampling": {"method": "greedy"}},
-        {"sampling": {"method": "beam"}},
-        {"sampling": {"method": "beam", "beams": 5}},
-        {"sampling": {"temperature": 0.9}},
-        {"sampling": {"top_k": 50}},
-        {"sampling": {"top_p": 0.9}},
-        {"sampling": {"typical_p": 0.9}},
-        {"sampling": {"min_p": 0.1}},
-        {"mauve": {"featurizer": "gpt2"}},
-        {"mauve": {"pooling": "last"}},
-        {"mauve": {"pooling": "auto"}},
-        {"mauve": {"max_length": 255}},
-        {"mauve": {"seeds": [0]}},
-        {"oracle": {"model": "gpt2"}},
-        {"oracle": {"scope": "continuation"}},
-        {"coherence": {"encoder": "all-mpnet-base-v2"}},
-        {"stemming": True},
-        {"split": "validation"},
-        {"first_texts": 9},
-        {"max_length": 33},
-        {"test_blocks": 3},
-        {"documents": "stream"},
-        {"limit": 7},
-    ]
-    # A metric of `metrics` has to be installed: tests/test_example_kind.py.
+    changes = [parse_overrides(change.split()) for change in CHANGES]
+    # A metric of `metrics` has to be installed: tests/emobench/registry/test_example_kind.py.
     assert {"metrics"} | {key for change in changes for key in change} == {
         f.name for f in dataclasses.fields(GenerationProtocol)
     }
     ids = [base.protocol_id, *(task(tmp_path, overrides=change).protocol_id for change in changes)]
     ids += [task(tmp_path, TASK.replace("version: 2", "version: 3")).protocol_id]
-    ids += [task(tmp_path, TASK.replace("name: mine", "name: thine")).protocol_id]
+    other = tmp_path / "thine.yaml"
+    other.write_text(TASK.replace("name: mine", "name: thine"))
+    ids += [find_task(str(other)).protocol_id]
     assert len(set(ids)) == len(ids)
     assert task(tmp_path, overrides={"prefix": 4}).protocol_id == base.protocol_id
 
@@ -119,27 +94,13 @@ def test_a_task_knows_the_rules_that_are_not_its_protocols_own(tmp_path: Path) -
     ("old", "new", "text"),
     [
         ("kind: generation", "kind: generatoin", "mine.yaml:2: There is no kind of task 'generatoin'; did you mean"),
-        ("version: 2", "version: two", "mine.yaml:3: `version` is 'two'; expected a whole number."),
         ("version: 2", "version: 0", "mine.yaml:1: `version` is 0; expected at least 1."),
         ("corpus: ag_news", "corpos: ag_news", "mine.yaml:4: There is no setting 'corpos'; did you mean 'corpus'?"),
         ("corpus: ag_news\n", "", "mine.yaml:1: `corpus` is missing"),
-        ("prefix: 4", "prefx: 4", "mine.yaml:6: There is no setting 'prefx'; did you mean 'prefix'?"),
         ("samples: 5", "sample: 5", "mine.yaml:9: There is no setting 'sample'; did you mean 'samples'?"),
-        ("samples: 5", "samples: 0", "mine.yaml:9: `samples` is 0; expected at least 1, at most 10,000."),
         ("samples: 5", "top_p: 1.5", "mine.yaml:9: `top_p` is 1.5; expected a number above 0, at most 1."),
-        (
-            "samples: 5",
-            "temperature: 0",
-            "mine.yaml:9: `temperature` is 0.0; expected a number above 0, at most 1,000.",
-        ),
-        (
-            "samples: 5",
-            "{samples: 5, method: beam}",
-            "mine.yaml:9: `method` is beam, which gives a prompt the same text every time",
-        ),
-        ("samples: 5", "seed: -1", "mine.yaml:9: `seed` holds -1; expected a number from 0 to 2**32 - 1."),
+        ("samples: 5", "{samples: 5, method: beam}", "mine.yaml:9: `method` is beam"),
         ("pooling: last", "pooling: max", "mine.yaml:10: `pooling` is 'max'; expected one of 'mean', 'last', 'auto'."),
-        ("prefix: 4", "margin: -4", "mine.yaml:6: `margin` is -4; expected at least 0, at most 1,000,000,000."),
         ("prefix: 4", "mauve: {seeds: []}", "mine.yaml:6: `seeds` is empty"),
         (TASK[TASK.index("protocols") :], "protocols: {}\n", "mine.yaml:5: the task has no protocol"),
         (TASK[TASK.index("protocols") :], "protocols: {a: 3}\n", "mine.yaml:5: expected a mapping of settings, got 3"),
@@ -153,19 +114,20 @@ def test_a_slip_in_a_task_is_named_with_its_line(tmp_path: Path, old: str, new: 
     assert text in str(error.value)
 
 
-def test_an_unknown_protocol_or_rule_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="Task mine: There is no protocol 'papr'; did you mean 'paper'"):
-        task(tmp_path, protocol="papr")
-    with pytest.raises(UnknownNameError, match=r"--set: There is no setting 'generation.prefx'; did you mean 'generat"):
-        task(tmp_path, overrides={"prefx": 3})
-    with pytest.raises(UnknownNameError, match=r"no setting 'generation.sampling.sed'; .* 'generation.sampling.seed'"):
-        task(tmp_path, overrides={"sampling": {"sed": 3}})
-    with pytest.raises(ConfigError, match=r"no setting 'generation.top_p'; did you mean 'generation.sampling.top_p'\?"):
-        task(tmp_path, overrides={"top_p": 0.9})
-    with pytest.raises(ConfigError, match="--set generation: `prefix` is 0; expected at least 1"):
-        task(tmp_path, overrides={"prefix": 0})
-    with pytest.raises(ConfigError, match="--set generation: `sampling`: expected a mapping of settings, got 3"):
-        task(tmp_path, overrides={"sampling": 3})
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ({"protocol": "papr"}, "'papr'; did you mean 'paper'"),
+        ({"overrides": {"prefx": 3}}, "'generation.prefx'; did you mean 'generation.prefix'"),
+        ({"overrides": {"sampling": {"sed": 3}}}, "'generation.sampling.sed'; did you mean 'generation.sampling.seed'"),
+        ({"overrides": {"top_p": 0.9}}, "'generation.top_p'; did you mean 'generation.sampling.top_p'"),
+        ({"overrides": {"prefix": 0}}, "--set generation: `prefix` is 0"),
+        ({"overrides": {"sampling": 3}}, "--set generation: `sampling`"),
+    ],
+)
+def test_an_unknown_protocol_or_rule_names_the_nearest(tmp_path: Path, given: Any, nearest: str) -> None:
+    with pytest.raises(UserError, match=re.escape(nearest)):
+        task(tmp_path, **given)
 
 
 def suite(tmp_path: Path, text: str = SUITE) -> Suite:
@@ -186,16 +148,10 @@ def test_a_suite_is_read(tmp_path: Path) -> None:
     ("old", "new", "text"),
     [
         ("recipe: lm", "recpe: lm", "mine.yaml:4: There is no setting 'recpe'; did you mean 'recipe'?"),
-        (
-            "tasks: [lm-quick]",
-            "tasks: lm-quick",
-            "mine.yaml:7: `tasks` is 'lm-quick'; expected a list, such as [lm-quick].",
-        ),
+        ("tasks: [lm-quick]", "tasks: lm-quick", "mine.yaml:7: `tasks` is 'lm-quick'; expected a list"),
         ("    tasks: [lm-quick]\n", "", "mine.yaml:4: `tasks` is missing"),
-        ("version: 1", "version: -1", "mine.yaml:1: `version` is -1; expected at least 1."),
-        ("version: 1", "version: 1\nprimary: a/b", "mine.yaml:1: `primary` is 'a/b'; expected a metric's name alone"),
-        ("version: 1", "version: 1\nseeds: [0, -1]", "mine.yaml:1: `seeds` holds -1; expected a number from 0"),
-        ("version: 1", "version: 1\nseeds: []", "mine.yaml:1: `seeds` is empty"),
+        ("version: 1", "version: 1\nprimary: a/b", "mine.yaml:1: `primary` is 'a/b'"),
+        ("version: 1", "version: 1\nseeds: [1, 0, 1]", "mine.yaml:1: `seeds` holds 1 twice"),
         (SUITE[SUITE.index("runs") :], "runs: []", "mine.yaml:1: a suite needs at least one run"),
     ],
 )
@@ -218,15 +174,3 @@ def test_settings_of_a_suite_name_their_line_when_they_are_applied(tmp_path: Pat
     wrong = suite(tmp_path, SUITE.replace("epochs: 1", "epochs: -1")).runs[0]
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/mine.yaml:6: `epochs` is -1"):
         override(recipe, wrong.settings, "--set recipe")
-
-
-@pytest.mark.parametrize("name", ["texts", "length", "prefix", "continuation", "limit"])
-def test_counts_of_the_oracle_protocol_are_at_least_one(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"`{name}` is 0; expected at least 1"):
-        OracleProtocol(**{name: 0})
-    assert getattr(OracleProtocol(**{name: 1}), name) == 1
-
-
-def test_a_suite_has_each_seed_once() -> None:
-    with pytest.raises(ConfigError, match="`seeds` holds 1 twice"):
-        Suite(name="s", version=1, runs=(SuiteRun(recipe="lm-finetune", tasks=()),), seeds=(1, 0, 1))

@@ -124,7 +124,6 @@ def test_a_prompt_that_was_cut_is_shown_as_the_model_reads_it(show: Any) -> None
         (["sst3"], "did you mean 'sst2'?"),
         (["oracle-language"], "is of kind oracle"),
         (["sst2", "--set", "recipe.epochs=1"], "--set recipe"),
-        (["sst2", "--set", "icl.engine=openicl"], "icl.engine=openicl"),
         (["sst2", "--example", "zzz"], "--example zzz"),
         (["sst2", "--set", "icl.template=It is {label}."], "`template` is 'It is {label}.'"),
         (["sst2", "--set", "icl.max_length=5"], "Task sst2, "),

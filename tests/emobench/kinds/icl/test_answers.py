@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,21 @@ from sklearn.metrics import confusion_matrix as their_matrix
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
 from emobench.core.errors import MetricError
-from emobench.kinds.icl.answers import METRICS, TABLE, answers, confidence, icl_scores, label_losses
-from emobench.kinds.icl.losses import ExampleLosses
-from emobench.kinds.icl.metrics import calibration_error, class_scores, confusion_matrix, macro_f1
+from emobench.kinds.icl.answers import (
+    METRICS,
+    TABLE,
+    Answer,
+    ExampleLosses,
+    answers,
+    answers_table,
+    calibration_error,
+    confidence,
+    icl_scores,
+    label_losses,
+    macro_f1,
+)
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.tasks.scores import SECONDARY
+from emobench.tasks.scores import SECONDARY, Score
 
 RULES = IclProtocol(template="{text} is {label}.", labels={"no": "bad", "yes": "good"}, ties=("yes", "no"))
 CLASSES = ("a", "b", "c")
@@ -52,10 +63,10 @@ def sample(name: str = "1", **changes: Any) -> ExampleLosses:
 def test_each_rule_has_its_own_losses_and_answer(scorer: Any, losses: list[float], answer: str, unit: str) -> None:
     rules = replace(RULES, scorer=scorer)
     assert label_losses(rules, sample()) == pytest.approx(losses)
-    (found,) = answers(rules, [sample()])
+    (found,) = answers(rules, [sample()], {})
     assert (found.answer, found.right) == (answer, "yes")
     assert found.margin == pytest.approx(abs(losses[0] - losses[1]))
-    assert icl_scores(rules, [sample()]).scores["margin"].unit == unit
+    assert icl_scores(rules, [sample()], {}).scores["margin"].unit == unit
 
 
 def test_confidence_is_the_posterior_of_the_summed_losses() -> None:
@@ -74,8 +85,8 @@ def test_confidence_is_the_posterior_of_the_summed_losses() -> None:
 def test_a_loss_that_is_no_number_makes_every_metric_missing_and_names_the_example(bad: float) -> None:
     broken = sample("9f86d081884c-17", prompt_nats=(20.0, bad))
     with pytest.raises(MetricError, match=rf"example 9f86d081884c-17 with the label 'no' is {bad}; .*--dtype float32"):
-        answers(RULES, [sample(), broken])
-    found = icl_scores(RULES, [sample(), broken])
+        answers(RULES, [sample(), broken], {})
+    found = icl_scores(RULES, [sample(), broken], {})
     assert not found.scores
     assert not found.files
     assert set(found.missing) == set(METRICS)
@@ -84,20 +95,18 @@ def test_a_loss_that_is_no_number_makes_every_metric_missing_and_names_the_examp
 
 def test_a_tie_is_answered_by_the_first_label_and_counted() -> None:
     tied = [sample("1", prompt_nats=(14.0, 10.0)), sample("2", prompt_nats=(14.0, 10.0), label="no"), sample("3")]
-    assert [a.answer for a in answers(RULES, tied)] == ["yes", "yes", "yes"]
-    found = icl_scores(RULES, tied)
+    assert [a.answer for a in answers(RULES, tied, {})] == ["yes", "yes", "yes"]
+    found = icl_scores(RULES, tied, {})
     assert found.scores["accuracy"].value == pytest.approx(2 / 3)
     assert found.scores["accuracy"].flags == ("2 of 3 answers are ties, decided by the order of the labels",)
     assert json.loads(found.files[TABLE])["tied"] == 2
 
 
 def test_prompts_that_lost_shots_or_their_end_are_counted_and_named() -> None:
-    found = icl_scores(RULES, [sample("1", dropped=2), sample("2", cut=2), sample("3", dropped=1)])
+    found = icl_scores(RULES, [sample("1", dropped=2), sample("2", cut=2), sample("3", dropped=1)], {})
     for score in found.scores.values():
         assert "3 shots left out of 2 of 3 prompts, to make them fit" in score.flags
         assert "1 of 3 prompts cut at their end, to make them fit" in score.flags
-    one = icl_scores(RULES, [sample("1", dropped=1), sample("2")])
-    assert "1 shot left out of 1 of 2 prompts, to make it fit" in one.scores["accuracy"].flags
     table = json.loads(found.files[TABLE])
     assert (table["shortened"], table["dropped_shots"], table["cut"]) == (2, 3, 1)
     assert (table["classes"], [row["name"] for row in table["per_class"]]) == (["yes", "no"], ["yes", "no"])
@@ -107,7 +116,7 @@ def test_prompts_that_lost_shots_or_their_end_are_counted_and_named() -> None:
 
 def test_accuracy_alone_decides_and_each_metric_says_what_it_is() -> None:
     wrong = sample("2", label="no")
-    found = icl_scores(RULES, [sample(), wrong]).scores
+    found = icl_scores(RULES, [sample(), wrong], {}).scores
     assert tuple(found) == METRICS
     assert found["accuracy"].examples == {"1": (1.0, 1.0), "2": (0.0, 1.0)}
     assert found["accuracy"].flags == ()
@@ -129,33 +138,42 @@ def drawn(count: int = 200) -> tuple[list[str], list[str]]:
     return right, [r if generator.random() < 0.6 else generator.choice(CLASSES) for r in right]
 
 
+def table(right: list[str], given: list[str]) -> dict[str, Any]:
+    rows = []
+    for i, (one, answer) in enumerate(zip(right, given, strict=True)):
+        rows.append(Answer(id=str(i), right=one, answer=answer, margin=1.0, confidence=1.0, dropped=0))
+    return answers_table(CLASSES, "nats", rows)
+
+
+def f1(right: Sequence[str], given: Sequence[str], classes: Sequence[str] = CLASSES) -> Score:
+    return macro_f1(list(zip(right, given, strict=True)), classes, [str(i) for i in range(len(right))])
+
+
 def test_macro_f1_and_the_table_are_those_of_scikit_learn() -> None:
     right, given = drawn()
-    assert macro_f1(right, given, CLASSES).value == pytest.approx(f1_score(right, given, average="macro"))
-    assert confusion_matrix(right, given, CLASSES) == their_matrix(right, given, labels=CLASSES).tolist()
-    rows = class_scores(right, given, CLASSES)
+    assert f1(right, given).value == pytest.approx(f1_score(right, given, average="macro"))
+    rows = table(right, given)
+    assert rows["confusion"] == their_matrix(right, given, labels=CLASSES).tolist()
     expected = precision_recall_fscore_support(right, given, labels=CLASSES)
-    ours = [[getattr(row, name) for row in rows] for name in ("precision", "recall", "f1", "support")]
-    for mine, theirs in zip(ours, expected, strict=True):
-        assert mine == pytest.approx(list(theirs))
+    for name, theirs in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        assert [row[name] for row in rows["per_class"]] == pytest.approx(list(theirs))
 
 
-def test_what_is_divided_by_nothing_is_absent_and_a_class_that_never_stands_there_costs_nothing() -> None:
-    first, second, third = class_scores(["a", "b"], ["a", "a"], CLASSES)
-    assert (first.precision, first.recall) == (0.5, 1.0)
-    assert (second.precision, second.recall, second.f1, second.support) == (None, 0.0, 0.0, 1)
-    assert (third.precision, third.recall, third.f1, third.support) == (None, None, None, 0)
-    assert macro_f1(["a", "b"], ["a", "a"], CLASSES).value == pytest.approx(
-        f1_score(["a", "b"], ["a", "a"], average="macro")
-    )
+def test_a_share_of_nothing_is_absent_and_an_absent_class_costs_nothing() -> None:
+    rows = [list(row.values())[1:] for row in table(["a", "b"], ["a", "a"])["per_class"]]
+    assert rows == [[0.5, 1.0, pytest.approx(2 / 3), 1], [None, 0.0, 0.0, 1], [None, None, None, 0]]
+    assert f1(["a", "b"], ["a", "a"]).value == pytest.approx(f1_score(["a", "b"], ["a", "a"], average="macro"))
 
 
 def test_calibration_error_by_hand() -> None:
-    # Bins of a half: (0.3, wrong), (0.5, right) and (0.6, right), (1.0, wrong): 2/4 * |0.4 - 0.5| + 2/4 * |0.8 - 0.5|.
-    assert calibration_error([0.3, 0.5, 0.6, 1.0], [False, True, True, False], bins=2).value == pytest.approx(0.2)
-    # Not by each example, which would be (0.3 + 0.5 + 0.4 + 1.0) / 4.
-    assert calibration_error([0.0, 1.0], [False, True]).value == 0.0
-    assert calibration_error([0.0, 1.0], [True, False]).value == 1.0
+    def ece(confidences: list[float], hits: list[bool]) -> float:
+        return calibration_error(confidences, hits, [str(i) for i in range(len(hits))]).value
+
+    # Bins of 1/15: (0.41, wrong), (0.45, right) and (0.95, right), (1.0, wrong): 2/4 |0.43 - 0.5| + 2/4 |0.975 - 0.5|,
+    # and not by each example.
+    assert ece([0.41, 0.45, 0.95, 1.0], [False, True, True, False]) == pytest.approx(0.2725)
+    assert ece([0.0, 1.0], [False, True]) == 0.0
+    assert ece([0.0, 1.0], [True, False]) == 1.0
 
 
 def test_groups_count_alike_whatever_their_size() -> None:
@@ -174,7 +192,7 @@ def test_groups_count_alike_whatever_their_size() -> None:
         {"name": "algebra", "n": 3, "accuracy": pytest.approx(1 / 3)},
         {"name": "law", "n": 1, "accuracy": 1.0},
     ]
-    assert json.loads(icl_scores(RULES, samples).files[TABLE])["per_group"] == []
+    assert json.loads(icl_scores(RULES, samples, {}).files[TABLE])["per_group"] == []
     broken = icl_scores(RULES, [sample("1", prompt_nats=(20.0, math.nan))], groups)
     assert "group_accuracy" in broken.missing
 
@@ -187,13 +205,21 @@ def test_pseudo_values_are_by_each_example_left_out() -> None:
     confidences = [generator.choice([0.0, 1.0, generator.random()]) for _ in right]
     hits = [a == b for a, b in zip(right, given, strict=True)]
     ids = [f"q{i}" for i in range(len(right))]
-    f1, ece = macro_f1(right, given, classes, ids), calibration_error(confidences, hits, ids=ids)
+    first, second = (
+        macro_f1(list(zip(right, given, strict=True)), classes, ids),
+        calibration_error(confidences, hits, ids),
+    )
     for i, name in enumerate(ids):
-        left, of_left, sure, hit = ([*values[:i], *values[i + 1 :]] for values in (right, given, confidences, hits))
-        for score, without in [(f1, macro_f1(left, of_left, classes)), (ece, calibration_error(sure, hit))]:
+        left, of_left, sure, hit, names = (
+            [*values[:i], *values[i + 1 :]] for values in (right, given, confidences, hits, ids)
+        )
+        for score, without in (
+            (first, macro_f1(list(zip(left, of_left, strict=True)), classes, names)),
+            (second, calibration_error(sure, hit, names)),
+        ):
             pseudo = len(ids) * score.value - (len(ids) - 1) * without.value
             assert (score.examples or {})[name] == (pytest.approx(pseudo, abs=1e-12), 1.0)
-            assert (score.aggregate, without.aggregate) == ("jackknife", "corpus")
-    assert macro_f1(right, given, classes).value == pytest.approx(f1_score(right, given, average="macro"))
-    assert macro_f1(["a"], ["a"], ["a"], ["q"]).examples is None
-    assert calibration_error([0.5], [True], ids=["q"]).examples is None
+            assert score.aggregate == "jackknife"
+    assert first.value == pytest.approx(f1_score(right, given, average="macro"))
+    for alone in (f1(["a"], ["a"], ["a"]), calibration_error([0.5], [True], ["q"])):
+        assert (alone.examples, alone.aggregate) == (None, "corpus")

@@ -8,7 +8,7 @@ import pytest
 
 from emobench.core.errors import ConfigError
 from emobench.data.labelled import Example, LabelledData
-from emobench.kinds.icl import examples as which
+from emobench.kinds.icl.retrieval import shots as which
 from emobench.kinds.icl.rules import IclProtocol
 
 

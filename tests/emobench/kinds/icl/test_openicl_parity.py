@@ -1,4 +1,4 @@
-"""Parity with OpenICL itself: its prompts, perplexities within 1e-5, and answers where its margin is above 2e-5.
+"""Parity with OpenICL itself: ordered shots, prompts, perplexities within 1e-5, answers with a margin above 2e-5.
 
 Two runs of OpenICL with other batch sizes differ by up to 7.5e-7, so that 1e-6 would be too little.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,28 +18,26 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from emobench.core.errors import ConfigError
-from emobench.data.labelled import Example, load_labelled
+from emobench.data.labelled import Example, LabelledData, load_labelled
 from emobench.inference.scoring.scorer import PromptScorer
-from emobench.kinds.icl.openicl_shims import require_openicl
 from emobench.kinds.icl.prompts import Draft, make_prompts
+from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.interface import Subject
 from emobench.registry import find_task
+from emobench.tasks.spec import Task
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
+
+import openicl_peer
+
+for module in openicl_peer.IMPORTED:
+    pytest.importorskip(module)
 
 TASKS = {"trec": 4, "sst2": 4, "subj": 4, "rotten_tomatoes": 4, "ag_news": 3}
 """Shots with which the prompts fit into 512 tokens."""
 EOS, BOS = "<eos>", "<bos>"
 PERPLEXITY, MARGIN = 1e-5, 2e-5
-
-
-@pytest.fixture(autouse=True)
-def _with_openicl() -> None:
-    try:
-        require_openicl()
-    except ConfigError as error:
-        pytest.skip(str(error))
 
 
 def wide(config: Any, std: float = 0.08) -> Any:
@@ -73,9 +72,7 @@ def assert_parity(
     model: Any, tokenizer: Any, rules: IclProtocol, drafts: Sequence[Draft], engines: Sequence[str] = ("auto",)
 ) -> set[str]:
     """Compare everything, and return the answers."""
-    from openicl_peer import openicl_scores
-
-    expected = openicl_scores(model, tokenizer, rules, drafts)
+    expected = openicl_peer.openicl_scores(model, tokenizer, rules, drafts)
     prompts = make_prompts(drafts, tokenizer, rules, 512, task="parity")
     assert [scored.prompts for scored in expected] == [tuple(t for t, _ in draft.texts(rules)) for draft in drafts]
     assert not any(prompt.dropped for prompt in prompts)
@@ -144,6 +141,19 @@ def test_generated_data(kind: str, bos: str | None) -> None:
     assert len(answers) >= 2
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shots": 0},
+        {"separator": "\n\n", "ties": ("e", "d", "c", "b", "a")},
+        {"template": 'Review: "{text}" <{label}> of {text}', "shots": 2},
+    ],
+)
+def test_other_rules(changes: dict[str, Any]) -> None:
+    tokenizer, rules = tokenizer_with(None), replace(TOPICS, **changes)
+    assert_parity(model_of("gpt2", tokenizer), tokenizer, rules, generated(rules, 4))
+
+
 @pytest.mark.parametrize("bos", [None, EOS])
 def test_literal_end_of_text_in_the_data(bos: str | None) -> None:
     tokenizer = tokenizer_with(bos)
@@ -170,14 +180,12 @@ CONTEXT = 100
 
 def too_long(kind: str = "gpt2") -> tuple[Any, Any, list[Draft], list[Any]]:
     """Return a model, a tokenizer that knows its context, examples of which some do not fit, and what OpenICL says."""
-    from openicl_peer import openicl_scores
-
     tokenizer = tokenizer_with(BOS if kind == "llama" else None)
     model = model_of(kind, tokenizer, CONTEXT)
     tokenizer.model_max_length = CONTEXT
     counts = [1, 1, 1, *[2] * 9]
     drafts = [replace(d, shots=d.shots[:n]) for d, n in zip(generated(TOPICS, 12), counts, strict=True)]
-    return model, tokenizer, drafts, openicl_scores(model, tokenizer, TOPICS, drafts)
+    return model, tokenizer, drafts, openicl_peer.openicl_scores(model, tokenizer, TOPICS, drafts)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -218,3 +226,35 @@ def test_real_data(kind: str, real_files: Path, real_model: Path) -> None:
         drafts = [Draft(example=e, shots=tuple(draw.sample(list(data.pool), shots))) for e in data.test[:4]]
         answers[name] = assert_parity(model, tokenizer, task.protocol, drafts, ("trie", "plain"))
     assert sum(map(len, answers.values())) > len(answers), answers
+
+
+def assert_same_shots(subject: Subject, task: Task, data: LabelledData) -> None:
+    rules = task.protocol_as(IclProtocol)
+    with openicl_peer.adapted_openicl():
+        folder = subject.sentence_encoder("").folder
+        expected = openicl_peer.topk_retriever(rules, data, folder).retrieve()
+    places = {example.id: place for place, example in enumerate(data.pool)}
+    assert [[places[shot.id] for shot in row] for row in find_shots(subject, task, data)] == expected
+    assert all(len(row) == rules.shots for row in expected)
+
+
+@pytest.mark.parametrize("shots", [1, 3, 8])
+@pytest.mark.parametrize("query_text", ["raw", "gpt2-decoded"])
+def test_shots_among_duplicates(
+    subject: Any, encoder_folder: Path, made: LabelledData, shots: int, query_text: Any
+) -> None:
+    rules = IclProtocol(template="{text} {label}", labels={"no": "a", "yes": "b"}, shots=shots, query_text=query_text)
+    task = Task(name="made", kind="icl", version=1, corpus="made", protocol_name="own", protocol=rules)
+    assert_same_shots(subject(encoder_folder), task, made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trec", "sst2", "subj", "rotten_tomatoes", "ag_news"])
+def test_shots_on_real_data(subject: Any, minilm: Path, real_files: Path, name: str) -> None:
+    """60 of the pool, beginning with texts that stand in it twice, and 12 test examples."""
+    task = find_task(name)
+    assert task.dataset is not None
+    full = load_labelled(task.dataset, data_dirs=[real_files / "data" / "icl"], offline=True)
+    counts = Counter(example.fields["text"] for example in full.pool)
+    pool = sorted(full.pool, key=lambda example: counts[example.fields["text"]] == 1)[:60]
+    assert_same_shots(subject(minilm), task, LabelledData(name, pool, full.test[:12], {}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.data.labelled import Example
@@ -74,30 +73,6 @@ def llama_like(before: str = "<s>", after: str = "") -> PreTrainedTokenizerFast:
     return adding(fast, before, after) if before or after else fast
 
 
-class Slow(PreTrainedTokenizer):
-    """One without a fast form: a token for each letter."""
-
-    def __init__(self, **given: Any) -> None:
-        self.letters = {chr(code): code for code in range(128)}
-        super().__init__(**given)
-
-    @property
-    def vocab_size(self) -> int:
-        return 128
-
-    def get_vocab(self) -> dict[str, int]:
-        return dict(self.letters)
-
-    def _tokenize(self, text: str, **kwargs: Any) -> list[str]:
-        return list(text)
-
-    def _convert_token_to_id(self, token: str) -> int:
-        return self.letters[token]
-
-    def _convert_id_to_token(self, index: int) -> str:
-        return chr(index)
-
-
 LIKE: dict[str, Callable[[], PreTrainedTokenizerFast]] = {"gpt2": gpt2_like, "llama": llama_like, "opt": opt_like}
 
 
@@ -152,6 +127,7 @@ def test_a_labels_tokens_hold_all_of_its_text_and_nothing_before(name: str, text
 
 
 TOKENIZERS = {name: make() for name, make in LIKE.items()}
+LLAMA = TOKENIZERS["llama"]
 
 
 def test_labels_share_the_longest_common_prefix_of_tokens_not_of_text() -> None:
@@ -217,21 +193,6 @@ def test_a_prompt_that_does_not_fit_without_shots_names_task_file_line_and_lengt
     assert made(DRAFT, tokenizer, limit=needed).shots == ()
 
 
-def test_many_prompts_stand_in_order_whatever_was_dropped() -> None:
-    generator = random.Random(0)
-    tokenizer = TOKENIZERS["gpt2"]
-    drafts = [
-        Draft(example=example("t " * generator.randrange(1, 30), name=str(i)), shots=SHOTS * generator.randrange(3))
-        for i in range(150)
-    ]
-    seen: list[tuple[int, int]] = []
-    prompts = make_prompts(drafts, tokenizer, RULES, 70, task="mine", progress=lambda a, b: seen.append((a, b)))
-    assert [prompt.id for prompt in prompts] == [str(i) for i in range(150)]
-    assert all(len(p.shots) + p.dropped == len(d.shots) for p, d in zip(prompts, drafts, strict=True))
-    assert 0 < sum(p.dropped > 0 for p in prompts) < 150
-    assert seen[-1] == (150, 150)
-
-
 # Exactly one BOS, or none.
 
 
@@ -254,31 +215,25 @@ def test_the_protocol_says_how_many_bos_there_are(name: str, rule: Any, count: i
     assert prompt.label_starts == tuple(start + count for start in plain.label_starts or ())
 
 
-def test_a_doubled_bos_is_refused() -> None:
-    doubled = llama_like("<s> <s>")
-    with pytest.raises(ModelError, match="begins with 2 BOS tokens where the protocol asks for bos=tokenizer"):
-        made(DRAFT, doubled)
-    assert made(DRAFT, doubled, replace(RULES, bos="one")).tokens == made(DRAFT, TOKENIZERS["llama"]).tokens
+@pytest.mark.parametrize(
+    ("tokenizer", "rule", "text", "problem"),
+    [
+        (llama_like("<s> <s>"), "tokenizer", "x", "begins with 2 BOS tokens where the protocol asks for bos=tokenizer"),
+        (adding(byte_level(bos_token="<s>"), "<s>"), "tokenizer", "<s> x", "the text begins with the token's name"),
+        (llama_like("<s>", "</s>"), "tokenizer", "x", "puts an EOS token behind the prompt"),
+        (byte_level(eos_token="</s>"), "one", "x", "asks for one BOS, but the tokenizer"),
+    ],
+)
+def test_another_begin_or_end_is_refused_wherever_it_is(tokenizer: Any, rule: Any, text: str, problem: str) -> None:
+    rules = replace(RULES, bos=rule, template="{text} It is {label}.")
+    drafts = [Draft(example=example(text if i == 3 else "x"), shots=()) for i in range(5)]
+    with pytest.raises(ModelError, match=problem):
+        make_prompts(drafts, tokenizer, rules, None, task="mine")
 
 
-@pytest.mark.parametrize("place", [0, 3])
-def test_a_text_that_spells_the_bos_is_refused_wherever_it_is(place: int) -> None:
-    drafts = [Draft(example=example("<s> x" if i == place else "x"), shots=()) for i in range(5)]
-    rules = replace(RULES, template="{text} It is {label}.")
-    with pytest.raises(ModelError, match=r"begins with 2 BOS tokens .* or the text begins with the token's name"):
-        make_prompts(drafts, byte_with_bos(), rules, None, task="mine")
-
-
-def byte_with_bos() -> PreTrainedTokenizerFast:
-    return adding(byte_level(bos_token="<s>", eos_token="</s>"), "<s>")
-
-
-def test_an_eos_behind_the_prompt_and_a_missing_bos_are_refused() -> None:
-    with pytest.raises(ModelError, match="puts an EOS token behind the prompt"):
-        made(DRAFT, llama_like("<s>", "</s>"))
-    with pytest.raises(ModelError, match=r"asks for one BOS, but the tokenizer .* has no BOS token; use --set"):
-        made(DRAFT, byte_level(eos_token="</s>"), replace(RULES, bos="one"))
-    assert made(DRAFT, llama_like("<s>", "</s>"), replace(RULES, bos="one")).tokens[0][-1] != 1
+def test_one_bos_replaces_what_a_tokenizer_adds() -> None:
+    for around in (("<s> <s>",), ("<s>", "</s>")):
+        assert made(DRAFT, llama_like(*around), replace(RULES, bos="one")).tokens == made(DRAFT, LLAMA).tokens
 
 
 # Labels whose own losses cannot be compared.
@@ -298,15 +253,6 @@ def test_a_tokenizer_that_joins_the_label_to_what_stands_before_is_refused_by_ex
         check_boundaries([prompt], "mine", rules.texts)
     spaced = replace(rules, template="{text} un {label}")
     check_boundaries([made(Draft(example=example("a"), shots=()), tokenizer, spaced)], "mine", rules.texts)
-
-
-def test_a_tokenizer_without_offsets_has_whole_prompts_alone() -> None:
-    tokenizer = Slow(bos_token="\x01", eos_token="\x02")
-    prompt = made(DRAFT, tokenizer)
-    assert prompt.label_starts is None
-    assert prompt.tokens[0] == tuple(map(ord, DRAFT.texts(RULES)[0][0]))
-    with pytest.raises(ModelError, match=r"Task mine: this tokenizer has no fast form .* --set icl\.scorer=prompt"):
-        check_boundaries([prompt], "mine", RULES.texts)
 
 
 # A prompt taken apart.

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.data.conversations import FORMATS, Conversation, Turn, instruction_of
 from emobench.inference.decoding.request import Continuation
-from emobench.kinds.instruct.evaluate import InstructRuntime
+from emobench.kinds.instruct import evaluate
 from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions
 from emobench.kinds.instruct.judged import MEASURES
 from emobench.kinds.instruct.responses import (
@@ -44,7 +44,7 @@ CHAT = (
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
 TASK = "instructions"
-RUNTIME = InstructRuntime()
+RUNTIME: Any = evaluate
 MISSING: Any = SimpleNamespace(is_local=False, bytes_per_token=4.0)
 """A model whose files are not on this machine."""
 
@@ -208,7 +208,8 @@ def test_what_does_not_fit_is_refused_before_a_training(instruct: Callable[..., 
     instruct("run", *other, "--dry-run").refused("template alpaca", "--set instruct.template=chat")
     allowed = (*other, "--set", "instruct.other_template=true")
     instruct("run", *allowed, "--dry-run").refused("has no chat template. Take the Alpaca prompt")
-    load_kind("instruct").check_template(find_task(TASK), "none")  # a training on plain text has no prompts
+    # A training on plain text has no prompts.
+    load_kind("instruct").check_use(find_task(TASK), template="none", trusted=False, dry=True)
     assert task_of(other_template=True).protocol_id == find_task(TASK).protocol_id
     instruct("evaluate", "--set", "instruct.max_new_tokens=1000").refused("set instruct.max_new_tokens=")
     instruct("evaluate", "--set", "protocol=chat").refused("has no chat template")
@@ -235,8 +236,8 @@ def test_a_prompt_and_its_response_fit_the_context(
 def test_the_metrics_follow_from_the_judge() -> None:
     rouge = {"rougeL": ROUGE["rougeL"]}
     for name, metric in (("pandalm", "win_rate"), ("mt-bench", "grade")):
-        assert RUNTIME.measures(task_of(judge={"name": name})) == {metric: MEASURES[metric]} | rouge
-    measures = RUNTIME.measures(task_of())
+        assert RUNTIME.metrics(task_of(judge={"name": name})) == {metric: MEASURES[metric]} | rouge
+    measures = RUNTIME.metrics(task_of())
     assert isinstance(measures.pop("win_rate"), str)
     assert measures == rouge
 

@@ -157,15 +157,10 @@ def subject_of(model: Any, tokenizer: Any) -> Subject:
     def absent(*_: Any) -> Any:
         raise AssertionError("lm-eval's tasks use the evaluated model alone")
 
-    return Subject(
-        model=model,
-        tokenizer=tokenizer,
-        other=absent,
-        work=lambda title, unit: nullcontext(lambda done, total: None),
-        sentence_encoder=absent,
-        keep=absent,
-        facts={},
-    )
+    def work(title: str, unit: str) -> Any:
+        return nullcontext(lambda done, total: None)
+
+    return Subject(model, tokenizer, other=absent, work=work, sentence_encoder=absent, keep=absent, facts={})
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from emobench.core.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import LmEvalProtocol, named_task
-from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel
+from emobench.kinds.lm_eval.model import MemoryModel
+from emobench.models.device import LoadOptions
 from emobench.registry import task_files
 from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import task_of
@@ -62,7 +63,7 @@ def test_an_answer_longer_than_the_model_reads(own_tasks: Path, subject: Subject
 def test_an_answer_without_tokens_or_context_is_refused(
     context: tuple[int, ...], answer: tuple[int, ...], subject: Subject, tmp_path: Path
 ) -> None:
-    model = MemoryModel(subject, LmEvalProtocol(task="mine"), KeptAnswers(tmp_path / "kept.jsonl"))
+    model = MemoryModel(subject, LmEvalProtocol(task="mine"), tmp_path / "kept.jsonl")
     requests = [(("a", "b"), [3, 4], [5]), (("a", ""), list(context), list(answer))]
     with pytest.raises(ConfigError, match=r"Task lm-eval:mine: .* has no token of its own"):
         model._loglikelihood_tokens(requests)
@@ -73,16 +74,6 @@ def test_a_name_of_lm_eval_in_a_suite_takes_the_settings_of_the_request() -> Non
     task = task_of(request, "lm-eval:hellaswag")
     assert task.protocol == LmEvalProtocol(task="hellaswag", num_fewshot=3, limit=7)
     assert task_of(Request(suite="mmlu"), "mmlu-lm-eval").protocol == LmEvalProtocol(task="mmlu", num_fewshot=5)
-
-
-def test_a_suite_names_tasks_of_lm_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "mine.yaml").write_text(
-        "name: mine\nversion: 1\nruns: [{recipe: lm-finetune, tasks: [sst2], lm_eval: [mmlu, hellaswag]}]\n"
-    )
-    monkeypatch.setattr(task_files, "_tasks_plugins", lambda: {"mine": [tmp_path]})
-    (run,) = task_files.find_suite("mine").runs
-    assert run.tasks == ("sst2", "lm-eval:mmlu", "lm-eval:hellaswag")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +94,8 @@ def test_a_run_of_a_suite_may_have_tasks_of_lm_eval_alone(given: str, tasks: tup
 
 def test_a_longest_prompt_beyond_the_context(subject: Subject) -> None:
     task = named_task("mmlu", {"max_length": 2048})
-    model = SimpleNamespace(name="small", tokenizer=subject.tokenizer, context=1024)
+    options = LoadOptions(device="cpu")
+    model = SimpleNamespace(name="small", tokenizer=subject.tokenizer, context=1024, options=options)
     with pytest.raises(ConfigError, match="max_length is 2048, but small reads at most 1024 tokens"):
         kind.check(task, None, model)  # type: ignore[arg-type]
 
@@ -121,17 +113,8 @@ def test_through_the_command_line(
         for split, rows in (("dev", questions(name, 5)), ("test", questions(f"{name} test", 2))):
             (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = ("--model", tmp_path / "model", "--suite", "mmlu", "--limit", 1, "--set", "tasks=mmlu-lm-eval")
-    places = (
-        "--runs",
-        tmp_path / "runs",
-        "--leaderboard",
-        tmp_path / "board",
-        "--offline",
-        "--quiet",
-        "--json",
-        "--set",
-        "lm_eval.num_fewshot=1",
-    )
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline", "--quiet", "--json")
+    places = (*places, "--set", "lm_eval.num_fewshot=1")
     data = ("--set", f"lm_eval.data={tmp_path / 'mmlu'}")
     first, second = (command("evaluate", *given, *places, *data) for _ in range(2))
     assert (first.code, first.err) == (0, "")

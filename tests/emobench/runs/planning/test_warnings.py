@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from emobench.core.settings import parse_overrides
+from emobench.kinds.views import KnownMetrics
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import find_task, load_kind
 from emobench.runs.planning.plan import make_plan
@@ -60,7 +61,9 @@ def test_the_metrics_are_those_that_entries_have() -> None:
         seen.add((suite, task))
         task_file = f"generation/{task}" if suite == "generation" else task
         found = find_task(task_file)
-        known = load_kind(found.kind).metrics(found)
+        tested = load_kind(found.kind).view(KnownMetrics)
+        assert tested is not None
+        known = tested.metrics(found)
         deciding = {name for name, one in known.items() if not isinstance(one, str) and one.higher_is_better is not None
                     and not one.secondary and DUPLICATES.get(name) not in known}  # fmt: skip
         own = {

@@ -35,10 +35,11 @@ class BeginningsKind(emobench.Kind):
 
         return evaluate
 
-    def generation_facts(self, task: emobench.Task, model: Any) -> dict[str, Any]:
-        """Return what identifies the weighting: another one, or another version, generates again."""
+    def key_facts(self, task: emobench.Task, model: Any) -> emobench.KeyFacts:
+        """The weighting decides what is generated: another one, or another version, generates again."""
         loaded = WEIGHTINGS.load(task.protocol_as(BeginningsProtocol).weighting)
-        return {"weighting": {"source": loaded.source_sha256, "packages": dict(loaded.versions)}}
+        weighting = {"source": loaded.source_sha256, "packages": dict(loaded.versions)}
+        return emobench.KeyFacts(generation={"weighting": weighting})
 
 
 @emobench.hookimpl
