@@ -101,18 +101,23 @@ class Runtime(Protocol):
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData:
         """Read the examples, or what identifies them. Offline, raises Missing for data that a run would download."""
+        ...
 
     def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
         """Estimate the evaluation of one trained model; `data` is None if it is not on this machine."""
+        ...
 
     def check(self, task: Task, data: Any, model: Model, /) -> None:
         """Raise a UserError for what would fail after hours of training."""
+        ...
 
     def generate(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> None:
         """Write what the model generates; `folder` may hold the files of an interrupted attempt."""
+        ...
 
     def score(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> Scored:
         """Read the generated files, and compute every metric."""
+        ...
 
 
 class Kind:

@@ -39,6 +39,7 @@ class WrittenTexts(Protocol):
 
         `facts` determined the generation, and `data` has the provenance of the entry's data by its name.
         """
+        ...
 
 
 class KnownMetrics(Protocol):
@@ -49,6 +50,7 @@ class KnownMetrics(Protocol):
 
         Metrics that only describe a result may be left out.
         """
+        ...
 
 
 class Preferences(Protocol):
@@ -56,6 +58,7 @@ class Preferences(Protocol):
 
     def preferences(self, folder: Path) -> Mapping[str, float]:
         """Return how much the text of each prompt is preferred to the human text, from a folder of scores."""
+        ...
 
 
 class NamedTasks(Protocol):
@@ -63,6 +66,7 @@ class NamedTasks(Protocol):
 
     def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
         """Return the task that "<kind>:<name>" means, with overridden rules."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +116,19 @@ class LabelPrompts(Protocol):
 
     def unit(self, task: Task) -> str:
         """Return the unit of a label's loss."""
+        ...
 
     def show(self, subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str], /) -> list[ShownPrompt]:
         """Return the first prompts, or those of the examples whose ids begin so."""
+        ...
 
     def check_export(self, task: Task, data: Any) -> None:
         """Raise a UserError for a task whose prompts cannot be made; no model is read."""
+        ...
 
     def export(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> list[Path]:
         """Write a task for lm-evaluation-harness into a folder; `subject` has no model. Return the files."""
+        ...
 
 
 class NewTask(Protocol):
@@ -128,6 +136,7 @@ class NewTask(Protocol):
 
     def task_file(self, name: str, dataset: Mapping[str, Any]) -> str:
         """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` describes it."""
+        ...
 
 
 class LabelAnswers(Protocol):
@@ -136,16 +145,20 @@ class LabelAnswers(Protocol):
     @property
     def METRICS(self) -> tuple[str, ...]:
         """The metrics by which a task with answers is known in an entry."""
+        ...
 
     @property
     def TABLE(self) -> str:
         """The file of the table, in the folder of the scores."""
+        ...
 
     def table_of(self, rules: Any, path: Path) -> dict[str, Any]:
         """Return the table of the answers in a file of samples, without groups. Raises a UserError for another file."""
+        ...
 
     def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return one table of the answers of several runs to one task: its counts are sums over the runs."""
+        ...
 
 
 class Compared(Protocol):
@@ -174,20 +187,26 @@ class JudgedPairs(Protocol):
 
     def rule_of(self, settings: Mapping[str, Any]) -> Any:
         """Return the rule of `--set judge.*`. Raises ConfigError for other settings, or if no judge is named."""
+        ...
 
     def judged(
         self, rule: Any, tables: Sequence[Compared], keep: Keep, work: Work, *, device: str, offline: bool
     ) -> Sequence[Any]:
         """Return the outcome of each table: duels and ratings of its writers."""
+        ...
 
     def expected(self, rule: Any, tables: Sequence[Compared], folder_of: FolderOf, offline: bool) -> Sequence[Any]:
         """Return the requests and tokens of `judged` for each table, without asking."""
+        ...
 
     def unanswered(self, rule: Any, task: Task, data: Any) -> Requests:
         """Return the requests of comparing two models' responses to a task, before there are responses."""
+        ...
 
     def read_annotations(self, path: Path) -> list[dict[str, Any]]:
         """Read AlpacaEval's annotations of one model from a file."""
+        ...
 
     def rates(self, rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, offline: bool) -> Any:
         """Return AlpacaEval's metrics of annotations."""
+        ...

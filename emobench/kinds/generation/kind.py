@@ -49,7 +49,9 @@ class GenerationKind(Kind):
     def check_rules(self, rules: GenerationProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that the metrics that a protocol names are installed, and that no two metrics have one name."""
         if rules.metrics:
-            self.runtime.check_metrics([METRICS.load(text).plugin for text in rules.metrics], where)
+            from emobench.kinds.generation.evaluate import check_metrics
+
+            check_metrics([METRICS.load(text).plugin for text in rules.metrics], where)
 
     def fitting(self, rules: GenerationProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """The blocks of PPL_test are evaluation examples, so that `--limit` is for them, too."""
