@@ -96,7 +96,7 @@ def test_it_is_planned_run_recorded_and_compared(done: dict[str, Any], folder: P
     (comparison,) = done["compare"].json["comparisons"]
     contrasts = {contrast["metric"]: contrast for contrast in comparison["contrasts"]}
     for metric in ("beginnings/ppl_beginning", "judged/judged"):
-        (within,) = contrasts[metric]["within"]  # one seed, prompt by prompt
+        ((_, within),) = contrasts[metric]["within"]  # one seed, prompt by prompt
         assert within["items"] == 30
         assert 0 < within["p"] <= 1
 

@@ -186,8 +186,10 @@ def _search(
 def check_indices(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:
     """Raise PluginError unless a retriever kept its contract."""
     problem = None
-    if not isinstance(indices_QK, np.ndarray) or not np.issubdtype(indices_QK.dtype, np.integer):
-        problem = f"a {type(indices_QK).__name__} of {getattr(indices_QK, 'dtype', 'no integers')}"
+    if not isinstance(indices_QK, np.ndarray):
+        problem = f"a {type(indices_QK).__name__}"
+    elif not np.issubdtype(indices_QK.dtype, np.integer):
+        problem = f"numbers of {indices_QK.dtype}"
     elif indices_QK.shape != shape:
         problem = f"the shape {indices_QK.shape}"
     elif indices_QK.size and (indices_QK.min() < 0 or indices_QK.max() >= pool):

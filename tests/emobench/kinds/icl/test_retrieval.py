@@ -191,7 +191,7 @@ class Faulty(Retriever):
     ("given", "said"),
     [
         ([[0, 1], [1, 2]], "returns a list"),
-        (np.zeros((2, 2)), "returns a ndarray of float64"),
+        (np.zeros((2, 2)), "returns numbers of float64"),
         (np.array([[0, 1, 2], [0, 1, 2]]), "returns the shape (2, 3)"),
         (np.array([[0, 1]]), "returns the shape (1, 2)"),
         (np.array([[0, 1], [2, 3]]), "returns 0 to 3"),
