@@ -164,7 +164,9 @@ def normal_interval(value: float, error: float | None, *, fraction: bool) -> tup
     if not error:
         return None
     low, high = value - NORMAL * error, value + NORMAL * error
-    return (max(low, 0.0), min(high, 1.0)) if fraction else (low, high)
+    if fraction:
+        return max(low, 0.0), min(high, 1.0)
+    return low, high
 
 
 def is_mean(values: Values, mean: float) -> bool:
@@ -238,7 +240,9 @@ class Samples:
         names = {}
         for sample, content in self.contents.items():
             seen[content] += 1
-            names[sample] = content if seen[content] == 1 else f"{content}#{seen[content]}"
+            names[sample] = content
+            if seen[content] > 1:
+                names[sample] += f"#{seen[content]}"
         return names
 
     @cached_property
@@ -432,4 +436,6 @@ def known_direction(name: str) -> bool | None:
     plain = _AT.sub("", name.strip().lower())
     if plain in HIGHER:
         return True
-    return False if plain in LOWER else None
+    if plain in LOWER:
+        return False
+    return None

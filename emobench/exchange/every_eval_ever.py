@@ -105,13 +105,17 @@ def _json(data: Mapping[str, Any]) -> str:
 
 def _identity(entry: Entry) -> str:
     """Return the id of a model: its source, or the model and what it was trained with."""
-    return entry.model.source if entry.untrained else f"{entry.model.name}-{entry.objective.label}"
+    if entry.untrained:
+        return entry.model.source
+    return f"{entry.model.name}-{entry.objective.label}"
 
 
 def _created(entry: Entry) -> datetime:
     """Return when an entry was made; a date without a zone is one of UTC, on every machine."""
     created = datetime.fromisoformat(entry.provenance.created)
-    return created if created.tzinfo else created.replace(tzinfo=UTC)
+    if created.tzinfo is None:
+        created = created.replace(tzinfo=UTC)
+    return created
 
 
 def _evaluation_id(entry: Entry) -> str:
@@ -333,8 +337,10 @@ def _measured(result: Mapping[str, Any], value: float) -> Measured:
     scale = []
     for key in SCALE:
         bound = config.get(key)
-        if bound is not None:  # 1 and 1.0 are the same
-            scale.append(f"{key} {float(bound) if isinstance(bound, int) else bound}")
+        if number(bound) is not None:  # 1 and 1.0 are the same
+            bound = number(bound)
+        if bound is not None:
+            scale.append(f"{key} {bound}")
     return Measured(
         value=value,
         unit=unit if least <= value <= most else "score",

@@ -101,7 +101,8 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         values, count = _values(data, score, metric, value, of_epochs), count_of(score.get("scored_samples"))
         if isinstance(values, str):
             read.without[name] = values
-            count = len(of_epochs) if count is None else count
+            if count is None:
+                count = len(of_epochs)
         else:
             read.examples[name] = samples.recorded(values)
             count = len(values)
@@ -178,7 +179,9 @@ def _direction(score: Mapping[str, Any], metric: str, of_epochs: Epochs) -> bool
     if graded and all(isinstance(value, str) and value in LETTERS for value in graded):
         return True
     named = known_direction(str(score.get("name")))
-    return known_direction(str(score.get("scorer"))) if named is None else named
+    if named is None:
+        return known_direction(str(score.get("scorer")))
+    return named
 
 
 def _values(

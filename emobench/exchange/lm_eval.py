@@ -120,7 +120,9 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         read.notes.append(f"without per-example results: {error}")
     for of_task in samples.values():
         for name, values in of_task.values.items():
-            kept = example_values(file.numbers[name], values) if name in file.numbers else None
+            if name not in file.numbers:
+                continue
+            kept = example_values(file.numbers[name], values)
             if kept:
                 read.recorded[name] = Recorded(kept, of_task.units)
                 read.examples[name] = of_task.recorded(kept)
@@ -192,7 +194,9 @@ class ResultsFile:
         for direction in given:
             if isinstance(direction, bool):
                 return direction
-        return None if of.metric in directions else known_direction(of.metric)
+        if of.metric in directions:
+            return None
+        return known_direction(of.metric)
 
     def members(self, task: str) -> list[str]:
         """Return the tasks that a group is an aggregate of; none for a task."""
@@ -356,7 +360,9 @@ def _examples_of_groups(
                 inputs[pooled] = of_task.inputs[example]
                 unit = of_task.named.get(example)
                 if unit is not None:
-                    units[pooled] = f"{task}:{unit}" if unit.startswith(NUMBERED) else unit
+                    units[pooled] = unit
+                    if unit.startswith(NUMBERED):
+                        units[pooled] = f"{task}:{unit}"
         if gives(one, values):
             yield name, Recorded(values, joined_units(inputs, units))
 

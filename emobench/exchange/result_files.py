@@ -244,7 +244,9 @@ def _created(of: Evaluation) -> datetime:
             created = datetime.fromisoformat(text)
     except (OverflowError, OSError, ValueError):
         raise DataError(f"{of.path}: its date is {clip(text, 40)}; expected ISO 8601 or seconds since 1970.") from None
-    return created if created.tzinfo else created.replace(tzinfo=UTC)
+    if created.tzinfo is None:
+        created = created.replace(tzinfo=UTC)
+    return created
 
 
 def _named_alike(known: Entry, given: Entry) -> bool:
@@ -352,7 +354,9 @@ def compare_files(
 def _explained(contrast: Contrast, sides: Sequence[Evaluation], excluded: Collection[str]) -> Contrast:
     """Return a contrast that says whose per-example results are missing, and why, or that no direction is known."""
     if contrast.family is None and contrast.higher_is_better is None and not contrast.verdict:
-        return contrast if contrast.metric in excluded else replace(contrast, why=NO_DIRECTION)
+        if contrast.metric not in excluded:
+            contrast = replace(contrast, why=NO_DIRECTION)
+        return contrast
     if contrast.verdict != "undetermined" or contrast.p is not None:
         return contrast
     models: dict[str, list[str]] = {}
@@ -360,7 +364,9 @@ def _explained(contrast: Contrast, sides: Sequence[Evaluation], excluded: Collec
         if contrast.metric not in one.examples and contrast.metric in one.without:
             models.setdefault(one.without[contrast.metric], []).append(one.title)
     reasons = [f"no per-example results of {' and '.join(names)}; {why}" for why, names in models.items()]
-    return replace(contrast, why=". ".join(reasons)) if reasons else contrast
+    if reasons:
+        contrast = replace(contrast, why=". ".join(reasons))
+    return contrast
 
 
 def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:

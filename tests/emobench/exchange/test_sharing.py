@@ -246,7 +246,7 @@ def test_an_altered_entry_is_refused_by_name(folder: Path, person: Callable[...,
     _refused(bob, person("new", folder), match=f"{name}: `id` is")
 
 
-@pytest.mark.parametrize("file", ["examples", "train", "generate"])
+@pytest.mark.parametrize("file", ["examples", "generate"])
 def test_a_file_that_is_not_the_recorded_one_is_refused(file: str, folder: Path, person: Callable[..., Person]) -> None:
     ann = person("ann", folder)
     ann.record("emo")
