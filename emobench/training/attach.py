@@ -16,7 +16,7 @@ import inspect
 import types
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ from emobench.objectives import (
 from emobench.objectives.engine.products import compute_dtype
 
 LOSS = "loss"
-uncompiled: Any = torch.compiler.disable  # its type hides a method
+uncompiled = cast(Any, torch.compiler.disable)  # its type hides a method
 
 
 class SequenceSums(NamedTuple):
