@@ -83,7 +83,9 @@ def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Co
     below = tuple(map(clean, captions.within_lines(contrasts, one_task)))
     title = clean(" · ".join(filter(None, parts)))
     table = Table(title=title, columns=columns, rows=rows, above=above, below=below, left=("verdict",))
-    shown = {place for row in table.rows for place, cell in enumerate(row) if cell.text != ABSENT}
+    shown = set()
+    for row in table.rows:
+        shown |= {place for place, cell in enumerate(row) if cell.text != ABSENT}
     return table.part(sorted(shown))
 
 

@@ -89,7 +89,8 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
     against = shown.baseline if isinstance(shown.baseline, Entry) else None
     contrasts = {}
     for key, row in shown.differences.items():
-        contrasts |= {(key, metric): contrast for metric, contrast in row.items()}
+        for metric, contrast in row.items():
+            contrasts[key, metric] = contrast
     lines = []
     if counts and counts[-1] > 1:
         spread = "[95 % interval]" if intervals else "± sd"
@@ -117,11 +118,13 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         hiding = {metric for entry in current for metric, summary in entry.metrics.items() if _hides(summary)}
         if hidden := [metric for metric in shown.metrics if metric in hiding]:
             lines.append(f"± of {listed(hidden, FEW)} omits noise (`emobench compare --explain`).")
-    untested: Mapping[str, str | None] = {}
+    untested: dict[str, str | None] = {}
     if against and counts and counts[-1] >= MIN_SEEDS:
-        untested = {metric: c.why for (_, metric), c in contrasts.items() if c.verdict == "undetermined"}
+        for (_, metric), contrast in contrasts.items():
+            if contrast.verdict == "undetermined":
+                untested[metric] = contrast.why
     elif counts and not few:
-        untested = shown.untested
+        untested |= shown.untested
     lines += _by_reason("No verdict", untested) + _by_reason("Not computed", shown.absent)
     if own:
         lines.append("› objectives of this run.")
@@ -198,7 +201,10 @@ def verdict_line(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]
         if contrast.family == PRIMARY:
             name += " (primary)"
         by_word.get(str(contrast.verdict), []).append(name)
-    parts = [f"{word}: {listed(names, MANY)}" for word, names in by_word.items() if names]
+    parts = []
+    for word, metrics in by_word.items():
+        if metrics:
+            parts.append(f"{word}: {listed(metrics, MANY)}")
     if parts:
         yield " · ".join(parts)
 
@@ -225,7 +231,9 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     if missing := comparison.missing.get(candidate.id):
         yield f"{name} or the baseline lacks {listed(missing)}."
     if comparison.left_out:
-        left = [f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out]
+        left = []
+        for entry in comparison.left_out:
+            left.append(f"{entry.objective.label} of {entry.model.name} [{entry.id[:6]}]")
         yield f"Left out, not comparable with a given baseline: {listed(left)}."
 
 
@@ -289,7 +297,10 @@ def paper_legend(table: PaperComparison, interval: str) -> list[str]:
         lines += [TESTED, *adjustment(contrasts)]
     if any(contrast.p is None and len(contrast.within) == 1 for contrast in contrasts):
         lines.append(SEEDS_NEEDED)
-    sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in table.resolution().items()]
+    sizes = []
+    for metric, points in table.resolution().items():
+        task, _ = metric.split("/", 1)
+        sizes.append(f"{task} {points:.2g}")
     if sizes:
         lines.append(f"One test example in points: {', '.join(sizes)}.")
     return [*lines, *table.remarks]

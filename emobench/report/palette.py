@@ -77,4 +77,7 @@ def style_sheet() -> str:
     """Return the colours as variables of a style sheet, which follow the theme."""
     tones = {f"series-{number}": tone for number, tone in enumerate(OBJECTIVES, 1)}
     tones |= {"better-text": BETTER, "worse-text": WORSE, "tied-text": TIED, "open-text": OPEN} | FILLS
-    return ":root {\n" + "".join(f"  --{name}: light-dark({t.light}, {t.dark});\n" for name, t in tones.items()) + "}\n"
+    lines = [":root {"]
+    for name, tone in tones.items():
+        lines.append(f"  --{name}: light-dark({tone.light}, {tone.dark});")
+    return "\n".join([*lines, "}\n"])

@@ -52,7 +52,10 @@ class PaperComparison:
         """Return our row against our baseline on a metric."""
         if row == self.baseline or row not in self.measured:
             return None
-        return next((c for c in self.comparison.of(self.measured[row]) if c.metric == metric), None)
+        for contrast in self.comparison.of(self.measured[row]):
+            if contrast.metric == metric:
+                return contrast
+        return None
 
     def resolution(self) -> dict[str, float]:
         """Return the worth of one test example in points, for each metric that is a share of them."""

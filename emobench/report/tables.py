@@ -133,12 +133,14 @@ class Report:
     def of(cls, tables: Sequence[Table]) -> Report:
         """Return a report in which a note that is below each of several tables is given once, at the end."""
         counts = Counter(line for table in tables for line in table.below)
-        shared = tuple(line for line in counts if len(tables) > 1 and counts[line] == len(tables))
+        shared: list[str] = []
+        if len(tables) > 1:
+            shared = [line for line in counts if counts[line] == len(tables)]
         kept = []
         for table in tables:
             own = tuple(line for line in table.below if line not in shared)
             kept.append(replace(table, below=own))
-        return cls(tuple(kept), shared)
+        return cls(tuple(kept), tuple(shared))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in self.tables:

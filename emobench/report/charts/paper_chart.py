@@ -153,7 +153,9 @@ def scaling_picture(
     A panel has its axis as its name, and points with `series`, `size` and `value` (a fraction), and the line of each
     series.
     """
-    names = list(dict.fromkeys(name for points, _ in panels.values() for name in series_of(points)))
+    names: list[str] = []
+    for points, _ in panels.values():
+        names += [name for name in series_of(points) if name not in names]
     drawn = []
     for axis, (points, lines) in panels.items():
         drawn.append(panel(axis, _scaled(points, lines), _scaling_layers(axis, metric), names))

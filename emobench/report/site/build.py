@@ -73,7 +73,7 @@ def write_site(
     for path in (index, *paths):
         _check_ours(path)
     style = style_sheet() + _asset("page.css")
-    heads = [_head(board, path) for board, path in zip(boards, paths, strict=True)]
+    heads = list(map(_head, boards, paths))
     terms: dict[str, Sequence[dict[str, Any]]] = {}
     for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
         data = BoardData(board.entries, examples_of, baseline)

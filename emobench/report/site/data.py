@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from emobench.core.settings import content_hash, to_plain
@@ -100,16 +101,20 @@ class _Suite:
         entries = [entry for group in groups for entry in group.rows]
         known = any(entry.objective.name == baseline for entry in entries)
         self.baseline = baseline if known else default_baseline([group.rows for group in groups])
-        tasks = {(place, key.split("/", 1)[0]) for place, group in enumerate(groups) for key in group.metrics}
+        tasks = set()
+        for place, group in enumerate(groups):
+            tasks |= {(place, key.split("/", 1)[0]) for key in group.metrics}
         self._one_task = len({task for _, task in tasks}) == 1
         self._any_task = not self._one_task and len(tasks) == len(groups)
         primary = {self._column(entry.primary) for entry in entries if entry.primary}
         secondary = set()
         for entry in entries:
-            secondary |= {self._column(key) for key, summary in entry.metrics.items() if summary.secondary}
+            for key, summary in entry.metrics.items():
+                if summary.secondary:
+                    secondary.add(self._column(key))
         keys = dict.fromkeys(self._column(key) for group in groups for key in group.metrics)
         self.keys = sorted(keys, key=lambda key: (not key.startswith(f"{MEAN}/"), key not in primary, key in secondary))
-        self.metrics = [self._metric(place) for place in range(len(self.keys))]
+        self.metrics = list(map(self._metric, range(len(self.keys))))
         self._notes = Notes()
         self._above: dict[str, list[Entry]] = {}
 
@@ -126,7 +131,7 @@ class _Suite:
 
     def _metric(self, place: int) -> dict[str, Any]:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
-        first = next(s for group in self.groups for s in _summaries(group, self._keys(group)[place]))
+        first = next(chain.from_iterable(_summaries(group, self._keys(group)[place]) for group in self.groups))
         key = self.keys[place]
         task, metric = ("", key) if self._any_task else key.split("/", 1)
         known, unit = describe(metric), unit_label([first])
@@ -236,7 +241,9 @@ def default_baseline(groups: Sequence[Sequence[Entry]]) -> str | None:
 
     If no group has two, each one counts.
     """
-    trained = [(place, entry) for place, rows in enumerate(groups) for entry in rows if not entry.untrained]
+    trained = []
+    for place, rows in enumerate(groups):
+        trained += [(place, entry) for entry in rows if not entry.untrained]
     recorded = sorted(trained, key=lambda pair: (pair[1].provenance.created, pair[1].id))
     named = dict.fromkeys((entry.objective.name, place) for place, entry in recorded)
     in_group = Counter(place for _, place in named)
@@ -311,7 +318,7 @@ class PageContrasts:
         Those with the baseline come first.
         """
         numbers = {key: place for place, key in enumerate(keys)}
-        order = [baseline, *(place for place in range(len(group)) if place != baseline)]
+        order = sorted(range(len(group)), key=lambda place: place != baseline)
         shown: list[Any] = []
         series = SeriesReader(self._examples_of)
         for index, base in enumerate(order[:-1]):
@@ -331,7 +338,9 @@ class PageContrasts:
 
 def _turned(contrast: Contrast) -> Contrast:
     """Return the same contrast with the candidate as baseline."""
-    within = [(seed, replace(one, effect=-one.effect, ci95=_negative(one.ci95))) for seed, one in contrast.within]
+    within = []
+    for seed, one in contrast.within:
+        within.append((seed, replace(one, effect=-one.effect, ci95=_negative(one.ci95))))
     verdict = contrast.verdict
     if contrast.beyond_noise:
         verdict = "worse" if verdict == "better" else "better"

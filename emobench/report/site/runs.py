@@ -139,9 +139,13 @@ def _sample(text: WrittenText) -> dict[str, str]:
 def links(entry: Entry) -> list[tuple[str, str]]:
     """Return (text, address) of the paper, data and model that an entry names, each once. None is loaded."""
     cite = entry.source.cite or ""
-    named = [(f"Paper: arXiv {number}", f"https://arxiv.org/abs/{number}") for number in ARXIV.findall(cite)]
-    named += [(address.removeprefix("https://"), address) for address in ADDRESS.findall(cite)]
-    named += [(f"Paper: doi {name}", f"https://doi.org/{quote(name)}") for name in DOI.findall(ADDRESS.sub("", cite))]
+    named = []
+    for number in ARXIV.findall(cite):
+        named.append((f"Paper: arXiv {number}", f"https://arxiv.org/abs/{number}"))
+    for address in ADDRESS.findall(cite):
+        named.append((address.removeprefix("https://"), address))
+    for name in DOI.findall(ADDRESS.sub("", cite)):
+        named.append((f"Paper: doi {name}", f"https://doi.org/{quote(name)}"))
     model, revision = entry.model.source, entry.model.revision or ""
     if HUB_ID.fullmatch(model) and COMMIT.fullmatch(revision):
         named.append((f"Model: {model}", f"{HUB}/{quote(model)}/tree/{revision}"))
