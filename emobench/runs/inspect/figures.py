@@ -110,13 +110,15 @@ def _points(label: str, entry: Entry, files: Files) -> Iterator[Row]:
 
 
 def _curves(label: str, entry: Entry, files: Files) -> Iterator[Row]:
-    tasks = [task for task in entry.protocols if f"{task}/mauve" in entry.metrics]
-    for run in entry.runs if tasks else ():
+    if not any(name.endswith("/mauve") for name in entry.metrics):
+        return
+    for run in entry.runs:
         for facts, folder in score_stages(entry, run, files.runs):
             task = facts["task"]["name"]
-            if task in tasks:
-                for one in read_json(folder / MAUVE_RUNS, entry)["runs"]:
-                    yield {"series": label, "task": task, "mauve": one["mauve"], "points": one["curve"]}
+            if f"{task}/mauve" not in entry.metrics:
+                continue
+            for one in read_json(folder / MAUVE_RUNS, entry)["runs"]:
+                yield {"series": label, "task": task, "mauve": one["mauve"], "points": one["curve"]}
 
 
 def _lengths(label: str, entry: Entry, files: Files) -> Iterator[Row]:
