@@ -31,7 +31,6 @@ from emobench.kinds.instruct.judged import (
     kept_replies,
     pair_judgements,
     pair_means,
-    read_preferences,
     replies_facts,
     request_key,
     tokens_of,
@@ -263,12 +262,6 @@ def test_grades_of_twenty_responses_may_lack_one() -> None:
     assert scored.scores["parse_failures"].value == pytest.approx(1 / 20)
     with pytest.raises(MetricError, match="2 of 20 requests"):
         check_verdicts([*given[:-1], Graded("19", None, NO_VERDICT)], counts, "A judge")
-
-
-def test_a_file_of_judgements_gives_the_preferences_that_are_there(tmp_path: Path) -> None:
-    rows = [{"id": "a", "preference": 0.0}, {"id": "b", "preference": None}, {"id": "c", "grade": 3.0}]
-    (tmp_path / "judgements.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert read_preferences(tmp_path / "judgements.jsonl") == {"a": 0.0}
 
 
 @pytest.mark.parametrize("fault", ["too_long", "server_error"])

@@ -196,13 +196,6 @@ def test_greedy_responses_are_the_likeliest_tokens_and_other_rules_generate_anew
     assert samples_of(tmp_path, first) != rows
 
 
-def test_a_dry_run_counts_tokens(instruct: Callable[..., Any], byte_model: Path, data: Instructions) -> None:
-    done = instruct("evaluate", "--dry-run", "--json").ok()
-    (line,) = [stage for stage in done.json["plan"] if stage["stage"] == "evaluate"]
-    prompts = prompt_ids(data.rows, tokenizer_of(byte_model), "alpaca")
-    assert (line["examples"], line["tokens"]) == (len(prompts), sum(map(len, prompts)) + 8 * len(prompts))
-
-
 def test_what_does_not_fit_is_refused_before_a_training(instruct: Callable[..., Any]) -> None:
     other = ("--set", "recipe.template=chat")
     instruct("run", *other, "--dry-run").refused("template alpaca", "--set instruct.template=chat")

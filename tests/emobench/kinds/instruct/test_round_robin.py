@@ -99,20 +99,6 @@ def test_intervals_of_win_rates_cover_the_truth(count: int, shares: tuple[float,
     assert covered / 2000 >= 0.93
 
 
-def test_intervals_of_probabilities_and_of_repeated_instructions_cover_the_truth() -> None:
-    generator = np.random.default_rng(6)
-    probabilities = repeated = 0
-    for _ in range(400):
-        low, high = round_robin({(0, 1): generator.beta(0.3, 0.1, size=20).tolist()})[0][0].ci95
-        probabilities += low <= 0.75 <= high
-        often = generator.integers(1, 8, size=30)
-        right = (generator.random(30) < 0.8).astype(float)
-        units = np.repeat(np.arange(30), often).astype(str).tolist()
-        low, high = round_robin({(0, 1): np.repeat(right, often).tolist()}, units)[0][0].ci95
-        repeated += low <= 0.8 <= high
-    assert min(probabilities, repeated) >= 0.93 * 400
-
-
 @pytest.mark.parametrize(("count", "odds"), [(20, 1.0), (20, 2.5), (60, 2.9), (100, 0.5)])
 def test_intervals_of_ratings_cover_the_truth_or_there_is_none(count: int, odds: float) -> None:
     truth = 1000 + 200 * odds / np.log(10)

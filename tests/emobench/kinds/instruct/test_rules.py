@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,19 +13,6 @@ from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 
 URL = "http://127.0.0.1:1/v1"
-
-
-def test_the_defaults() -> None:
-    judge = {
-        "name": "none", "model": None, "backend": "endpoint", "url": None, "concurrency": 8, "per_minute": None,
-        "retries": 6, "seconds": 120.0,
-    }  # fmt: skip
-    assert asdict(JudgeRule()) == judge
-    assert not JudgeRule().used
-    assert asdict(InstructProtocol()) == {
-        "template": "alpaca", "other_template": False, "max_new_tokens": 512, "temperature": 0.0, "top_p": 1.0,
-        "seed": 0, "backend": "transformers", "judge": judge, "limit": None,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
