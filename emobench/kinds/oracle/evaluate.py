@@ -9,7 +9,7 @@ Legend: X texts, B of a batch, T positions, N positions that count, S states or 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,9 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
         return [continuations[0] for continuations in samples]
 
     alone = sample("sample", "text", [[start]] * rules.count, rules.length, False)
-    prefixes = [[start, *ids[: rules.prefix]] for ids in _long_enough(subject, rules, texts)]
+    prefixes = []
+    for ids in _long_enough(subject, rules, texts):
+        prefixes.append([start, *ids[: rules.prefix]])
     continued = sample("continue", "prefix", prefixes, rules.continuation, True) if prefixes else []
     pairs, ids = [[c.ids, c.ended] for c in alone], [c.ids for c in continued]
     (folder / SAMPLES).write_text(json.dumps({"texts": pairs, "continuations": ids}) + "\n")
@@ -111,8 +113,8 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     test = _ids(subject, texts)[: rules.limit]
     scored = Scored()
 
-    def decoded(rows: list[list[int]]) -> list[str]:
-        return [subject.tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
+    def decoded(rows: Iterable[list[int]], length: int | None = None) -> list[str]:
+        return [subject.tokenizer.decode(ids[:length], skip_special_tokens=True) for ids in rows]
 
     def test_perplexity() -> dict[str, Score]:
         chosen = list(texts.texts)[: rules.limit]
@@ -130,7 +132,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
             return oracle_distances(subject.model, language, test, progress=progress)
 
     def mauve() -> dict[str, Score]:
-        human = list(filter(None, decoded([ids[: rules.length] for ids in test])))
+        human = list(filter(None, decoded(test, rules.length)))
         generated = list(filter(None, decoded([ids for ids, _ in samples["texts"]])))
         # Neither side continues a prompt: pairs are in the order of both, so that the jackknife leaves out one of each.
         # Some models write an empty text; the surplus of the other side is left out, and all seeds have one aggregate.
@@ -145,8 +147,10 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     def overlap() -> dict[str, Score]:
         if not long:
             raise MetricError(f"No test text has the {end} words that ROUGE compares.")
-        references = decoded([ids[:end] for ids in long])
-        rows = [[*ids[: rules.prefix], *new] for ids, new in zip(long, samples["continuations"], strict=True)]
+        references = decoded(long, end)
+        rows = []
+        for ids, new in zip(long, samples["continuations"], strict=True):
+            rows.append([*ids[: rules.prefix], *new])
         return rouge([decoded(rows)], references, list(map(str, range(len(long)))), variants=("rouge1", "rougeL"))
 
     scored.add(("ppl_test",), test_perplexity)

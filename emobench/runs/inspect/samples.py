@@ -122,7 +122,7 @@ def _table(task: str, columns: Sequence[Column], sample: int, prompt: str | None
     chosen = [key for key in keys if prompt is None or key.startswith(prompt)]
     if not chosen:
         raise ConfigError(f"{task} has no prompt whose id begins {prompt}; the first ones are {', '.join(keys[:3])}.")
-    if prompt in chosen:
+    if prompt is not None and prompt in chosen:
         chosen = [prompt]
     rows = []
     for key in chosen[:count]:
