@@ -83,4 +83,7 @@ def pseudo_values(value: float, ids: Sequence[str], without_N: ArrayLike) -> Exa
     if len(ids) < 2 or not np.isfinite(without_N).all():
         return None
     pseudo_N = value + (len(ids) - 1) * (value - without_N)
-    return {key: (pseudo, 1.0) for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True)}
+    examples = {}
+    for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True):
+        examples[key] = (pseudo, 1.0)
+    return examples

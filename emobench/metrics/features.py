@@ -74,10 +74,11 @@ def _reads_ahead(model: Any, device: torch.device) -> bool:
     ids_T = torch.arange(count, device=device) % rows
     others_T = torch.cat([ids_T[:1], (ids_T[1:] + 1) % rows])
     # Two batches of one row: the same kernels, so that a causal model's states differ by rounding at most.
-    first_D, other_D = (
-        final_hidden(model, input_ids=row_T[None], attention_mask=torch.ones_like(row_T)[None])[0, 0].float()
-        for row_T in (ids_T, others_T)
-    )
+    states = []
+    for row_T in (ids_T, others_T):
+        hidden_BTD = final_hidden(model, input_ids=row_T[None], attention_mask=torch.ones_like(row_T)[None])
+        states.append(hidden_BTD[0, 0].float())
+    first_D, other_D = states
     rounding = max(1e-3, 10 * torch.finfo(model.dtype).eps)
     return bool((first_D - other_D).norm() > rounding * first_D.norm())
 

@@ -101,7 +101,9 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
 def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
     """Return a weighted mean over prompts without each of them, (N,); nan where no other has a weight."""
     examples = mean.examples or {}
-    value_N, weight_N = np.array([examples.get(key, (0.0, 0.0)) for key in ids]).T
+    value_N, weight_N = np.zeros((2, len(ids)))
+    for place, key in enumerate(ids):
+        value_N[place], weight_N[place] = examples.get(key, (0.0, 0.0))
     others_N = weight_N.sum() - weight_N
     sums_N = (value_N * weight_N).sum() - value_N * weight_N
     return np.divide(sums_N, others_N, out=np.full(len(ids), np.nan), where=others_N > 0)
@@ -129,7 +131,11 @@ def distinct(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) ->
         raise MetricError("All continuations of a sampling run are empty: there is no word to count.")
     scores = {}
     for n, (name, measure) in zip(DISTINCT, DISTINCTNESS.items(), strict=True):
-        shares, without_RN = zip(*(_distinct(run, n) for run in words), strict=True)
+        shares, without_RN = [], []
+        for run in words:
+            share, without_N = _distinct(run, n)
+            shares.append(share)
+            without_RN.append(without_N)
         without_N = np.mean(without_RN, axis=0)
         scores[name] = corpus_by_run(shares, len(words[0]), measure, ids=ids, without_N=without_N)
     return scores
@@ -158,7 +164,11 @@ def self_bleu(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) -
     if not runs or min(map(len, runs)) < 2:
         raise MetricError("Self-BLEU compares the texts of a run with one another, and needs at least two.")
     require_spaces(runs)
-    values, without_RN = zip(*(_mean_bleu(list(map(str.split, run))) for run in runs), strict=True)
+    values, without_RN = [], []
+    for run in runs:
+        value, without_N = _mean_bleu(list(map(str.split, run)))
+        values.append(value)
+        without_RN.append(without_N)
     return corpus_by_run(values, len(runs[0]), SELF_BLEU, ids=ids, without_N=np.mean(without_RN, axis=0))
 
 

@@ -84,7 +84,10 @@ def rouge(
         if progress is not None:
             progress(place + 1, len(references))
     weights_RN = [latin] * len(runs)
-    return {name: mean_by_prompt(f1s_RN[name], ids, ROUGE[name], weights_RN=weights_RN) for name in variants}
+    scores = {}
+    for name in variants:
+        scores[name] = mean_by_prompt(f1s_RN[name], ids, ROUGE[name], weights_RN=weights_RN)
+    return scores
 
 
 Overlap = Callable[[list[str]], tuple[int, int, int]]
