@@ -234,7 +234,7 @@ def show_outline(outline: Outline, json: bool) -> None:
     """Print a dry run, whose times are those of one process."""
     if json:
         plain = {"plan": outline.lines, "totals": outline.totals(), "machine": outline.machine.name}
-        print_json({**plain, "notes": outline.notes()})
+        print_json({**plain, "verdicts": outline.verdicts, "notes": outline.notes()})
         return
     rows = [(line.stage, line.what, line.amount, line.estimate, line.state) for line in grouped(outline)]
     print_table(outline.title, ("stage", "what", "amount", "rough estimate", "state"), rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from emobench.kinds.cost import Requests
@@ -42,14 +42,28 @@ class WrittenTexts(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TestSize:
+    """How many examples a metric has at most, and how many sampling units; None: not known without the data."""
+
+    __test__: ClassVar = False
+    """For pytest: no test."""
+    examples: int | None = None
+    units: int | None = None
+
+
 class KnownMetrics(Protocol):
-    """Metrics that are known before anything runs: a run warns of a primary metric that no task has."""
+    """Metrics that are known before anything runs: a plan says which of them can have a verdict."""
 
     def metrics(self, task: Task) -> Mapping[str, Measure | str]:
         """Return the measures of a task's metrics, or why one will be missing.
 
         Metrics that only describe a result may be left out.
         """
+        ...
+
+    def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
+        """Return how much a metric is computed from, at most; `data` is None where it is not on this machine."""
         ...
 
 

@@ -47,6 +47,7 @@ MAUVE = {
     "mauve": Measure(
         True,
         "fraction",
+        fewest=SMALL_N,
         title="MAUVE",
         definition="How close the distribution of generated texts is to that of human texts: the area under the "
         "divergence curve of their quantized features. 100 % means that they cannot be told apart.",
@@ -55,6 +56,7 @@ MAUVE = {
     "mauve_star": Measure(
         True,
         "fraction",
+        fewest=SMALL_N,
         title="MAUVE*",
         definition="MAUVE with smoothed estimates of the two distributions, which depends less on the number of texts.",
         source="Pillutla et al., JMLR 2023",

@@ -26,6 +26,7 @@ from emobench.runs.planning import estimate
 from emobench.runs.planning.estimate import H100, Machine, duration, gigabytes, this_machine
 from emobench.runs.planning.ingredients import Ingredients, corpus_size
 from emobench.runs.planning.plan import Plan, Planner, make_plan
+from emobench.runs.planning.prospects import Prospects, prospects
 from emobench.runs.planning.request import Request
 from emobench.runs.run import score_plan, train_plan
 from emobench.runs.stages.corpora import PackedCorpora
@@ -136,6 +137,8 @@ class Outline:
     assumptions: tuple[str, ...]
     ahead: tuple[str, ...] = ()
     """Warnings: that the command is long, or for another machine, and what to type."""
+    verdicts: tuple[Prospects, ...] = ()
+    """The verdicts that the entries can give, and what is missing for them."""
     several: bool = False
     """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
 
@@ -150,7 +153,7 @@ class Outline:
     def notes(self) -> list[str]:
         """Return the totals in words, the assumptions, and a warning if the memory is too small."""
         if all(line.state == DONE for line in self.lines):
-            return ["All is finished."]
+            return ["All is finished.", *self.prospects()]
         totals, limit, parts = self.totals(), self.machine.memory, []
         if totals.download_bytes:
             parts.append(f"{gigabytes(totals.download_bytes)} to download")
@@ -171,10 +174,14 @@ class Outline:
                 "recipe.weight_dtype=bfloat16), recipe.gradient_checkpointing=true or smaller micro-batches, such as "
                 "recipe.accumulation=4; an evaluation with --dtype bfloat16."
             )
-        return [*notes, *self.assumptions]
+        return [*notes, *self.prospects(), *self.assumptions]
+
+    def prospects(self) -> list[str]:
+        """Return which verdicts the entries can give, in words."""
+        return [line for verdict in self.verdicts for line in verdict.lines()]
 
     def joined(self, other: Outline) -> Outline:
-        """Return both outlines as one; what both do is done once."""
+        """Return both outlines as one; what both do is done once. Verdicts are those of one plan, and left out."""
         lines: dict[tuple[str, str], StageLine] = {}
         for line in (*self.lines, *other.lines):
             lines.setdefault((line.stage, line.what), line)
@@ -183,6 +190,7 @@ class Outline:
             lines=tuple(sorted(lines.values(), key=lambda line: ORDER.index(line.stage))),
             assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
             ahead=tuple(dict.fromkeys((*self.ahead, *other.ahead))),
+            verdicts=(),
         )
 
 
@@ -325,13 +333,26 @@ def make_outline(
             f"With --offline this run would stop: these are missing: {items}. Drop --offline, or give "
             "local files (--data-dir DIR, --model FOLDER).",
         )
+    verdicts = []
+    if plan.evaluated():
+        verdicts.append(prospects(plan, _seconds_of_a_run(lines)))
     return Outline(
         title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
         lines=tuple(sorted(lines, key=lambda line: ORDER.index(line.stage))),
         machine=costs.machine,
         assumptions=tuple(_assumptions(plan, costs, probe)),
         ahead=tuple(ahead),
+        verdicts=tuple(verdicts),
     )
+
+
+def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
+    """Return the mean time of a training with its evaluations; None without trainings, or if a time is unknown."""
+    trained = {(line.objective, line.seed) for line in lines if line.stage == "train" and line.objective}
+    seconds = [line.seconds for line in lines if (line.objective, line.seed) in trained]
+    if not trained or None in seconds:
+        return None
+    return sum(filter(None, seconds)) / len(trained)
 
 
 def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Planner | None = None) -> Outline:

@@ -19,6 +19,7 @@ from emobench.runs.execution.record import record_row, track_metrics
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.execution.workers import Workers, jobs_of
 from emobench.runs.planning.plan import Plan, PlannedRow, make_plan
+from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.rebuild import describe, find_planned, find_stage, require_trusted
 from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.evaluate import Evaluation
@@ -123,8 +124,11 @@ def prepared(
     require_writable(stages.root, "--runs")
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")
-    for warning in plan.warnings():
-        execution.reporter.note(warning)
+    notes = plan.warnings()
+    if plan.evaluated():
+        notes += prospects(plan).lines()
+    for note in notes:
+        execution.reporter.note(note)
     describe(plan.model.stages, request, stages)
     keyed = plan.model.has_identity
     for training in plan.trainings():

@@ -78,6 +78,8 @@ class Measure:
     unit: str
     """Such as "fraction", "nats" or "perplexity"; `RANGES` has those with a range."""
     secondary: bool = False
+    fewest: int = 1
+    """The examples that a verdict needs; a score of fewer is flagged `small_n`."""
     _: KW_ONLY
     title: str = ""
     """Short enough for the heading of a column: "Test perplexity"."""

@@ -22,13 +22,13 @@ from emobench.kinds.generation.blocks import with_blocks
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
 from emobench.kinds.generation.kind import METRICS, GenerationKind
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
-from emobench.kinds.generation.prompts import bos_ids, select_prompts, text_of
+from emobench.kinds.generation.prompts import admits, bos_ids, select_prompts, text_of
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts, make_samples, sampling_runs
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.rows import generate_rows, read_rows, write_rows
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import TestSize, WrittenText
 from emobench.metrics.perplexity import PPL_TEST, entropy, perplexity
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.head import probe_head
@@ -101,6 +101,22 @@ def metrics(task: Task) -> dict[str, Measure]:
     for group in (*built_in(rules), *(METRICS.load(text).plugin for text in rules.metrics)):
         measures.update(group.measures)
     return measures
+
+
+def test_size(task: Task, metric: str, data: Texts | None) -> TestSize:
+    """Return the prompts and their documents at most: how many tokens a text has is not counted."""
+    rules = task.protocol_as(GenerationProtocol)
+    if data is None:
+        return TestSize(least(rules.limit, split_size(task.corpus, rules.split, None, 4.0).rows))
+    if metric in TEST_TEXT:
+        documents = {unit for text, unit in zip(data.texts, data.units, strict=True) if text.strip()}
+        return TestSize(len(documents), len(documents))
+    admitted = []
+    for text, unit in zip(data.texts[: rules.first_texts], data.units, strict=False):
+        if admits(text, rules):
+            admitted.append(unit)
+    prompts = least(rules.limit, len(admitted))
+    return TestSize(prompts, least(prompts, len(set(admitted))))
 
 
 def check_metrics(named: Sequence[MetricGroup], where: str) -> None:

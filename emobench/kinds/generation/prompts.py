@@ -95,6 +95,12 @@ def _reason(text: str, length: int, rule: PromptRule) -> str | None:
     return "excluded" if any(part in text for part in rule.without) else None
 
 
+def admits(text: str, rule: PromptRule) -> bool:
+    """Return whether a text may give a prompt; of tokens it is only known that each has a character."""
+    length = len(text) if rule.unit == "tokens" else len(text.split(" "))
+    return _reason(text, length, rule) is None
+
+
 def _encoded(texts: Sequence[str], tokenizer: Any, rule: PromptRule) -> Iterator[tuple[str, list[int]]]:
     """Yield (text, ids without special tokens); words rules get no ids, since only prefixes are encoded."""
     for start in range(0, len(texts), TEXTS_A_TIME):

@@ -20,6 +20,7 @@ from emobench.kinds.icl.retrieval.shots import check_pool, duplicate_flags, find
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
+from emobench.kinds.views import TestSize
 from emobench.models.model import Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
@@ -38,6 +39,19 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledDat
 
 def metrics(task: Task) -> Mapping[str, Measure]:
     return {"accuracy": MEASURES["accuracy"]}
+
+
+def test_size(task: Task, metric: str, data: LabelledData | None) -> TestSize:
+    assert task.dataset is not None
+    rules = task.protocol_as(IclProtocol)
+    if data is not None:
+        questions = questions_of(rules, data)
+        units = sampling_units(questions)
+        return TestSize(len(questions), len({units.get(one.id, one.id) for one in questions}))
+    examples = least(rules.held_out or task.dataset.test.rows, rules.limit)
+    if task.dataset.unit or task.dataset.group:
+        return TestSize(examples, None)
+    return TestSize(examples, examples)
 
 
 # Estimates.

@@ -37,7 +37,7 @@ from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.rows import read_rows
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import TestSize, WrittenText
 from emobench.metrics.rouge import ROUGE
 from emobench.models.model import Model
 from emobench.tasks.scores import Measure
@@ -82,6 +82,15 @@ def metrics(task: Task) -> dict[str, Measure | str]:
         name = GRADE if isinstance(JUDGES.load(rule.name).plugin, GradeJudge) else WIN_RATE
         judged = {name: MEASURES[name]}
     return {**judged, "rougeL": ROUGE["rougeL"]}
+
+
+def test_size(task: Task, metric: str, data: Instructions | None) -> TestSize:
+    """Return the instructions; equal ones are one unit."""
+    rules = task.protocol_as(InstructProtocol)
+    if data is None:
+        return TestSize(len(unread_pairs(task.corpus, rules.limit)) or None)
+    asked = asked_instructions(data, rules)
+    return TestSize(len(asked), len({text_digest(one.text, one.asked.input) for one in asked}))
 
 
 def check(task: Task, data: Instructions, model: Model) -> None:

@@ -24,14 +24,14 @@ from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.inference.decoding.continuations import sample_continuations
 from emobench.inference.decoding.request import Continuation, Decoding, Sampling
-from emobench.kinds.cost import Cost
+from emobench.kinds.cost import Cost, least
 from emobench.kinds.generation.evaluate import check_featurizer, require_context
 from emobench.kinds.generation.metric import features_of
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.oracle.kind import OracleKind
 from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.kinds.views import WrittenText
+from emobench.kinds.views import TestSize, WrittenText
 from emobench.metrics.batching import reading
 from emobench.metrics.distances import DISTANCES, distance_score
 from emobench.metrics.distribution_distances import TOKEN_BUDGET, Distribution, LogProbs, compare, of_model
@@ -66,6 +66,12 @@ def oracle_cost(rules: OracleProtocol) -> Cost:
 
 def metrics(task: Task) -> Mapping[str, Measure]:
     return OracleKind().measures
+
+
+def test_size(task: Task, metric: str, data: Texts | None) -> TestSize:
+    rules = task.protocol_as(OracleProtocol)
+    texts = least(rules.texts, rules.limit, None if data is None else len(data))
+    return TestSize(texts, texts)
 
 
 def check(task: Task, texts: Texts, model: Model) -> None:

@@ -15,6 +15,7 @@ from emobench.data.texts import Texts, load_texts
 from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.kinds.views import TestSize
 from emobench.metrics.distances import COLUMNS, MEASURES, PRIMARY
 from emobench.metrics.distribution_distances import surrogate_distances
 from emobench.models.model import Model
@@ -60,6 +61,13 @@ def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
 def metrics(task: Task) -> dict[str, Measure]:
     """Return the metrics that decide something."""
     return {name: MEASURES[name] for name in PRIMARY}
+
+
+def test_size(task: Task, metric: str, data: Texts | None) -> TestSize:
+    rules = task.protocol_as(SurrogateProtocol)
+    rows = split_size(task.corpus, rules.split, data, 4.0).rows
+    units = None if data is None else least(rules.limit, len(set(data.units)))
+    return TestSize(least(rules.limit, rows), units)
 
 
 def check(task: Task, texts: Texts, model: Model) -> None:

@@ -20,8 +20,6 @@ from emobench.data.conversations import FORMATS, EndWithinError
 from emobench.data.instruction_sets import Conversations
 from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
-from emobench.kinds.views import KnownMetrics
-from emobench.leaderboard.stats.classical import MIN_SEEDS
 from emobench.models.device import check_device, is_here
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.registry import LoadedObjective, load_kind
@@ -106,7 +104,7 @@ class Plan:
         return self.rows[0].runs[0].tasks()
 
     def warnings(self) -> list[str]:
-        """Return what a reader has to know before the trainings start, such as what a verdict on the rows lacks."""
+        """Return what a reader has to know before the trainings start."""
         warnings, seeds = [], [len(row.runs) for row in self.rows if row.objective is not None]
         for recipe in self.recipes:
             if recipe.weight_dtype != "float32" and recipe.adapters is None and seeds:
@@ -114,21 +112,6 @@ class Plan:
                     f"Warning: recipe {recipe.name} trains {recipe.weight_dtype} weights (recipe.weight_dtype), which "
                     "rounds most small updates away. Drop the setting to train float32 weights."
                 )
-        if not self.evaluated():
-            return warnings
-        if not seeds or len(self.rows) < 2:
-            warnings.append("A verdict needs a trained objective and a baseline: a second row, or one of a board.")
-        elif min(seeds) < MIN_SEEDS:
-            warnings.append(f"A verdict needs {MIN_SEEDS} seeds; this run has {min(seeds)}. Add --seed.")
-        primary, metrics = self.suite.primary, []
-        for planned in self.evaluated():
-            known = planned.kind.view(KnownMetrics)
-            metrics.append({} if known is None else known.metrics(planned.task))
-        if primary is not None and all(metrics) and primary not in chain.from_iterable(metrics):
-            warnings.append(f"No task here has the suite's primary metric, {primary}.")
-        for measures in metrics:
-            if isinstance(why := measures.get(primary or ""), str):
-                warnings.append(f"{primary} will be missing: {why}")
         return warnings
 
     def stages(self) -> list[Stage]:
