@@ -188,9 +188,9 @@ def test_what_finds_shots_is_part_of_a_generations_key(
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        (("prefix=9000",), "needs 9007 tokens for a prompt with its continuation, but model reads at most 48; give sh"),
-        (("prefix=41", "bos=one"), "needs 49 tokens for a prompt with its continuation"),
-        (("max_length=49",), "needs 49 tokens for a block of the split's text, but model reads at most 48; add --set"),
+        (("prefix=9000",), "9007 tokens, and model reads at most 48; give shorter generation.prefix"),
+        (("prefix=41", "bos=one"), "49 tokens, and model reads at most 48; give shorter generation.prefix"),
+        (("max_length=49",), "49 tokens, and model reads at most 48; add --set generation.max_length=48"),
     ],
 )
 def test_what_the_model_cannot_read_is_answered_by_its_cause(
@@ -203,7 +203,7 @@ def test_what_the_model_cannot_read_is_answered_by_its_cause(
 
 
 def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(model: Path, data: Path) -> None:
-    with pytest.raises(ConfigError, match=r"reads at most 48 tokens, and a text may have 256; add --set mauve"):
+    with pytest.raises(ConfigError, match=r"256 tokens, and model reads at most 48; add --set mauve.max_length=48"):
         plan(model, data, f"mauve.featurizer={model}")
 
 
@@ -216,7 +216,7 @@ def test_an_oracle_with_a_shorter_context_is_refused_before_any_training(
     shutil.copytree(model, oracle)
     config = json.loads((oracle / "config.json").read_text())
     (oracle / "config.json").write_text(json.dumps({**config, "n_positions": 11}))
-    with pytest.raises(ConfigError, match=r"the oracle .* reads at most 11 tokens, and a text has 12; take another"):
+    with pytest.raises(ConfigError, match=r"12 tokens, and oracle reads at most 11;.* or oracle.model"):
         plan(model, data, f"oracle.model={oracle}")
 
 
