@@ -59,18 +59,24 @@ def to_json(
 
     Fractions are fractions, and differences of perplexities log ratios.
     """
-    return {"schema": SCHEMA, "groups": [_plain(group) for group in standings(entries, examples_of, view)]}
+    groups = standings(entries, examples_of, view)
+    return {"schema": SCHEMA, "groups": list(map(_plain, groups))}
 
 
 def _plain(group: Standings) -> dict[str, Any]:
     first, ranks = to_plain(group.rows[0]), None
     if ranking := group.ranking:
-        tasks = [column.split("/", 1)[0] for column in ranking.columns]
-        means = {key: sum(values) / len(values) for key, values in ranking.means.items()}
+        tasks = list(map(captions.task_of, ranking.columns))
+        means = {}
+        for key, values in ranking.means.items():
+            means[key] = sum(values) / len(values)
         why = dict(ranking.unranked)
         if ranking.remark:
             why["all"] = ranking.remark
         ranks = {"metric": ranking.name, "tasks": tasks, "places": dict(ranking.places), "means": means, "why": why}
+    baseline = None
+    if isinstance(group.baseline, Entry):
+        baseline = group.baseline.id
     return {
         "suite": first["suite"],
         "model": first["model"],
@@ -79,7 +85,7 @@ def _plain(group: Standings) -> dict[str, Any]:
         "untested": to_plain(group.untested),
         "older_code": sorted(group.older),
         "ranks": ranks,
-        "baseline": group.baseline.id if isinstance(group.baseline, Entry) else None,
+        "baseline": baseline,
         "differences": to_plain(group.differences),
     }
 
@@ -105,14 +111,16 @@ class _BoardTable:
     def __init__(self, shown: Standings, view: View) -> None:
         self.shown, self.view, self.rows = shown, view, shown.rows
         self.notes = Notes()
-        self.labels = dict(zip((e.id for e in shown.rows), labels(shown.rows, shown.older), strict=True))
+        self.labels: dict[str, str] = {}
+        for entry, label in zip(shown.rows, labels(shown.rows, shown.older), strict=True):
+            self.labels[entry.id] = label
 
     def table(self, above: Sequence[Entry]) -> Table:
         """Return the table; `above` has a row of each table above it that is of the same suite and model."""
-        shown, own = self.shown, {entry.id for entry in self.rows} & self.view.own
+        shown, own = self.shown, self.labels.keys() & self.view.own
         if len(own) == len(self.rows):  # nothing to stand out from
             own = set()
-        tasks = list(dict.fromkeys(metric.split("/", 1)[0] for metric in shown.metrics))
+        tasks = list(dict.fromkeys(map(captions.task_of, shown.metrics)))
         columns = [*self._ranking(), *map(self._metric, shown.metrics)]
         common = _without_common_part(columns, len(tasks))
         colours = in_terminal(entry.objective.name for entry in self.rows)
@@ -121,16 +129,20 @@ class _BoardTable:
             label, style = self.labels[entry.id], colours[entry.objective.name]
             if own:
                 label = (OWN if entry.id in own else " " * len(OWN)) + label
-            cells = [column.cells[place] for column in columns]
             if entry.id in shown.older:
                 label, style = f"{label} older code", "dim"
-                cells = [Cell(cell.text.replace("*", ""), "dim") for cell in cells]
             elif entry.id in own:
                 style = f"bold {style}"
-            rows.append((Cell(label, style), *cells))
+            row = [Cell(label, style)]
+            for column in columns:
+                cell = column.cells[place]
+                if entry.id in shown.older:
+                    cell = Cell(cell.text.replace("*", ""), "dim")
+                row.append(cell)
+            rows.append(tuple(row))
         first = captions.representative(self.rows)
         legend = captions.legend(shown, self.labels, intervals=self.view.intervals, own=bool(own))
-        heads = ("objective", *(column.header() for column in columns))
+        heads = ("objective", *map(_Column.header, columns))
         lines = (*captions.conditions(self.rows, tasks, above), *common)
         below = (*legend, *self.notes.lines())
         title = clean(f"{first.suite} · {first.model.name}")
@@ -156,8 +168,11 @@ class _BoardTable:
 
     def _metric(self, metric: str) -> _Column:
         """Return a metric's column: its header has the footnotes that all of its cells share."""
-        remarks = [self._remarks(entry, metric) for entry in self.rows]
-        summaries = {entry.id: entry.metrics[metric] for entry in self.rows if metric in entry.metrics}
+        remarks, summaries = [], {}
+        for entry in self.rows:
+            remarks.append(self._remarks(entry, metric))
+            if metric in entry.metrics:
+                summaries[entry.id] = entry.metrics[metric]
         shared: set[str] = set()
         if len(remarks) > 1:
             shared = set(remarks[0]).intersection(*remarks)
@@ -169,9 +184,10 @@ class _BoardTable:
         counts = {summary.n for summary in summaries.values()}
         if self.view.intervals and len(counts) == 1 and None not in counts:
             size = f"n={counts.pop()}"
+        size += self.notes.marks(filter(shared.__contains__, remarks[0]))
         task, name = map(clean, metric.split("/", 1))
         unit = unit_label(list(summaries.values()))
-        return _Column(task, name, cells, unit, (size + self.notes.marks(r for r in remarks[0] if r in shared)).strip())
+        return _Column(task, name, cells, unit, size.strip())
 
     def _cells(self, metric: str, summaries: Mapping[str, MetricSummary], best_of: str) -> list[Cell]:
         """Return the cells of a metric, or of MEAN, by the summaries of rows that have one."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -35,7 +36,9 @@ def report(comparisons: Sequence[Comparison], *, explain: bool = True) -> Report
     With `explain` come the tables of the noise, and the sentences on what the numbers mean.
     """
     footnotes = Notes()
-    tables = [table for table, _ in pair_tables(comparisons, footnotes)]
+    tables = []
+    for table, _ in pair_tables(comparisons, footnotes):
+        tables.append(table)
     remarks: list[str] = []
     meanings: list[str] = []
     for comparison in comparisons:
@@ -70,12 +73,13 @@ def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Co
     if comparison.replicates == "items":
         parts = [f"{pair[1]} against {pair[0]}", candidate.suite.name, captions.example_counts(contrasts)]
     else:
-        ours, theirs = (f"{entry.objective.label} [{entry.id[:6]}]" for entry in (candidate, baseline))
+        ours = f"{candidate.objective.label} [{candidate.id[:6]}]"
+        theirs = f"{baseline.objective.label} [{baseline.id[:6]}]"
         parts = [f"{ours} against {theirs}", place(candidate)]
         if place(candidate) != place(baseline):
             parts = [ours, f"{place(candidate)} against {theirs}", place(baseline)]
     # One task that is called as its suite is named in the heading.
-    tasks = {metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)}
+    tasks = set(map(captions.task_of, [*baseline.metrics, *candidate.metrics]))
     one_task = tasks == {baseline.suite.name}
     columns = ("metric", *pair, "difference", "95 % interval", "p", "detectable", "verdict")
     rows = tuple(_row(contrast, one_task, footnotes) for contrast in contrasts)
@@ -85,7 +89,9 @@ def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Co
     table = Table(title=title, columns=columns, rows=rows, above=above, below=below, left=("verdict",))
     shown = set()
     for row in table.rows:
-        shown |= {place for place, cell in enumerate(row) if cell.text != ABSENT}
+        for column, cell in enumerate(row):
+            if cell.text != ABSENT:
+                shown.add(column)
     return table.part(sorted(shown))
 
 
@@ -99,7 +105,7 @@ def _row(contrast: Contrast, one_task: bool, footnotes: Notes) -> tuple[Cell, ..
     label = clean(f"{metric} {unit_label([contrast])}".strip())
     if contrast.family == PRIMARY:
         label += ", primary"
-    means = [contrast_mean(contrast, mean) for mean in (contrast.baseline_mean, contrast.candidate_mean)]
+    means = contrast_mean(contrast, contrast.baseline_mean), contrast_mean(contrast, contrast.candidate_mean)
     word = contrast.word or ABSENT
     bold = "bold " if contrast.beyond_noise else ""
     cells = [*map(Cell, [label, *means, *contrast_texts(contrast).values()])]
@@ -130,26 +136,29 @@ def noise_row(summaries: Sequence[MetricSummary]) -> list[str]:
     """
     unit, largest = summaries[0].unit, max(abs(summary.mean) for summary in summaries)
 
-    def pooled(deviations: Sequence[float]) -> str:
-        if not deviations:
+    def pooled(squares: Sequence[float]) -> str:
+        if not squares:
             return ABSENT
-        return deviation(math.sqrt(fmean(one**2 for one in deviations)), unit, largest)
+        return deviation(math.sqrt(fmean(squares)), unit, largest)
 
     cells, draws = [], []
     for name in SOURCES:
-        parts = [summary.components[name] for summary in summaries if name in summary.components]
-        cells.append(pooled([part.sd for part in parts]))
-        counts = {part.draws for part in parts}
+        squares, counts = [], set()
+        for summary in summaries:
+            if part := summary.components.get(name):
+                squares.append(part.sd**2)
+                counts.add(part.draws)
+        cells.append(pooled(squares))
         if counts and name in SOURCES[:3]:
             draws.append("-".join(map(str, sorted({min(counts), max(counts)}))))
-    return [*cells, " x ".join(draws), pooled([summary.left for summary in summaries])]
+    return [*cells, " x ".join(draws), pooled([summary.left**2 for summary in summaries])]
 
 
 def _repeated(comparison: Comparison) -> dict[str, Mapping[str, MetricSummary]]:
     """Return metric -> id -> summary, of the metrics shown and the entries whose samples were repeated."""
     repeated: dict[str, Mapping[str, MetricSummary]] = {}
-    for metric in dict.fromkeys(contrast.metric for contrast in comparison.contrasts):
-        by_entry = {}
+    for contrast in comparison.contrasts:
+        metric, by_entry = contrast.metric, {}
         for entry in (comparison.baseline, *comparison.candidates):
             if metric in entry.metrics and entry.metrics[metric].components:
                 by_entry[entry.id] = entry.metrics[metric]
@@ -160,7 +169,7 @@ def _repeated(comparison: Comparison) -> dict[str, Mapping[str, MetricSummary]]:
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """Return one line for each contrast, numbers as stored: fractions, and logarithms of ratios where `log_scale`."""
-    return csv_text(_CSV, (row for comparison in comparisons for row in plain_rows(comparison)))
+    return csv_text(_CSV, chain.from_iterable(map(plain_rows, comparisons)))
 
 
 def plain_rows(comparison: Comparison) -> list[dict[str, Any]]:
@@ -191,9 +200,11 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         if bases := comparison.members.get(entry.id):
             facts["bases"] = [member.id for member in bases]
         named.append(facts)
-    components = {}
+    components: dict[str, dict[str, Any]] = {}
     for metric, by_entry in _repeated(comparison).items():
-        components[metric] = {identity: to_plain(summary.components) for identity, summary in by_entry.items()}
+        components[metric] = {}
+        for identity, summary in by_entry.items():
+            components[metric][identity] = to_plain(summary.components)
     return {
         "replicates": comparison.replicates,
         "baseline": named[0],

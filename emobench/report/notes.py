@@ -42,9 +42,16 @@ FEW, MANY = 3, 6
 VERDICTS = ("better", "worse", "tied", "undetermined")
 
 
+def task_of(metric: str) -> str:
+    return metric.split("/", 1)[0]
+
+
 def representative(rows: Sequence[Entry]) -> Entry:
     """Return the row that names the conditions of a group: a trained one, if there is one."""
-    return next((entry for entry in rows if not entry.untrained), rows[0])
+    for entry in rows:
+        if not entry.untrained:
+            return entry
+    return rows[0]
 
 
 def conditions(rows: Sequence[Entry], tasks: Sequence[str], above: Sequence[Entry]) -> list[str]:
@@ -60,14 +67,14 @@ def conditions(rows: Sequence[Entry], tasks: Sequence[str], above: Sequence[Entr
         corpus = first.recipe.get("corpus")
         parts.append(f"recipe {recipe} on {corpus}" if corpus else f"recipe {recipe}")
     if data := first.provenance.data.values():
-        local = " (local)" if any("(local" in digest for digest in data) else ""
+        local = " (local)" if "(local" in "\n".join(data) else ""
         parts.append(f"data {content_hash(digests(first))[:6]}{local}")
     lines = [" · ".join(parts), parameters(rows)]
     if above:
         # What a person chose says more than the hashes that follow from it.
         unlike = sorted(differences(above[0], first), key=lambda text: text.startswith("data of "))
         lines.append(f"Unlike the first table of {first.suite} · {first.model.name}: {listed(unlike, 3, '; ')}.")
-    return [clean(line) for line in lines if line]
+    return list(map(clean, filter(None, lines)))
 
 
 def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
@@ -78,13 +85,17 @@ def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
     # The columns have the names of several tasks, and one that is called as its suite needs none.
     if len(by_id) == 1 and (len(tasks) > 1 or tasks == [entry.suite.name]):
         return next(iter(by_id))
-    return "; ".join(f"{protocol} ({', '.join(of)})" for protocol, of in by_id.items())
+    parts = []
+    for protocol, own in by_id.items():
+        parts.append(f"{protocol} ({', '.join(own)})")
+    return "; ".join(parts)
 
 
 def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own: bool) -> list[str]:
     """Return what the table's numbers and marks mean, and why a mark is missing."""
     current = [entry for entry in shown.rows if entry.id not in shown.older]
-    counts = sorted({len(entry.seeds) for entry in current if not entry.untrained})  # an entry may name no seed
+    trained = [entry.seeds for entry in current if not entry.untrained]
+    counts = sorted(set(map(len, trained)))  # an entry may name no seed
     few = counts and counts[0] < MIN_SEEDS
     against = shown.baseline if isinstance(shown.baseline, Entry) else None
     contrasts = {}
@@ -115,8 +126,12 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         lines.append(f"No differences: {shown.baseline}.")
     lines += adjustment(shown.tested if shown.baseline is None else contrasts.values())
     if not intervals and not against:
-        hiding = {metric for entry in current for metric, summary in entry.metrics.items() if _hides(summary)}
-        if hidden := [metric for metric in shown.metrics if metric in hiding]:
+        hiding = set()
+        for entry in current:
+            for metric, summary in entry.metrics.items():
+                if _hides(summary):
+                    hiding.add(metric)
+        if hidden := list(filter(hiding.__contains__, shown.metrics)):
             lines.append(f"± of {listed(hidden, FEW)} omits noise (`emobench compare --explain`).")
     untested: dict[str, str | None] = {}
     if against and counts and counts[-1] >= MIN_SEEDS:
@@ -130,13 +145,14 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         lines.append("› objectives of this run.")
     if older := [labels[entry.id] for entry in shown.rows if entry.id in shown.older]:
         lines.append(f"{', '.join(older)}: other code; neither marked nor ranked.")
-    return [clean(line) for line in lines if line]
+    return list(map(clean, filter(None, lines)))
 
 
 def _range(numbers: Iterable[int]) -> str:
     """Return "3", or "2 to 5" for several numbers."""
     given = sorted(numbers)
-    return " to ".join(dict.fromkeys(f"{end:,}" for end in (given[0], given[-1])))
+    low, high = f"{given[0]:,}", f"{given[-1]:,}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _by_reason(what: str, reasons: Mapping[str, str | None]) -> list[str]:
@@ -144,7 +160,10 @@ def _by_reason(what: str, reasons: Mapping[str, str | None]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for metric, why in reasons.items():
         by_reason.setdefault((why or "").rstrip("."), []).append(metric)
-    return [f"{what}: {listed(metrics, FEW)} ({why})." for why, metrics in by_reason.items()]
+    sentences = []
+    for why, metrics in by_reason.items():
+        sentences.append(f"{what}: {listed(metrics, FEW)} ({why}).")
+    return sentences
 
 
 def _hides(summary: MetricSummary) -> bool:
@@ -156,7 +175,11 @@ def _hides(summary: MetricSummary) -> bool:
 def flag_texts(summary: MetricSummary) -> list[str]:
     """Return the flags of a metric as footnotes."""
     texts = {"small_n": f"small n ({summary.n}): shown, not ranked", "fewer_prompts": f"only {summary.n} prompts"}
-    return [texts.get(flag, flag.replace("_", " ")) for flag in summary.flags if flag != SECONDARY]
+    shown = []
+    for flag in summary.flags:
+        if flag != SECONDARY:
+            shown.append(texts.get(flag, flag.replace("_", " ")))
+    return shown
 
 
 def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
@@ -173,7 +196,9 @@ def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
     # A metric of too few examples is adjusted for its whole family, whose other tests do not count it.
     ordered = sorted(sizes.items(), key=lambda item: item[0] in (OTHERS, SECONDARIES))
     families = [f"{family} ({_range(of)})" for family, of in ordered]
-    return primary + ([f"p: Holm-adjusted over these tests: {listed(families)}."] if families else [])
+    if families:
+        primary.append(f"p: Holm-adjusted over these tests: {listed(families)}.")
+    return primary
 
 
 def _row_name(contrast: Contrast) -> str:
@@ -183,8 +208,10 @@ def _row_name(contrast: Contrast) -> str:
 
 def names(comparison: Comparison, candidate: Entry) -> list[str]:
     """Return the names of the baseline and a candidate: by objective, or by model if models are compared."""
-    pair = [comparison.baseline, candidate]
-    return [e.model.name for e in pair] if comparison.replicates == "items" else labels(pair, older=())
+    baseline = comparison.baseline
+    if comparison.replicates == "items":
+        return [baseline.model.name, candidate.model.name]
+    return labels([baseline, candidate], older=())
 
 
 def example_counts(contrasts: Sequence[Contrast]) -> str:
@@ -195,16 +222,16 @@ def example_counts(contrasts: Sequence[Contrast]) -> str:
 
 def verdict_line(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
     """Yield the metrics of each verdict, in one line; nothing without a verdict."""
-    by_word: dict[str, list[str]] = {word: [] for word in VERDICTS}
+    by_word: dict[str, list[str]] = {}
     for contrast in contrasts:
         name = contrast.metric.split("/", 1)[1] if one_task else _row_name(contrast)
         if contrast.family == PRIMARY:
             name += " (primary)"
-        by_word.get(str(contrast.verdict), []).append(name)
+        by_word.setdefault(str(contrast.verdict), []).append(name)
     parts = []
-    for word, metrics in by_word.items():
-        if metrics:
-            parts.append(f"{word}: {listed(metrics, MANY)}")
+    for word in VERDICTS:
+        if word in by_word:
+            parts.append(f"{word}: {listed(by_word[word], MANY)}")
     if parts:
         yield " · ".join(parts)
 
@@ -221,9 +248,9 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     yield from comparison.remarks
     if "published" in (baseline.kind, candidate.kind):
         yield "Published rows have no values by seed or example: their noise is unknown."
-    if comparison.replicates == "items" and any(contrast.p is not None for contrast in contrasts):
+    if comparison.replicates == "items" and _tested(contrasts):
         yield ONE_PAIR
-    endpoints = list(dict.fromkeys(entry.primary for entry in (candidate, baseline) if entry.primary))
+    endpoints = list(dict.fromkeys(filter(None, [candidate.primary, baseline.primary])))
     if not unlike and len(endpoints) > 1:
         yield f"The primary endpoint is not tested: the entries have different ones, {' and '.join(endpoints)}."
     elif not unlike and endpoints and endpoints[0] not in rows_of(candidate, baseline):
@@ -241,7 +268,7 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     """Yield the sentences that explain the numbers of one candidate's table."""
     contrasts = comparison.of(candidate)
     of_items = comparison.replicates == "items"
-    tested = [contrast for contrast in contrasts if contrast.p is not None]
+    tested = _tested(contrasts)
     if tested:
         yield (
             f"Verdicts: two-sided {100 * ALPHA:.0f} %, over {SAMPLES[comparison.replicates]}. tied does not prove "
@@ -252,35 +279,44 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         for contrast in tested:
             places = effect_decimals(contrast)
             low, high = contrast.detectable_ci95 or (None, None)
-            ends = [contrast_effect(contrast, end, places, "") for end in (low, high)]
-            estimates.append(f"{' to '.join(ends)} ({contrast.metric})")
+            least = contrast_effect(contrast, low, places, "")
+            most = contrast_effect(contrast, high, places, "")
+            estimates.append(f"{least} to {most} ({contrast.metric})")
         yield (f"detectable: by one such test with {100 * POWER:.0f} % power; 95 % interval: {'; '.join(estimates)}.")
     by_test: dict[str | None, list[Contrast]] = {}
     for contrast in tested:
         by_test.setdefault(contrast.test, []).append(contrast)
     for test, own in by_test.items():
-        over = f"{_range(c.seeds or 0 for c in own)} {comparison.replicates}"
-        if of_items:
-            over = example_counts(own)
-        if not any(c.items for c in own):
+        seeds, metrics = [], []
+        for contrast in own:
+            seeds.append(contrast.seeds or 0)
+            metrics.append(contrast.metric.split("/", 1)[1])
+        of_examples = example_counts(own)
+        over = of_examples if of_items else f"{_range(seeds)} {comparison.replicates}"
+        if not of_examples:
             over += ", for these texts"
-        metrics = ", ".join(dict.fromkeys(c.metric.split("/", 1)[1] for c in own))
-        yield f"By {test} ({over}): {metrics}."
+        yield f"By {test} ({over}): {', '.join(dict.fromkeys(metrics))}."
     if any(contrast.log_scale or contrast.unit == "fraction" for contrast in contrasts):
         yield f"Differences: {UNITS}."
 
 
-def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
-    """Yield the tests within each seed, and what they cover."""
-    if any(contrast.within for contrast in contrasts):
-        yield "Within one seed (models, not objectives; p not adjusted):"
+def _tested(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    return [contrast for contrast in contrasts if contrast.p is not None]
+
+
+def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> list[str]:
+    """Return the tests within each seed, and what they cover."""
+    lines = []
     for contrast in contrasts:
         places = effect_decimals(contrast) + 1
         name = contrast.metric.split("/", 1)[1] if one_task else contrast.metric
         for one, test in contrast.within:
             seed = "no seed" if one is None else f"seed {one}"
             shown = f"{contrast_effect(contrast, test.effect, places)} {contrast_interval(contrast, test.ci95, places)}"
-            yield f"  {name}, {seed}: {shown}, p {p_value(test.p)} ({test.test}, {test.items} examples)"
+            lines.append(f"  {name}, {seed}: {shown}, p {p_value(test.p)} ({test.test}, {test.items} examples)")
+    if lines:
+        lines.insert(0, "Within one seed (models, not objectives; p not adjusted):")
+    return lines
 
 
 def paper_legend(table: PaperComparison, interval: str) -> list[str]:
@@ -288,12 +324,16 @@ def paper_legend(table: PaperComparison, interval: str) -> list[str]:
     lines = ["± sd over seeds."]
     if table.published:
         lines[0] += " here - paper: not tested."
-    ours = [table.ours(row, metric) for row in table.rows for metric in table.columns]
-    covered = dict.fromkeys(summary.ci95_of for summary in ours if summary and summary.ci95_of)
+    covered = []
+    for row in table.rows:
+        for metric in table.columns:
+            summary = table.ours(row, metric)
+            if summary and summary.ci95_of:
+                covered.append(summary.ci95_of)
     if covered:
-        lines.append(f"{interval}: of the mean, over {' or '.join(covered)}.")
+        lines.append(f"{interval}: of the mean, over {' or '.join(dict.fromkeys(covered))}.")
     contrasts = [contrast for contrast in table.comparison.contrasts if contrast.metric in table.columns]
-    if any(contrast.p is not None for contrast in contrasts):
+    if _tested(contrasts):
         lines += [TESTED, *adjustment(contrasts)]
     if any(contrast.p is None and len(contrast.within) == 1 for contrast in contrasts):
         lines.append(SEEDS_NEEDED)

@@ -46,13 +46,20 @@ def decimals(summaries: Sequence[MetricSummary]) -> int:
     enough = _enough(spreads, _MEAN_PLACES.get(unit, 1))
     if unit == "fraction":
         return enough
-    digits = [2 - math.floor(math.log10(abs(summary.mean))) for summary in summaries if summary.mean]
-    return max(enough, min(MOST, max(digits, default=0)))
+    digits = 0
+    for summary in summaries:
+        if summary.mean:
+            digits = max(digits, 2 - math.floor(math.log10(abs(summary.mean))))
+    return max(enough, min(MOST, digits))
 
 
 def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
     """Return the decimals of differences in percent of perplexities, by the same rule."""
-    return _enough([100 * _std(summary) / summary.mean for summary in summaries if summary.mean > 0], 1)
+    spreads = []
+    for summary in summaries:
+        if summary.mean > 0:
+            spreads.append(100 * _std(summary) / summary.mean)
+    return _enough(spreads, 1)
 
 
 def _enough(spreads: Sequence[float], base: int) -> int:
@@ -100,14 +107,19 @@ def alike(values: Sequence[float], digits: int = 4) -> list[str]:
     sizes = [abs(value) for value in values if math.isfinite(value)]
     largest = max(sizes, default=0.0)
     nothing = max(NOTHING, 10**-MOST * largest)
-    values = [0.0 if abs(value) <= nothing else value for value in values]
     if largest <= nothing:
-        return [f"{value:z.{digits - 1}f}" for value in values]
-    if largest >= 1e6 or largest < 10 ** (digits - 1 - MOST):
-        return [f"{value:.{digits}g}" for value in values]
-    smallest = min(size for size in sizes if size > nothing)
-    places = max(0, digits - 1 - math.floor(math.log10(largest)), math.ceil(-math.log10(smallest)))
-    return [f"{value:z.{min(MOST, places)}f}" for value in values]
+        form = f"z.{digits - 1}f"
+    elif largest >= 1e6 or largest < 10 ** (digits - 1 - MOST):
+        form = f".{digits}g"
+    else:
+        smallest = min(size for size in sizes if size > nothing)
+        places = max(0, digits - 1 - math.floor(math.log10(largest)), math.ceil(-math.log10(smallest)))
+        form = f"z.{min(MOST, places)}f"
+    texts = []
+    for value in values:
+        shown = 0.0 if abs(value) <= nothing else value
+        texts.append(format(shown, form))
+    return texts
 
 
 def interval_of(summary: MetricSummary, places: int) -> str:
@@ -115,7 +127,8 @@ def interval_of(summary: MetricSummary, places: int) -> str:
     if summary.ci95 is None:
         return ABSENT
     places = _interval_places(summary, places)
-    return f"[{', '.join(plain(bound, summary.unit, places) for bound in summary.ci95)}]"
+    low, high = summary.ci95
+    return f"[{plain(low, summary.unit, places)}, {plain(high, summary.unit, places)}]"
 
 
 def _interval_places(summary: MetricSummary, places: int) -> int:
@@ -144,7 +157,7 @@ def difference(contrast: Contrast, places: int, *, interval: bool = False) -> st
     """Return a difference with its sign and a column's decimals, or more if these would hide its interval."""
     value, bounds = effect(contrast, contrast.effect), ""
     if interval and contrast.ci95:
-        low, high = (effect(contrast, bound) for bound in contrast.ci95)
+        low, high = effect(contrast, contrast.ci95[0]), effect(contrast, contrast.ci95[1])
         places = _apart(low, high, places)
         bounds = f" [{low:+.{places}f}, {high:+.{places}f}]"
     elif contrast.beyond_noise:  # is not zero, and does not show as zero
@@ -191,15 +204,15 @@ def contrast_interval(contrast: Contrast, ci95: Sequence[float] | None, places: 
     """Return "[-0.1, +2.3]"; a dash for none."""
     if not ci95:
         return ABSENT
-    return f"[{', '.join(_fixed(effect(contrast, end), places, '+') for end in ci95)}]"
+    low, high = ci95
+    return f"[{_fixed(effect(contrast, low), places, '+')}, {_fixed(effect(contrast, high), places, '+')}]"
 
 
 def effect_decimals(contrast: Contrast) -> int:
     """Return as many decimals as show two digits of the interval's half width, 1 to MOST."""
     if contrast.ci95 is None:
         return 1 if contrast.unit == "fraction" or contrast.log_scale else 3
-    low, high = (effect(contrast, end) for end in contrast.ci95)
-    half = (high - low) / 2
+    half = (effect(contrast, contrast.ci95[1]) - effect(contrast, contrast.ci95[0])) / 2
     return min(MOST, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from emobench.leaderboard.stats.compare import NO_VERDICT
@@ -56,9 +56,17 @@ def slots(names: Iterable[str]) -> dict[str, int]:
     for name in sorted({*names}):
         digest = hashlib.blake2b(f"{_SEED} {name}".encode("utf-8", "replace"), digest_size=2).digest()
         first = digest[0] % len(OBJECTIVES)
-        free = [place % len(OBJECTIVES) for place in range(first, first + len(OBJECTIVES))]
-        taken[name] = next((place for place in free if place not in taken.values()), first)
+        taken[name] = _free(first, taken.values())
     return taken
+
+
+def _free(first: int, taken: Collection[int]) -> int:
+    """Return the first free place from `first` on; `first` if there is none."""
+    for step in range(len(OBJECTIVES)):
+        place = (first + step) % len(OBJECTIVES)
+        if place not in taken:
+            return place
+    return first
 
 
 def on_paper(labels: Sequence[str]) -> list[str]:
@@ -75,9 +83,11 @@ def in_terminal(names: Iterable[str]) -> dict[str, str]:
 
 def style_sheet() -> str:
     """Return the colours as variables of a style sheet, which follow the theme."""
-    tones = {f"series-{number}": tone for number, tone in enumerate(OBJECTIVES, 1)}
-    tones |= {"better-text": BETTER, "worse-text": WORSE, "tied-text": TIED, "open-text": OPEN} | FILLS
+    tones = []
+    for number, tone in enumerate(OBJECTIVES, 1):
+        tones.append((f"series-{number}", tone))
+    tones += [("better-text", BETTER), ("worse-text", WORSE), ("tied-text", TIED), ("open-text", OPEN)]
     lines = [":root {"]
-    for name, tone in tones.items():
+    for name, tone in (*tones, *FILLS.items()):
         lines.append(f"  --{name}: light-dark({tone.light}, {tone.dark});")
     return "\n".join([*lines, "}\n"])

@@ -61,9 +61,12 @@ class PaperComparison:
         """Return the worth of one test example in points, for each metric that is a share of them."""
         shares = {}
         for metric in self.columns:
-            ours = [entry.metrics[metric] for entry in self.measured.values() if metric in entry.metrics]
-            sizes = {summary.n or 0 for summary in ours}
-            if len(sizes) == 1 and all(map(_is_share, ours)) and (size := sizes.pop()):
+            sizes, are_shares = set(), True
+            for row in self.measured:
+                if ours := self.ours(row, metric):
+                    sizes.add(ours.n or 0)
+                    are_shares = are_shares and _is_share(ours)
+            if len(sizes) == 1 and are_shares and (size := sizes.pop()):
                 shares[metric] = 100 / size
         return shares
 
@@ -74,8 +77,11 @@ def _metric(entries: Mapping[str, Entry], row: str, metric: str) -> MetricSummar
 
 def _is_share(summary: MetricSummary) -> bool:
     """Return whether each value is a whole number of examples; MAUVE and ROUGE are fractions of another kind."""
-    counts = [value * (summary.n or 0) for value in summary.values]
-    return summary.unit == "fraction" and all(abs(count - round(count)) < 1e-6 for count in counts)
+    for value in summary.values:
+        count = value * (summary.n or 0)
+        if abs(count - round(count)) >= 1e-6:
+            return False
+    return summary.unit == "fraction"
 
 
 def cells(table: PaperComparison) -> list[dict[str, Any]]:
@@ -190,7 +196,7 @@ def duel_table(title: str, duels: Sequence[Duel]) -> Table:
     """Return a row for each row of the paper, judge and seed."""
     rows = []
     for one in duels:
-        low, high = (100 * end for end in one.ci95)
+        low, high = 100 * one.ci95[0], 100 * one.ci95[1]
         texts = [clean(f"{one.row} against {one.baseline} · {one.label}"), str(one.wins), str(one.ties)]
         texts += [str(one.losses), f"{100 * one.win_rate:.1f}", f"[{low:.1f}, {high:.1f}]"]
         rows.append(tuple(map(Cell, texts)))

@@ -40,6 +40,14 @@ class Cell:
     text: str
     style: str = ""
 
+    @property
+    def starred(self) -> bool:
+        return "*" in self.text
+
+
+def texts(cells: Iterable[Cell]) -> list[str]:
+    return [cell.text for cell in cells]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -62,23 +70,30 @@ class Table:
         """The text of the cells."""
         import pandas as pd  # takes longer than all other work on a table
 
-        texts = [[cell.text for cell in row] for row in self.rows]
-        return pd.DataFrame(texts, columns=[one_line(name) for name in self.columns])
+        return pd.DataFrame(list(map(texts, self.rows)), columns=list(map(one_line, self.columns)))
 
     def alignments(self) -> list[str]:
         """Return "l" or "r" for each column."""
-        return ["l", *("l" if name in self.left else "r" for name in self.columns[1:])]
+        sides = ["l"]
+        for name in self.columns[1:]:
+            sides.append("l" if name in self.left else "r")
+        return sides
 
     def part(self, places: Sequence[int]) -> Table:
         """Return the table of some columns."""
-        columns, *rows = ([line[place] for place in places] for line in (self.columns, *self.rows))
-        return replace(self, columns=tuple(columns), rows=tuple(map(tuple, rows)))
+        columns = tuple(self.columns[place] for place in places)
+        rows = []
+        for row in self.rows:
+            rows.append(tuple(row[place] for place in places))
+        return replace(self, columns=columns, rows=tuple(rows))
 
     def turned(self) -> Table:
         rows = []
         for place, name in enumerate(self.columns[1:], 1):
-            rows.append((Cell(one_line(name)), *(row[place] for row in self.rows)))
-        return replace(self, columns=(self.across, *(row[0].text for row in self.rows)), rows=tuple(rows))
+            cells = [row[place] for row in self.rows]
+            rows.append((Cell(one_line(name)), *cells))
+        labels = [row[0].text for row in self.rows]
+        return replace(self, columns=(self.across, *labels), rows=tuple(rows))
 
     def padded(self) -> tuple[Table, list[int]]:
         """Return the table and the width of each column with its gap.
@@ -87,10 +102,16 @@ class Table:
         """
         columns, widths = [], []
         for place, name in enumerate(self.columns):
-            cells = [row[place] for row in self.rows]
-            if place and any("*" in cell.text for cell in cells):
-                cells = [Cell(cell.text + " " * ("*" not in cell.text), cell.style) for cell in cells]
-            lines = "\n".join([name, *(cell.text for cell in cells)]).split("\n")
+            starred = False
+            if place:
+                starred = any(row[place].starred for row in self.rows)
+            cells = []
+            for row in self.rows:
+                cell = row[place]
+                if starred and not cell.starred:
+                    cell = Cell(f"{cell.text} ", cell.style)
+                cells.append(cell)
+            lines = "\n".join([name, *texts(cells)]).split("\n")
             columns.append(cells)
             widths.append(max(map(cell_len, lines)) + GAP)
         return replace(self, rows=tuple(zip(*columns, strict=True))), widths
@@ -116,10 +137,14 @@ class Table:
                 return [turned]
         parts: list[range] = []
         for several in range(1, count + 1):
-            parts = [range(count * i // several, count * (i + 1) // several) for i in range(several)]
-            if all(labels + sum(widths[part.start : part.stop]) <= room for part in parts):
+            parts, widest = [], 0
+            for number in range(several):
+                start, stop = count * number // several, count * (number + 1) // several
+                parts.append(range(1 + start, 1 + stop))
+                widest = max(widest, labels + sum(widths[start:stop]))
+            if widest <= room:
                 break
-        return [upright.part([0, *(place + 1 for place in part)]) for part in parts]
+        return [upright.part([0, *part]) for part in parts]
 
 
 @dataclass(frozen=True)
@@ -132,14 +157,16 @@ class Report:
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Report:
         """Return a report in which a note that is below each of several tables is given once, at the end."""
-        counts = Counter(line for table in tables for line in table.below)
+        counts: Counter[str] = Counter()
+        for table in tables:
+            counts.update(table.below)
         shared: list[str] = []
         if len(tables) > 1:
             shared = [line for line in counts if counts[line] == len(tables)]
         kept = []
         for table in tables:
-            own = tuple(line for line in table.below if line not in shared)
-            kept.append(replace(table, below=own))
+            own = [line for line in table.below if line not in shared]
+            kept.append(replace(table, below=tuple(own)))
         return cls(tuple(kept), tuple(shared))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -183,7 +210,10 @@ class Notes:
 
     def number(self, texts: Iterable[str]) -> tuple[int, ...]:
         """Return the numbers of footnotes, new ones for new texts."""
-        return tuple(self._numbers.setdefault(clean(text), len(self._numbers) + 1) for text in texts)
+        numbers = []
+        for text in map(clean, texts):
+            numbers.append(self._numbers.setdefault(text, len(self._numbers) + 1))
+        return tuple(numbers)
 
     def marks(self, texts: Iterable[str]) -> str:
         """Return the marks of footnotes at the end of a text, such as " [1] [2]"."""
@@ -212,7 +242,8 @@ def _drawn(table: Table) -> RichTable:
         else:
             drawn.add_column(Text(name), justify="right", overflow="fold", no_wrap=True)
     for row in table.rows:
-        drawn.add_row(*(Text(cell.text, style=cell.style) for cell in row))
+        cells = [Text(cell.text, style=cell.style) for cell in row]
+        drawn.add_row(*cells)
     return drawn
 
 
@@ -222,27 +253,32 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    rules = "".join({"l": "---|", "r": "---:|"}[side] for side in table.alignments())
-    header, *rows = [f"| {' | '.join(cells)} |" for cells in _escaped(table, markdown_text, "**{}**")]
-    return "\n".join([header, f"|{rules}", *rows])
+    rules = "".join(table.alignments()).replace("l", "---|").replace("r", "---:|")
+    lines = []
+    for cells in _escaped(table, markdown_text, "**{}**"):
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.insert(1, f"|{rules}")
+    return "\n".join(lines)
 
 
 def _tabular(table: Table) -> str:
     alignment = "".join(table.alignments())
-    header, *rows = [f"{' & '.join(cells)} \\\\" for cells in _escaped(table, latex_text, "\\textbf{{{}}}")]
-    begin = f"\\begin{{tabular}}{{{alignment}}}"
-    return "\n".join([begin, "\\toprule", header, "\\midrule", *rows, "\\bottomrule", "\\end{tabular}"])
+    lines = [f"\\begin{{tabular}}{{{alignment}}}", "\\toprule"]
+    for cells in _escaped(table, latex_text, "\\textbf{{{}}}"):
+        lines.append(f"{' & '.join(cells)} \\\\")
+    lines.insert(3, "\\midrule")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
 
 def _escaped(table: Table, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
     """Yield the header and the rows, each cell in one line; the style of a label is for terminals alone."""
-    yield [escape(one_line(name)) for name in table.columns]
+    yield list(map(escape, map(one_line, table.columns)))
     for row in table.rows:
-        texts = [escape(one_line(cell.text)) for cell in row]
+        shown = list(map(escape, map(one_line, texts(row))))
         for place, cell in enumerate(row):
             if place and "bold" in cell.style:
-                texts[place] = bold.format(texts[place])
-        yield texts
+                shown[place] = bold.format(shown[place])
+        yield shown
 
 
 _LATEX = str.maketrans(
@@ -258,8 +294,14 @@ _LATEX = str.maketrans(
         "-": "$-$",
         "[": "{[}",
         "·": "$\\cdot$",
+        "&": "\\&",
+        "%": "\\%",
+        "$": "\\$",
+        "#": "\\#",
+        "_": "\\_",
+        "{": "\\{",
+        "}": "\\}",
     }
-    | {character: f"\\{character}" for character in "&%$#_{}"}
 )
 
 
@@ -282,7 +324,7 @@ def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(out, fields, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: _csv_cell(value) for key, value in row.items()})
+        writer.writerow(dict(zip(row, map(_csv_cell, row.values()), strict=True)))
     return out.getvalue()
 
 

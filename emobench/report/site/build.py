@@ -65,7 +65,9 @@ def write_site(
     `baseline` is the objective that differences are shown against at first. Raises UnknownNameError if no entry has it,
     ConfigError if a file of another origin is in the way, StorageError if one cannot be written.
     """
-    names = {entry.objective.name for board in boards for entry in board.entries}
+    names: set[str] = set()
+    for board in boards:
+        names.update(entry.objective.name for entry in board.entries)
     if baseline is not None and baseline not in names:
         raise UnknownNameError("objective to be the baseline", baseline, names)
     index = out / "index.html"
@@ -89,9 +91,11 @@ def write_site(
         groups: list[list[Any]] = [[] for _ in data.plain["suites"]]
         for group in data.plain.pop("groups"):
             groups[group["suite"]].append(group)
-        chunks = [of_entries[start : start + CHUNK] for start in range(0, len(of_entries), CHUNK)]
+        chunks = []
+        for start in range(0, len(of_entries), CHUNK):
+            chunks.append(_packed(of_entries[start : start + CHUNK]))
         page = {"index": _packed(data.plain | {"chunk": CHUNK}), "objectives": _packed(terms)}
-        page |= {"groups": list(map(_packed, groups)), "chunks": list(map(_packed, chunks))}
+        page |= {"groups": list(map(_packed, groups)), "chunks": chunks}
         head = heads[place] | {"links": heads, "place": place, "problems": board.problems}
         scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
         _write(path, "page.html.j2", scripts, _of_itables("dt_bundle.css") + style, **head, **page)
@@ -101,23 +105,28 @@ def write_site(
 
 def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
     """Return a file for each board, named after it."""
-    stems: list[str] = []
+    paths: list[Path] = []
     for board in boards:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", board.name).strip(".-") or "board"
-        while stem in ("index", *stems):
+        path = out / f"{stem}.html"
+        while path in (out / "index.html", *paths):
             stem += "-2"
-        stems.append(stem)
-    return [out / f"{stem}.html" for stem in stems]
+            path = out / f"{stem}.html"
+        paths.append(path)
+    return paths
 
 
 def _head(board: Board, path: Path) -> dict[str, Any]:
     """Return the head of a board's page: its title, counts and suites."""
-    suites = dict.fromkeys(str(entry.suite) for entry in board.entries)
-    models = {entry.model.name for entry in board.entries}
-    objectives = {entry.objective.name for entry in board.entries}
-    counted = {"entries": board.entries, "suites": suites, "models": models, "objectives": objectives}
-    counts = [f"{name}: {len(things):,}" for name, things in counted.items()]
-    newest = max((entry.provenance.created[:10] for entry in board.entries), default="")
+    suites: dict[str, None] = {}
+    models, objectives, newest = set(), set(), ""
+    for entry in board.entries:
+        suites[str(entry.suite)] = None
+        models.add(entry.model.name)
+        objectives.add(entry.objective.name)
+        newest = max(newest, entry.provenance.created[:10])
+    counts = [f"entries: {len(board.entries):,}", f"suites: {len(suites):,}", f"models: {len(models):,}"]
+    counts.append(f"objectives: {len(objectives):,}")
     head = {"name": board.name, "href": path.name, "suites": list(suites), "counts": counts, "newest": newest}
     return {**head, "title": f"{board.name[:1].upper()}{board.name[1:]} results"}
 
@@ -169,7 +178,7 @@ def _libraries() -> tuple[str, str]:
 
     vega = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r", "\n")
     scripts = (f"{table}\nwindow.DataTable = {exported[1]};\n", f"{vega}\n")
-    if any("</script" in text.lower() for text in scripts):
+    if "</script" in "".join(scripts).lower():
         raise ConfigError("An installed itables or vl-convert-python has </script in its code; install another.")
     return scripts
 

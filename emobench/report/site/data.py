@@ -78,7 +78,8 @@ class BoardData:
         self.plain |= {"forest": page_forest(), "colours": slots(entry.objective.name for entry in entries)}
         for place, label in enumerate(dict.fromkeys(str(entry.suite) for entry in entries)):
             suite = _Suite(by_suite[label], baseline)
-            for group, title in zip(suite.groups, group_titles([g.first for g in suite.groups]), strict=True):
+            titles = group_titles([group.first for group in suite.groups])
+            for group, title in zip(suite.groups, titles, strict=True):
                 columns = suite.columns(group)
                 for entry in group.rows:
                     numbers[entry.id] = len(self.plain["entries"])
@@ -98,22 +99,28 @@ class _Suite:
 
     def __init__(self, groups: Sequence[BoardGroup], baseline: str | None) -> None:
         self.groups = groups
-        entries = [entry for group in groups for entry in group.rows]
-        known = any(entry.objective.name == baseline for entry in entries)
-        self.baseline = baseline if known else default_baseline([group.rows for group in groups])
-        tasks = set()
-        for place, group in enumerate(groups):
-            tasks |= {(place, key.split("/", 1)[0]) for key in group.metrics}
-        self._one_task = len({task for _, task in tasks}) == 1
-        self._any_task = not self._one_task and len(tasks) == len(groups)
-        primary = {self._column(entry.primary) for entry in entries if entry.primary}
-        secondary = set()
+        entries = list(chain.from_iterable(group.rows for group in groups))
+        self.baseline = baseline
+        if all(entry.objective.name != baseline for entry in entries):
+            self.baseline = default_baseline([group.rows for group in groups])
+        tasks: Counter[str] = Counter()
+        for group in groups:
+            tasks.update(set(map(captions.task_of, group.metrics)))
+        self._one_task = len(tasks) == 1
+        self._any_task = not self._one_task and tasks.total() == len(groups)
+        primary, secondary = set(), set()
         for entry in entries:
+            if entry.primary:
+                primary.add(self._column(entry.primary))
             for key, summary in entry.metrics.items():
                 if summary.secondary:
                     secondary.add(self._column(key))
-        keys = dict.fromkeys(self._column(key) for group in groups for key in group.metrics)
-        self.keys = sorted(keys, key=lambda key: (not key.startswith(f"{MEAN}/"), key not in primary, key in secondary))
+
+        def place(key: str) -> tuple[bool, bool, bool]:
+            return not key.startswith(f"{MEAN}/"), key not in primary, key in secondary
+
+        keys = chain.from_iterable(group.metrics for group in groups)
+        self.keys = sorted(dict.fromkeys(map(self._column, keys)), key=place)
         self.metrics = list(map(self._metric, range(len(self.keys))))
         self._notes = Notes()
         self._above: dict[str, list[Entry]] = {}
@@ -129,9 +136,16 @@ class _Suite:
         task = group.metrics[0].split("/", 1)[0]
         return [f"{task}/{key}" for key in self.keys]
 
+    def _first(self, place: int) -> MetricSummary:
+        """Return the first value of a column, which has one at least."""
+        for group in self.groups:
+            for summary in _summaries(group, self._keys(group)[place]):
+                return summary
+        raise LookupError(self.keys[place])
+
     def _metric(self, place: int) -> dict[str, Any]:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
-        first = next(chain.from_iterable(_summaries(group, self._keys(group)[place]) for group in self.groups))
+        first = self._first(place)
         key = self.keys[place]
         task, metric = ("", key) if self._any_task else key.split("/", 1)
         known, unit = describe(metric), unit_label([first])
@@ -168,7 +182,8 @@ class _Suite:
         first, ranking, columns = group.first, group.standings.ranking, self.columns(group)
         metrics = group.standings.metrics
         above = self._above.setdefault(first.model.name, [])
-        lines = captions.conditions(group.rows, list(dict.fromkeys(key.split("/", 1)[0] for key in metrics)), above)
+        tasks = list(dict.fromkeys(map(captions.task_of, metrics)))
+        lines = captions.conditions(group.rows, tasks, above)
         above.append(first)
         if first.model.parameters:
             lines.insert(0, f"{large(first.model.parameters)} parameters")
@@ -178,12 +193,12 @@ class _Suite:
             if ranking:
                 rank = ranking.places.get(entry.id) or ranking.unranked.get(entry.id)
                 rank = rank or (ranking.remark and f"not ranked: {ranking.remark}")
-            counts = {entry.metrics[key].n or 0 for key in metrics if key in entry.metrics} - {0}
-            fewest_and_most = sorted({min(counts), max(counts)}) if counts else []
             cells = [self._cell(group, entry, column) for column in columns]
-            rows.append([numbers[entry.id], label, rank, fewest_and_most, cells])
+            rows.append([numbers[entry.id], label, rank, _counts(entry, metrics), cells])
         names = [entry.objective.name for entry in group.rows]
-        baseline = names.index(self.baseline) if self.baseline in names else None
+        baseline = None
+        if self.baseline in names:
+            baseline = names.index(self.baseline)
         return {
             "lines": lines,
             "protocols": dict(first.protocols),
@@ -205,21 +220,27 @@ class _Suite:
         facts["interval"] = metric.ci95 and interval_of(metric, column.places)
         facts["marks"] = " ".join(map(str, self._notes.number(flags)))
         facts["best"] = group.standings.best.get(column.key) == entry.id
-        shown = {name: value for name, value in facts.items() if value}
+        for name in list(facts):
+            if not facts[name]:
+                del facts[name]
         for name, value in zip(("mean", "low", "high"), (metric.mean, *(metric.ci95 or ())), strict=False):
-            shown[name] = float(f"{value * scale(metric.unit):.6g}")
-        return shown
+            facts[name] = float(f"{value * scale(metric.unit):.6g}")
+        return facts
 
     def legend(self) -> str:
         """Return what the table's marks mean; called after all groups."""
         ranked = [group.standings for group in self.groups if group.ranked]
         sentences = ["Mean ± sd over seeds."]
-        untested = [why for group in ranked for why in group.untested.values()]
-        if any(top for group in ranked for top in group.best.values()):
+        best, untested = [], []
+        for group in ranked:
+            best += group.best.values()
+            untested += group.untested.values()
+        if any(best):
             sentences.append("★ better than every other row of its group (two-sided 5 %).")
         elif untested:
             sentences.append(f"No ★: {untested[0]}.")
-        sentences += [f"{note}." for note in self._notes.lines()]
+        for note in self._notes.lines():
+            sentences.append(f"{note}.")
         if len(self.groups) > 1:
             sentences.append("Only rows of one group are comparable.")
         if len(ranked) < len(self.groups):
@@ -228,6 +249,15 @@ class _Suite:
 
 
 BETTER = {True: "Higher is better.", False: "Lower is better.", None: "Neither way is better."}
+
+
+def _counts(entry: Entry, metrics: Sequence[str]) -> list[int]:
+    """Return the fewest and the most examples of an entry's metrics, once if they are equal."""
+    counts = set()
+    for key in metrics:
+        if key in entry.metrics and (n := entry.metrics[key].n):
+            counts.add(n)
+    return sorted({min(counts), max(counts)}) if counts else []
 
 
 def _summaries(group: BoardGroup, key: str) -> Iterator[MetricSummary]:
@@ -241,13 +271,20 @@ def default_baseline(groups: Sequence[Sequence[Entry]]) -> str | None:
 
     If no group has two, each one counts.
     """
-    trained = []
+    recorded = []
     for place, rows in enumerate(groups):
-        trained += [(place, entry) for entry in rows if not entry.untrained]
-    recorded = sorted(trained, key=lambda pair: (pair[1].provenance.created, pair[1].id))
-    named = dict.fromkeys((entry.objective.name, place) for place, entry in recorded)
+        for entry in rows:
+            if not entry.untrained:
+                recorded.append((entry.provenance.created, entry.id, entry.objective.name, place))
+    named = dict.fromkeys((name, place) for _, _, name, place in sorted(recorded))
     in_group = Counter(place for _, place in named)
-    counts = Counter(name for name, place in named if in_group[place] > 1) or Counter(name for name, _ in named)
+    all_groups: Counter[str] = Counter()
+    of_several: Counter[str] = Counter()
+    for name, place in named:
+        all_groups[name] += 1
+        if in_group[place] > 1:
+            of_several[name] += 1
+    counts = of_several or all_groups
     return max(counts, key=counts.__getitem__, default=None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -44,16 +44,17 @@ class BoardGroup:
     @property
     def judged(self) -> bool:
         """Whether rows have enough seeds for a verdict."""
-        return len(self.rows) > 1 and any(len(entry.seeds) >= MIN_SEEDS for entry in self.rows)
+        most = max(len(entry.seeds) for entry in self.rows)
+        return len(self.rows) > 1 and most >= MIN_SEEDS
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """All metrics that a row has: the mean over tasks first, the secondary ones last."""
-        measured = {metric for entry in self.rows for metric in entry.metrics}
-        rest = [metric for metric in group_metrics(self.rows) if metric in measured]
+        shown = list(self.standings.metrics)
         ranking = self.standings.ranking
-        means = [f"{MEAN}/{ranking.name}"] if ranking and ranking.means else []
-        return tuple(dict.fromkeys([*means, *self.standings.metrics, *rest]))
+        if ranking and ranking.means:
+            shown.insert(0, f"{MEAN}/{ranking.name}")
+        return tuple(dict.fromkeys(shown + _measured(group_metrics(self.rows), self.rows)))
 
     def value(self, entry: Entry, key: str) -> MetricSummary | None:
         """Return a metric of a row, or its mean over tasks, without an interval, if it has them all."""
@@ -75,8 +76,10 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
         ranked = pairs <= left
         if ranked:
             left -= pairs
-            primary = next((entry.primary for entry in members if entry.primary), None)
-            view = View(sort=primary) if primary in group_metrics(members) else View()
+            primary = next(filter(None, [entry.primary for entry in members]), None)
+            view = View()
+            if primary in group_metrics(members):
+                view = View(sort=primary)
             shown = standings(members, examples_of, view)[0]
         else:
             shown = _unranked(members)
@@ -84,19 +87,31 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
     judged = {group.first.model.name for group in made if group.judged}
 
     def place(group: BoardGroup) -> tuple[bool, int, str, bool, str, str]:
-        entry, model = group.first, group.first.model
+        entry = group.first
+        model, size = entry.model.name, entry.model.parameters or 0
         created = entry.provenance.created
-        return model.name not in judged, model.parameters or 0, model.name, not group.judged, created, entry.id
+        return model not in judged, size, model, not group.judged, created, entry.id
 
     return sorted(made, key=place)
 
 
 def _unranked(members: Sequence[Entry]) -> Standings:
     older = older_code(members)
-    rows = sorted(members, key=lambda e: (e.id in older, not e.untrained, e.provenance.created, e.id))
-    measured = {metric for entry in rows for metric in entry.metrics}
-    metrics = tuple(metric for metric in View().shown(group_metrics(rows), rows) if metric in measured)
-    return Standings(rows=tuple(rows), older=older, metrics=metrics)
+
+    def place(entry: Entry) -> tuple[bool, bool, str, str]:
+        return entry.id in older, not entry.untrained, entry.provenance.created, entry.id
+
+    rows = sorted(members, key=place)
+    metrics = View().shown(group_metrics(rows), rows)
+    return Standings(rows=tuple(rows), older=older, metrics=tuple(_measured(metrics, rows)))
+
+
+def _measured(metrics: Iterable[str], rows: Sequence[Entry]) -> list[str]:
+    """Return the metrics that a row has."""
+    measured: set[str] = set()
+    for entry in rows:
+        measured.update(entry.metrics)
+    return list(filter(measured.__contains__, metrics))
 
 
 def group_titles(firsts: Sequence[Entry]) -> list[str]:
@@ -107,17 +122,21 @@ def group_titles(firsts: Sequence[Entry]) -> list[str]:
     A number is the last resort.
     """
     by_model: dict[str, list[int]] = defaultdict(list)
+    kinds = set()
     for place, entry in enumerate(firsts):
         by_model[entry.model.name].append(place)
-    several = len({tuple(sorted(entry.protocols)) for entry in firsts}) > 1
+        kinds.add(tuple(sorted(entry.protocols)))
+    chosen = ["tasks"] if len(kinds) > 1 else []
     titles = [""] * len(firsts)
     for model, places in by_model.items():
         facts = [_facts(firsts[place]) for place in places]
-        for name in {name for own in facts for name in own}:
+        for name in set().union(*facts):
             for own in facts:
                 own.setdefault(name, NONE)
-        names = _distinguishing(facts, ["tasks"] if several else [])
-        counts = Counter((name, own[name]) for own in facts for name in names)
+        names = _distinguishing(facts, chosen)
+        counts: Counter[tuple[str, str]] = Counter()
+        for own in facts:
+            counts.update((name, own[name]) for name in names)
         seen: Counter[str] = Counter()
         for place, own in zip(places, facts, strict=True):
             words = []
@@ -136,7 +155,8 @@ def _facts(entry: Entry) -> dict[str, str]:
     for task in entry.protocols:
         for name, value in entry.changes.get(task, {}).items():
             facts.setdefault(f"rule {name}", str(value))
-    facts["protocols"] = ", ".join(dict.fromkeys(name.partition("@")[0] for name in entry.protocols.values()))
+    protocols = [name.partition("@")[0] for name in entry.protocols.values()]
+    facts["protocols"] = ", ".join(dict.fromkeys(protocols))
     for name, value in conditions(entry).items():
         if name != "suite" and not (entry.untrained and name.startswith("recipe.")):
             facts[name] = str(value)
