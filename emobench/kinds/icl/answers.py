@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +96,16 @@ class ExampleLosses:
     cut: int = 0
     """Tokens that the end of the longest label's prompt lost because it was too long."""
 
-    @property
-    def line(self) -> str:
-        """The losses as a line of JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False)
-
 
 def read_samples(path: Path) -> list[ExampleLosses]:
     """Read losses from JSON Lines; DataError for a line that cannot be read."""
+    samples = []
     try:
-        return [build(ExampleLosses, row, f"{path}:{number}") for number, row in json_rows(path)]
+        for number, row in json_rows(path):
+            samples.append(build(ExampleLosses, row, f"{path}:{number}"))
     except (LineError, ConfigError, UnknownNameError) as error:
         raise DataError(f"{path} holds other lines than losses of prompts ({error}); score again.") from None
+    return samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,15 +132,17 @@ def label_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
 
     Raises MetricError, naming the example, for a loss that is not finite: the lowest of NaN is any.
     """
-    losses = _summed_losses(rules, example)
+    sums = _summed_losses(rules, example)
     lengths = {
         "prompt": example.prompt_tokens,
         "label_token": example.label_tokens,
         "label_byte": example.label_bytes,
     }
-    if rules.scorer in lengths:
-        losses = [nats / length for nats, length in zip(losses, lengths[rules.scorer], strict=True)]
-    for name, loss in zip(rules.ties, losses, strict=True):
+    divisors = lengths.get(rules.scorer, (1,) * len(sums))
+    losses = []
+    for name, nats, divisor in zip(rules.ties, sums, divisors, strict=True):
+        loss = nats / divisor
+        losses.append(loss)
         if not math.isfinite(loss):
             raise MetricError(
                 f"The loss of example {example.id} with the label '{name}' is {loss}; the model's numbers overflow. "
@@ -162,15 +161,18 @@ def confidence(rules: IclProtocol, example: ExampleLosses, place: int) -> float:
     """
     nats = _summed_losses(rules, example)
     lowest = min(nats)
-    return math.exp(lowest - nats[place]) / sum(math.exp(lowest - value) for value in nats)
+    likelihoods = [math.exp(lowest - value) for value in nats]
+    return likelihoods[place] / sum(likelihoods)
 
 
 def _summed_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
     if rules.scorer == "prompt":
         return list(example.prompt_nats)
+    losses = list(example.label_nats)
     if rules.scorer == "calibrated":
-        return [nats - free for nats, free in zip(example.label_nats, example.content_free_nats, strict=True)]
-    return list(example.label_nats)
+        for i, (nats, free) in enumerate(zip(losses, example.content_free_nats, strict=True)):
+            losses[i] = nats - free
+    return losses
 
 
 def answers(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str]) -> list[Answer]:
@@ -183,12 +185,13 @@ def answers(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mappi
         losses = label_losses(rules, example)
         lowest, second = sorted(losses)[:2]
         place = losses.index(lowest)
+        posterior = confidence(rules, example, place)
         answer = Answer(
             id=example.id,
             right=example.label,
             answer=rules.ties[place],
             margin=second - lowest,
-            confidence=confidence(rules, example, place),
+            confidence=posterior,
             dropped=example.dropped,
             cut=example.cut,
             group=groups.get(example.id, ""),
@@ -209,22 +212,26 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
     except MetricError as error:
         return Scored(missing=dict.fromkeys(names, str(error)))
     n, unit = len(given), UNITS[rules.scorer]
-    hits, margins, confidences, pairs = dict[str, float](), dict[str, float](), list[float](), list[tuple[str, str]]()
+    hits: dict[str, float] = {}
+    margins: dict[str, float] = {}
+    confidences: list[float] = []
+    pairs: list[tuple[str, str]] = []
     for answer in given:
         hits[answer.id] = float(answer.right == answer.answer)
         margins[answer.id] = answer.margin
         confidences.append(answer.confidence)
         pairs.append((answer.right, answer.answer))
     ids, alike = list(hits), dict.fromkeys(hits, 1.0)
-    scores = {
-        "accuracy": _mean(MEASURES["accuracy"], hits, alike, n),
-        "macro_f1": macro_f1(pairs, rules.ties, ids),
-        "margin": _mean(replace(MEASURES["margin"], unit=unit), margins, alike, n),
-        "ece": calibration_error(confidences, list(hits.values()), ids),
-    }
+    margin = replace(MEASURES["margin"], unit=unit)
+    scores = {"accuracy": _mean(MEASURES["accuracy"], hits, alike, n)}
+    scores["macro_f1"] = macro_f1(pairs, rules.ties, ids)
+    scores["margin"] = _mean(margin, margins, alike, n)
+    scores["ece"] = calibration_error(confidences, list(hits.values()), ids)
     if groups:
-        sizes = Counter(groups[example] for example in ids)
-        weights = {example: 1 / sizes[groups[example]] for example in ids}
+        sizes = Counter(map(groups.__getitem__, ids))
+        weights = {}
+        for example in ids:
+            weights[example] = 1 / sizes[groups[example]]
         scores[GROUP_ACCURACY] = _mean(MEASURES[GROUP_ACCURACY], hits, weights, len(sizes))
     table = answers_table(rules.ties, unit, given)
     flags = []
@@ -241,9 +248,13 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
 
 
 def _mean(measure: Measure, values: Mapping[str, float], weights: Mapping[str, float], total: int) -> Score:
-    examples = {example: (value, weights[example]) for example, value in values.items()}
-    mean = sum(value * weight for value, weight in examples.values()) / total
-    return measure.score(mean, len(values), examples=examples)
+    examples = {}
+    weighted = []
+    for example, value in values.items():
+        weight = weights[example]
+        examples[example] = (value, weight)
+        weighted.append(value * weight)
+    return measure.score(sum(weighted) / total, len(values), examples=examples)
 
 
 def macro_f1(pairs: Sequence[tuple[str, str]], classes: Sequence[str], ids: Sequence[str]) -> Score:
@@ -251,8 +262,11 @@ def macro_f1(pairs: Sequence[tuple[str, str]], classes: Sequence[str], ids: Sequ
 
     It has pseudo-values of the examples `ids`, if there are several.
     """
-    hits = Counter(one for one, answer in pairs if one == answer)
-    counts = Counter(chain.from_iterable(pairs))
+    hits: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for right, answer in pairs:
+        hits[right] += right == answer
+        counts.update((right, answer))
 
     def mean(left_out: Sequence[str] = ()) -> float:
         f1s = []
@@ -263,7 +277,7 @@ def macro_f1(pairs: Sequence[tuple[str, str]], classes: Sequence[str], ids: Sequ
         return sum(f1s) / len(f1s) if f1s else math.nan
 
     without = {pair: mean(pair) for pair in set(pairs)}
-    return _jackknife("macro_f1", mean(), ids, [without[pair] for pair in pairs])
+    return _jackknife("macro_f1", mean(), ids, list(map(without.__getitem__, pairs)))
 
 
 def calibration_error(confidences: Sequence[float], hits: Sequence[float], ids: Sequence[str]) -> Score:
@@ -273,14 +287,16 @@ def calibration_error(confidences: Sequence[float], hits: Sequence[float], ids: 
     of M holds confidences in ((m - 1) / M, m / M], the first one 0, too. A fraction; lower is better.
     It has pseudo-values of the examples `ids`, if there are several.
     """
-    places = [min(max(math.ceil(confidence * BINS), 1), BINS) - 1 for confidence in confidences]
-    gaps = [confidence - hit for confidence, hit in zip(confidences, hits, strict=True)]
     totals = [0.0] * BINS  # of each bin: its confidences minus its right answers
-    for place, gap in zip(places, gaps, strict=True):
+    gaps = []
+    for confidence, hit in zip(confidences, hits, strict=True):
+        place = min(max(math.ceil(confidence * BINS), 1), BINS) - 1
+        gap = confidence - hit
+        gaps.append((place, gap))
         totals[place] += gap
     distance = math.fsum(map(abs, totals))
     without = []
-    for place, gap in zip(places, gaps, strict=True):
+    for place, gap in gaps:
         change = abs(totals[place] - gap) - abs(totals[place])
         without.append((distance + change) / max(len(ids) - 1, 1))
     return _jackknife("ece", distance / len(ids), ids, without)
@@ -352,5 +368,6 @@ def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one table of the answers of several runs to one task: their counts are sums over the runs."""
     examples = []
     for table in tables:
-        examples += [Answer(**row) for row in table["examples"]]
+        for row in table["examples"]:
+            examples.append(Answer(**row))
     return answers_table(tables[0]["classes"], tables[0]["unit"], examples)

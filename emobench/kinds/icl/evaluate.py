@@ -20,6 +20,7 @@ from emobench.kinds.icl.retrieval.shots import check_pool, duplicate_flags, find
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
+from emobench.kinds.rows import row_line, write_rows
 from emobench.kinds.views import TestSize
 from emobench.models.model import Model
 from emobench.tasks.scores import Measure
@@ -47,7 +48,10 @@ def test_size(task: Task, metric: str, data: LabelledData | None) -> TestSize:
     if data is not None:
         questions = questions_of(rules, data)
         units = sampling_units(questions)
-        return TestSize(len(questions), len({units.get(one.id, one.id) for one in questions}))
+        different = set()
+        for example in questions:
+            different.add(units.get(example.id, example.id))
+        return TestSize(len(questions), len(different))
     examples = least(rules.held_out or task.dataset.test.rows, rules.limit)
     if task.dataset.unit or task.dataset.group:
         return TestSize(examples, None)
@@ -86,7 +90,8 @@ def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | No
 def _tokens(rules: IclProtocol, prefix: float, suffixes: Sequence[float]) -> float:
     if rules.engine == "plain":
         return sum(prefix + suffix for suffix in suffixes)
-    return prefix + sum(max(suffix - 1, 0) for suffix in suffixes)
+    behind = [max(suffix - 1, 0) for suffix in suffixes]
+    return prefix + sum(behind)
 
 
 def _counted(rules: IclProtocol, data: LabelledData, model: Model) -> float:
@@ -100,7 +105,9 @@ def _counted(rules: IclProtocol, data: LabelledData, model: Model) -> float:
         drafts.append(Draft(example=example, shots=tuple(shots)))
     limit, total = least(rules.max_length, model.context), 0.0
     for prompt in make_prompts(drafts, model.tokenizer, rules, limit, task=data.name):
-        total += _tokens(rules, prompt.shared, [len(ids) - prompt.shared for ids in prompt.tokens])
+        shared = prompt.shared
+        suffixes = [len(ids) - shared for ids in prompt.tokens]
+        total += _tokens(rules, shared, suffixes)
     return total / len(drafts)
 
 
@@ -112,13 +119,17 @@ def _by_bytes(rules: IclProtocol, source: LabelledSource, model: Model) -> float
         return None
     before, _, after = rules.template.partition(f"{{{LABEL}}}")
     fixed = len(FIELD.sub("", before).encode())
-    labels = [len((text + after).encode()) for text in rules.labels.values()]
+    labels, suffixes = [], []
+    for text in rules.labels.values():
+        size = len((text + after).encode())
+        labels.append(size)
+        suffixes.append(size / model.bytes_per_token)
     one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
     prefix = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
     tokens, longest = prefix / model.bytes_per_token, least(rules.max_length, model.context)
     if longest is not None:
         tokens = min(tokens, longest)
-    return _tokens(rules, tokens, [size / model.bytes_per_token for size in labels])
+    return _tokens(rules, tokens, suffixes)
 
 
 def _spread(examples: Sequence[Example], count: int) -> list[Example]:
@@ -157,20 +168,28 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
     with subject.work(f"score {task.name}", "prompts") as progress:
         # The batches of all examples, whatever is finished: the same numbers as without an interruption.
         for batch in batches:
-            if not all(prompts[i].id in done for i in batch):
-                rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
-                journal.append(row.line for row in rows)
-                done.update({row.id: row for row in rows})
+            pairs = [(drafts[i], prompts[i]) for i in batch]
+            if not all(prompt.id in done for _, prompt in pairs):
+                rows = score_prompts(scorer, subject, task, pairs)
+                journal.append(map(row_line, rows))
+                for row in rows:
+                    done[row.id] = row
             progress(len(done), len(prompts))
-    lines = [f"{done[prompts[i].id].line}\n" for i in chain.from_iterable(batches)]
-    (folder / SAMPLES).write_text("".join(lines), encoding="utf-8")
+    in_order = []
+    for i in chain.from_iterable(batches):
+        in_order.append(done[prompts[i].id])
+    write_rows(folder / SAMPLES, in_order)
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
     rules = task.protocol_as(IclProtocol)
     questions, samples = questions_of(rules, data), read_samples(folder / SAMPLES)
-    require_count(folder / SAMPLES, "examples", len({sample.id for sample in samples}), len(questions))
-    groups = {example.id: example.group for example in questions if example.group}
+    answered = {sample.id for sample in samples}
+    require_count(folder / SAMPLES, "examples", len(answered), len(questions))
+    groups = {}
+    for example in questions:
+        if example.group:
+            groups[example.id] = example.group
     scored = icl_scores(rules, samples, groups)
     flags = duplicate_flags(rules, data)
     units = sampling_units(questions)
@@ -182,8 +201,10 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
 def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     """Return each test example with its shots."""
     questions = questions_of(task.protocol_as(IclProtocol), data)
-    shots = find_shots(subject, task, data)
-    return [Draft(example=example, shots=own) for example, own in zip(questions, shots, strict=True)]
+    drafts = []
+    for example, shots in zip(questions, find_shots(subject, task, data), strict=True):
+        drafts.append(Draft(example=example, shots=shots))
+    return drafts
 
 
 def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[ExamplePrompts]:
@@ -212,15 +233,19 @@ def score_prompts(
     free: list[tuple[float, ...]] = [()] * len(batch)
     if rules.scorer == "calibrated":
         free = _content_free(scorer, subject, rules, batch, task.name)
-    sizes, rows = tuple(len(text.encode()) for text in rules.texts), []
+    sizes = [len(text.encode()) for text in rules.texts]
+    rows = []
     for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True):
+        label_bytes: tuple[int, ...] = ()
+        if prompt.label_starts is not None:
+            label_bytes = tuple(sizes)
         row = ExampleLosses(
             id=prompt.id,
             label=draft.example.label,
             shots=prompt.shots,
             dropped=prompt.dropped,
             cut=prompt.cut,
-            label_bytes=() if prompt.label_starts is None else sizes,
+            label_bytes=label_bytes,
             content_free_nats=nats,
             prompt_nats=loss.prompt_nats,
             prompt_tokens=loss.prompt_tokens,
@@ -237,10 +262,14 @@ def _content_free(
     """Return the labels' own losses behind content-free inputs, the mean over these."""
     # The shots of the prompt itself; where it just fits and the content-free input is longer, that loses some more.
     limit = least(rules.max_length, context_of(subject.model))
-    drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
+    drafts = []
+    for draft, prompt in batch:
+        kept = draft.shots[: len(prompt.shots)]
+        drafts.append(replace(draft, shots=kept))
     totals = np.zeros((len(batch), len(rules.texts)))
     for text in rules.content_free:
         values = dict.fromkeys(FIELD.findall(rules.template), text)
         prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
         totals += [losses.label_nats for losses in scorer.losses(prompts)]
-    return list(map(tuple, (totals / len(rules.content_free)).tolist()))
+    means = totals / len(rules.content_free)
+    return list(map(tuple, means.tolist()))

@@ -48,8 +48,10 @@ class Draft:
 
         `values` take the place of the example's fields.
         """
-        *begin, end = (text for _, text in self.parts(rules, values))
-        before = "".join(begin)
+        *begin, (_, end) = self.parts(rules, values)
+        before = ""
+        for _, text in begin:
+            before += text
         return [(before + label + end, len(before)) for label in rules.texts]
 
     def parts(self, rules: IclProtocol, values: dict[str, str] | None = None) -> list[tuple[str, str]]:
@@ -101,21 +103,27 @@ def make_prompts(
                     "longer context."
                 )
             draft = replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
-        if len(set(tokens)) < len(tokens):
-            twice = next(i for i, ids in enumerate(tokens) if ids in tokens[:i])
-            raise ModelError(
-                f"Task {task}: the tokenizer gives the labels '{rules.texts[tokens.index(tokens[twice])]}' and "
-                f"'{rules.texts[twice]}' the same tokens, so that a model cannot tell them apart. Take a model "
-                "whose tokenizer knows these words, or set icl.labels."
-            )
+        for i, ids in enumerate(tokens):
+            first = tokens.index(ids)
+            if first < i:
+                raise ModelError(
+                    f"Task {task}: the tokenizer gives the labels '{rules.texts[first]}' and '{rules.texts[i]}' the "
+                    "same tokens, so that a model cannot tell them apart. Take a model whose tokenizer knows these "
+                    "words, or set icl.labels."
+                )
         starts = None
         if offsets is not None and not over:
-            starts = tuple(_start(row, at) for row, (_, at) in zip(offsets, texts, strict=True))
+            places = []
+            for row, (_, at) in zip(offsets, texts, strict=True):
+                places.append(_start(row, at))
+            starts = tuple(places)
+        kept = [ids[:limit] for ids in tokens]
+        shots = [shot.id for shot in draft.shots]
         prompt = ExamplePrompts(
             id=draft.example.id,
-            tokens=tuple(ids[:limit] for ids in tokens),
+            tokens=tuple(kept),
             label_starts=starts,
-            shots=tuple(shot.id for shot in draft.shots),
+            shots=tuple(shots),
             dropped=draft.dropped,
             cut=over,
         )
@@ -127,7 +135,10 @@ def make_prompts(
 
 def _start(offsets: Sequence[tuple[int, int]], at: int) -> int:
     """Return the first token that holds a character at or behind a place."""
-    return next((i for i, (_, end) in enumerate(offsets) if end > at), len(offsets))
+    for i, (_, end) in enumerate(offsets):
+        if end > at:
+            return i
+    return len(offsets)
 
 
 def check_boundaries(prompts: Sequence[ExamplePrompts], task: str, labels: Sequence[str]) -> None:
@@ -184,7 +195,9 @@ def tokenize(
         begin = (bos,)
     rows = [(*begin, *ids) for ids in encoded["input_ids"]]
     for row in rows:
-        count = next((i for i, token in enumerate(row) if token != bos), len(row))
+        count = 0
+        while count < len(row) and row[count] == bos:
+            count += 1
         if not (rules.bos == "one") <= count <= (rules.bos != "none"):
             raise ModelError(
                 f"A prompt begins with {count} BOS tokens where the protocol asks for bos={rules.bos}: the tokenizer "
@@ -198,4 +211,5 @@ def tokenize(
             )
     if not fast:
         return rows, None
-    return rows, [[(0, 0)] * len(begin) + list(row) for row in encoded["offset_mapping"]]
+    of_begin = [(0, 0)] * len(begin)
+    return rows, [of_begin + list(row) for row in encoded["offset_mapping"]]

@@ -104,12 +104,14 @@ class IclProtocol(Rules):
     @property
     def texts(self) -> tuple[str, ...]:
         """The labels' texts, in the order of `ties`."""
-        return tuple(self.labels[name] for name in self.ties)
+        return tuple(map(self.labels.__getitem__, self.ties))
 
     @property
     def fields(self) -> Iterator[str]:
         """The data set's fields that the prompt and retrieval use."""
-        yield from (name for name in FIELD.findall(self.header + self.template) if name != LABEL)
+        for name in FIELD.findall(self.header + self.template):
+            if name != LABEL:
+                yield name
         yield from self.query
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import json
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -63,14 +62,14 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
     lines = []
     for draft in drafts:
         *shots, (_, query), (_, after) = draft.parts(rules)
-        row = {
-            "id": draft.example.id,
-            "ice": "".join(text for _, text in shots),
-            "ice_ids": [shot.id for shot in draft.shots],
-            "query": query,
-            "choices": [text + after for text in rules.texts],
-            "gold": rules.ties.index(draft.example.label),
-        }
+        ice = ""
+        for _, text in shots:
+            ice += text
+        row: dict[str, Any] = {"id": draft.example.id, "ice": ice}
+        row["ice_ids"] = [shot.id for shot in draft.shots]
+        row["query"] = query
+        row["choices"] = [text + after for text in rules.texts]
+        row["gold"] = rules.ties.index(draft.example.label)
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     rows.write_text("".join(lines), encoding="utf-8")
     yaml.write_text(_yaml(task, rules, data, name, rows.resolve()), encoding="utf-8")
@@ -78,21 +77,24 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
 
 
 def _yaml(task: Task, rules: IclProtocol, data: LabelledData, name: str, rows: Path) -> str:
+    installed, bos = version("emobench"), BOS_ARGUMENTS[rules.bos]
+    too_long = TOO_LONG[rules.too_long]
+    file = json.dumps(str(rows), ensure_ascii=False)
     return f"""\
-# {task.name} of emobench {version("emobench")}: protocol {task.protocol_id}, data {data.fingerprint[:19]}.
+# {task.name} of emobench {installed}: protocol {task.protocol_id}, data {data.fingerprint[:19]}.
 #
-#   lm_eval run --model hf --model_args pretrained=MODEL{BOS_ARGUMENTS[rules.bos]} --include_path DIR --tasks {name}
+#   lm_eval run --model hf --model_args pretrained=MODEL{bos} --include_path DIR --tasks {name}
 #
 # Each row holds its own shots as text (`ice`, of the examples `ice_ids`), so that num_fewshot is 0.
 # lm-eval answers with the choice of the highest log-likelihood: emobench's scorer=label (this protocol has
 # scorer={rules.scorer}; `prompt`, the mean loss of the whole prompt, is beyond lm-eval's YAML).
-# A prompt that is too long for the model is cut on the left; emobench {TOO_LONG[rules.too_long]}.
+# A prompt that is too long for the model is cut on the left; emobench {too_long}.
 # Moved to another folder, the rows need their new place in data_files.
 task: {name}
 dataset_path: json
 dataset_kwargs:
   data_files:
-    test: {json.dumps(str(rows), ensure_ascii=False)}
+    test: {file}
 test_split: test
 output_type: multiple_choice
 num_fewshot: 0
@@ -114,7 +116,10 @@ def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) 
         return list(drafts[:count])
     chosen: dict[str, Draft] = {}
     for text in ids:
-        matches = {draft.example.id: draft for draft in drafts if text and draft.example.id.startswith(text)}
+        matches: dict[str, Draft] = {}
+        for draft in drafts:
+            if text and draft.example.id.startswith(text):
+                matches[draft.example.id] = draft
         if not matches:
             raise ConfigError(
                 f"--example {text}: no test example of {task} has an id that begins so; `emobench answers` names them, "
@@ -131,24 +136,27 @@ def _prompt(
     (answer,) = answers(rules, [sample], {})
     place = rules.ties.index(answer.right)
     labels = []
-    for i, (name, loss) in enumerate(zip(rules.ties, label_losses(rules, sample), strict=True)):
+    losses = label_losses(rules, sample)
+    for i, name in enumerate(rules.ties):
         posterior, tokens = confidence(rules, sample, i), len(prompt.tokens[i])
-        label = ShownLabel(name=name, text=rules.labels[name], loss=loss, posterior=posterior, tokens=tokens)
+        label = ShownLabel(name=name, text=rules.labels[name], loss=losses[i], posterior=posterior, tokens=tokens)
         labels.append(label)
     ids, shown, count = prompt.tokens[place], [], 0
     for piece in pieces(kept, rules, tokenizer, place):
         count += piece.token is not None
         if count <= len(ids):
             shown.append(piece)
+    text, _ = kept.texts(rules)[place]
+    shots = [(shot.id, shot.label) for shot in kept.shots]
     return ShownPrompt(
         id=prompt.id,
         right=answer.right,
         answer=answer.answer,
         tied=answer.margin == 0,
-        text=kept.texts(rules)[place][0],
+        text=text,
         tokens=len(ids),
         first_ids=ids[:FIRST_IDS],
-        shots=tuple((shot.id, shot.label) for shot in kept.shots),
+        shots=tuple(shots),
         dropped=prompt.dropped,
         cut=prompt.cut,
         labels=tuple(labels),
@@ -168,7 +176,10 @@ def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list
     (ids,), offsets = tokenize([whole], tokenizer, rules)
     if offsets is None:
         return [Piece(part=name, text=text, token=None) for name, text in parts if text]
-    ends = list(itertools.accumulate(len(text) for _, text in parts))
+    ends, end = [], 0
+    for _, text in parts:
+        end += len(text)
+        ends.append(end)
     split: list[Piece] = []
     done = 0
 

@@ -38,14 +38,21 @@ class CheckedRetriever:
     def texts(self) -> tuple[list[str], list[str]]:
         """A pool and queries; the first query is in the pool, and the pool has a text twice."""
         generator = random.Random(0)
-        pool = [" ".join(generator.choices(WORDS, k=generator.randint(2, 9))) for _ in range(POOL - 1)]
-        queries = [" ".join(generator.choices(WORDS, k=6)) for _ in range(QUERIES - 1)]
+        pool, queries = [], []
+        for _ in range(POOL - 1):
+            length = generator.randint(2, 9)
+            pool.append(" ".join(generator.choices(WORDS, k=length)))
+        for _ in range(QUERIES - 1):
+            queries.append(" ".join(generator.choices(WORDS, k=6)))
         return [*pool, pool[3]], [pool[5], *queries]
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         self.embedded += texts
-        rows = [np.random.default_rng(zlib.crc32(text.encode())).normal(size=WIDTH) for text in texts]
-        return np.array(rows, dtype=np.float32).reshape(len(texts), WIDTH)
+        vectors_ND = np.zeros((len(texts), WIDTH), dtype=np.float32)
+        for i, text in enumerate(texts):
+            generator = np.random.default_rng(zlib.crc32(text.encode()))
+            vectors_ND[i] = generator.normal(size=WIDTH)
+        return vectors_ND
 
     def retrieve(self, pool: Sequence[str], queries: Sequence[str], count: int) -> np.ndarray:
         """Return indices_QK. Raises Broken if they are no such indices."""

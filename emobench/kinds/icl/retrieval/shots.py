@@ -85,17 +85,19 @@ def check_pool(task: Task, data: LabelledData) -> None:
     """Raise ConfigError if fewer pool examples may be a test example's shots than it asks for."""
     rules = task.protocol_as(IclProtocol)
     pool, test = pool_of(rules, data), questions_of(rules, data)
-    groups = Counter(example.group for example in pool)
+    groups: Counter[str] = Counter()
+    for example in pool:
+        groups[example.group] += 1
     copies: Counter[tuple[str, str]] = Counter()
     if rules.exclude_duplicates:
         copies.update(search_keys(rules, pool))
     for example, key in zip(test, search_keys(rules, test), strict=True):
         left = groups[example.group] - copies[key]
         if left < rules.shots:
+            file = data.pool[0].where.rpartition(":")[0]
             raise ConfigError(
-                f"Task {task.name}, {data.pool[0].where.rpartition(':')[0]}: the pool has {left} examples that "
-                f"{example.where or example.id} may have as shots, fewer than {rules.shots}; give more, or --set "
-                f"icl.shots={left}."
+                f"Task {task.name}, {file}: the pool has {left} examples that {example.where or example.id} may have "
+                f"as shots, fewer than {rules.shots}; give more, or --set icl.shots={left}."
             )
 
 
@@ -131,7 +133,8 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
                 raise PluginError(f"The retriever '{rules.retriever}' asks for vectors; write `encodes = True` in it.")
             if not vectors:
                 for what, keys in (("test", test_keys), ("pool", pool_keys)):
-                    vectors.update(embeddings(subject, encoder, [text for _, text in keys], f"{what} of {task.name}"))
+                    kept = [text for _, text in keys]
+                    vectors.update(embeddings(subject, encoder, kept, f"{what} of {task.name}"))
             missing = [text for text in texts if text not in vectors]
             if missing:
                 vectors.update(embeddings(subject, encoder, missing, f"other texts of {task.name}"))
@@ -142,16 +145,16 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
             places = _search(rules, loaded.plugin, pool_keys, test_keys, context, progress)
         (folder / SHOTS).write_text(json.dumps(places) + "\n")
 
-    facts = {
-        "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
-        "encoder": None if encoder is None else encoder_facts(encoder),
-        "packages": {**minor_versions("emobench"), **loaded.versions},
-        "texts": {"pool": digest(chain(*pool_keys)), "test": digest(chain(*test_keys))},
-        "rules": {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates},
-    }
+    facts: dict[str, Any] = {"retriever": {"name": rules.retriever, "source": loaded.source_sha256}}
+    facts["encoder"] = None if encoder is None else encoder_facts(encoder)
+    facts["packages"] = {**minor_versions("emobench"), **loaded.versions}
+    facts["texts"] = {"pool": digest(chain(*pool_keys)), "test": digest(chain(*test_keys))}
+    facts["rules"] = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
+    folder = subject.keep("shots", facts, work)
     shots = []
-    for row in json.loads((subject.keep("shots", facts, work) / SHOTS).read_text()):
-        shots.append(tuple(pool[place] for place in row))
+    for row in json.loads((folder / SHOTS).read_text()):
+        own = [pool[place] for place in row]
+        shots.append(tuple(own))
     return shots
 
 
@@ -164,23 +167,36 @@ def _search(
     progress: Callable[[int, int], None],
 ) -> list[list[int]]:
     """Return, for each test example, the places of its shots in the pool; each group is searched by itself."""
-    shots: dict[int, list[int]] = {}
-    for group in dict.fromkeys(group for group, _ in test_keys):
-        pool = {place: text for place, (own, text) in enumerate(pool_keys) if own == group}
-        queries = {place: text for place, (own, text) in enumerate(test_keys) if own == group}
-        places, texts = list(pool), list(pool.values())
+    shots: list[list[int]] = [[] for _ in test_keys]
+    done = 0
+    pools, groups = _by_group(pool_keys), _by_group(test_keys)
+    for group, asking in groups.items():
+        places = pools.get(group, [])
+        texts = [pool_keys[place][1] for place in places]
+        queries = [test_keys[place][1] for place in asking]
         count = rules.shots
         if rules.exclude_duplicates:
             copies = Counter(texts)
-            count += max(copies[query] for query in queries.values())
+            count += max(map(copies.__getitem__, queries))
         count = min(len(texts), count)
-        indices_QK = retriever.retrieve(texts, list(queries.values()), count, context)
+        indices_QK = retriever.retrieve(texts, queries, count, context)
         check_indices(indices_QK, rules.retriever, (len(queries), count), len(texts))
-        for (place, query), row in zip(queries.items(), indices_QK.tolist(), strict=True):
-            others = [places[i] for i in row if not rules.exclude_duplicates or texts[i] != query]
-            shots[place] = others[: rules.shots]
-        progress(len(shots), len(test_keys))
-    return [shots[place] for place in range(len(test_keys))]
+        for place, query, row in zip(asking, queries, indices_QK.tolist(), strict=True):
+            for i in row:
+                if not rules.exclude_duplicates or texts[i] != query:
+                    shots[place].append(places[i])
+            del shots[place][rules.shots :]
+        done += len(asking)
+        progress(done, len(test_keys))
+    return shots
+
+
+def _by_group(keys: Keys) -> dict[str, list[int]]:
+    """Return the places of the examples of each group."""
+    places: dict[str, list[int]] = {}
+    for place, (group, _) in enumerate(keys):
+        places.setdefault(group, []).append(place)
+    return places
 
 
 def check_indices(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:
@@ -223,8 +239,9 @@ def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str],
 
 def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:
     """Return the facts that decide the vectors of a text."""
+    packages = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
     return {
         "encoder": dict(encoder.identity),
         "device": encoder.device.partition(":")[0],
-        "packages": {name: version(name) for name in ("sentence-transformers", "transformers", "torch")},
+        "packages": packages,
     }

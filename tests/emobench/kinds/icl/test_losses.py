@@ -21,6 +21,7 @@ from emobench.kinds.icl.answers import ExampleLosses, read_samples
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
+from emobench.kinds.rows import row_line, write_rows
 from emobench.tasks.spec import Task
 
 SAMPLE = ExampleLosses(
@@ -114,14 +115,14 @@ def generated(subject: Subject, folder: Path, task: Task = TASK) -> bytes:
 def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     other = replace(SAMPLE, id="größe-2", content_free_nats=(1.0, 2.0), label_tokens=())
-    path.write_text(f"{SAMPLE.line}\n{other.line}\n", encoding="utf-8")
+    write_rows(path, [SAMPLE, other])
     assert read_samples(path) == [SAMPLE, other]
     assert json.loads(path.read_text(encoding="utf-8").splitlines()[0])["prompt_nats"] == [20.123456789012345, 1e-300]
 
 
 def test_what_is_no_sample_is_named_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    good, row = f"{SAMPLE.line}\n", asdict(SAMPLE)
+    good, row = f"{row_line(SAMPLE)}\n", asdict(SAMPLE)
     for bad in ("{", "3", json.dumps({**row, "dropped": "one"}), json.dumps({**row, "nats": 1})):
         path.write_text(good + bad + "\n")
         with pytest.raises(DataError, match=rf"^{path} holds other lines .*; score again"):
