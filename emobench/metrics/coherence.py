@@ -35,9 +35,13 @@ def coherence(
     A continuation that is blank (it ended at once) has no embedding and is left out. Raises MetricError if all
     of a run are, or if an embedding is zero or not finite.
     """
-    stripped_RN = np.array([[text.strip() for text in run] for run in runs], dtype=object)
-    written_RN = stripped_RN != ""
-    texts = [text for run in runs for text in run if text.strip()]
+    written_RN = np.zeros((len(runs), len(prefixes_ND)), dtype=bool)
+    texts = []
+    for place, run in enumerate(runs):
+        for i, text in enumerate(run):
+            if text.strip():
+                written_RN[place, i] = True
+                texts.append(text)
     if not texts:
         raise MetricError("All continuations are blank: there is nothing to compare with the prefixes.")
     vectors_RND = np.zeros((*written_RN.shape, prefixes_ND.shape[-1]))

@@ -70,6 +70,8 @@ def distance_score(
 ) -> Score:
     """Return one distance as a Score, from the mean and the weight of each text."""
     weights_X = weights_X.astype(np.float64)
-    examples = dict(zip(ids, zip(means_X.tolist(), weights_X.tolist(), strict=True), strict=True))
+    examples = {}
+    for key, mean, weight in zip(ids, means_X.tolist(), weights_X.tolist(), strict=True):
+        examples[key] = (mean, weight)
     value = float(np.average(means_X, weights=weights_X))
     return MEASURES[name].score(value, len(means_X), flags=flags, examples=examples)

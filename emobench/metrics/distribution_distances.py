@@ -45,8 +45,10 @@ def distances(log_p_NV: Tensor, log_q_NV: Tensor) -> Tensor:
     total_variation.
     """
     p_NV, q_NV = log_p_NV.exp(), log_q_NV.exp()
-    forward, reverse = -(p_NV * log_q_NV).sum(-1), -(q_NV * log_p_NV).sum(-1)
-    entropy_p, entropy_q = -(p_NV * log_p_NV).sum(-1), -(q_NV * log_q_NV).sum(-1)
+    forward = -(p_NV * log_q_NV).sum(-1)
+    reverse = -(q_NV * log_p_NV).sum(-1)
+    entropy_p = -(p_NV * log_p_NV).sum(-1)
+    entropy_q = -(q_NV * log_q_NV).sum(-1)
     total_variation = 0.5 * p_NV.sub_(q_NV).abs_().sum(-1)
     columns = (forward, reverse, forward - entropy_p, reverse - entropy_q, total_variation, entropy_q, entropy_p)
     return torch.stack(columns, dim=1)
@@ -81,16 +83,19 @@ def compare(
     means_XS = np.empty((len(rows), len(COLUMNS)))
     chunk = max(1, chunk_bytes // (8 * vocabulary))
     for batch in read_batches(list(map(len, rows)), token_budget, progress):
-        counts_B = torch.tensor([counts[i] for i in batch], device=device)
-        ids_BT, _ = pad([rows[i] for i in batch], 0, torch.device(device))
+        kept_B = [counts[i] for i in batch]
+        counts_B = torch.tensor(kept_B, device=device)
+        texts = [rows[i] for i in batch]
+        ids_BT, _ = pad(texts, 0, torch.device(device))
         inside_BT = torch.arange(ids_BT.shape[1], device=device) < counts_B[:, None]
         log_p, log_q = target(ids_BT, inside_BT), model(ids_BT, inside_BT)
         chunks = []
-        for start in range(0, int(counts_B.sum()), chunk):
+        for start in range(0, sum(kept_B), chunk):
             part = slice(start, start + chunk)
             chunks.append(distances(log_p(part), log_q(part)))
-        of_texts = torch.cat(chunks).cpu().split(counts_B.tolist())
-        means_XS[batch] = [values_NS.mean(0).tolist() for values_NS in of_texts]
+        of_texts = torch.cat(chunks).cpu().split(kept_B)
+        for i, values_NS in zip(batch, of_texts, strict=True):
+            means_XS[i] = values_NS.mean(0).tolist()
     if not np.isfinite(means_XS).all():
         raise MetricError("A distance to the target distribution is not finite: a model's logits are not.")
     return means_XS
@@ -113,15 +118,17 @@ def surrogate_distances(
     behind the text. A row holds a text's tokens, at least two. Both models have the tokenizer's vocabulary and stand on
     one device. Only the cross-entropies, which Figure 2 plots, are primary.
     """
-    target, own = probe_head(surrogate, tokenizer), probe_head(model, tokenizer)
+    target = of_model(surrogate, probe_head(surrogate, tokenizer))
+    own = of_model(model, probe_head(model, tokenizer))
+    counts = [len(row) - 1 for row in rows]
     with reading(model) as device, reading(surrogate):
         for one in (surrogate, model):
             check_context(one, max(map(len, rows)), "The longest text does not fit")
         means_XS = compare(
-            of_model(surrogate, target),
-            of_model(model, own),
+            target,
+            own,
             rows,
-            [len(row) - 1 for row in rows],
+            counts,
             vocabulary=token_count(tokenizer),
             device=device,
             token_budget=token_budget,

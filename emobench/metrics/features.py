@@ -60,7 +60,8 @@ def embed(
         if pooling == "auto":
             pooling = "mean" if _reads_ahead(model, device) else "last"
         for batch in read_batches(list(map(len, ids)), token_budget, progress):
-            ids_BT, mask_BT = pad([ids[i] for i in batch], pad_id, device)
+            own = [ids[i] for i in batch]
+            ids_BT, mask_BT = pad(own, pad_id, device)
             hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
             features.append(_pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy())
             order += batch

@@ -89,7 +89,9 @@ def mauve_scores(
             runs.append({"sampling_run": place, "kmeans_seed": seed, **_values(buckets)})
             clusterings.append(buckets)
     n = min(len(human_ND), *map(len, runs_MD))
-    scores = {name: _score(name, runs, clusterings, n, len(seeds), ids) for name in SMOOTHING}
+    scores = {}
+    for name in SMOOTHING:
+        scores[name] = _score(name, runs, clusterings, n, len(seeds), ids)
     return scores, json.dumps({"runs": runs}) + "\n"
 
 
@@ -101,7 +103,7 @@ def _values(buckets: Buckets) -> dict[str, Any]:
     values: dict[str, Any] = {}
     curves = []
     for name, smoothing in SMOOTHING.items():
-        human_K, generated_K = (side + smoothing for side in buckets.counts())
+        human_K, generated_K = buckets.counts(smoothing)
         p_K, q_K = human_K / human_K.sum(), generated_K / generated_K.sum()
         curve = get_divergence_curve_for_multinomials(p_K, q_K, WEIGHTS_W, SCALING)
         values[name] = _package_area(curve)
@@ -115,7 +117,9 @@ def _package_area(curve: np.ndarray) -> float:
 
     x, y = curve.T
     by_x, by_y = np.argsort(x), np.argsort(y)
-    return min(float(0.5 * (auc(x[by_x], y[by_x]) + auc(y[by_y], x[by_y]))), 1.0)
+    below = auc(x[by_x], y[by_x])
+    beside = auc(y[by_y], x[by_y])
+    return min(float(0.5 * (below + beside)), 1.0)
 
 
 def _score(
@@ -125,14 +129,17 @@ def _score(
     value = float(np.mean(values))
     aggregate, examples = "corpus", None
     if ids is not None:
-        without_N = np.mean([without_each(each, SMOOTHING[name]) for each in buckets], axis=0)
+        without = [without_each(each, SMOOTHING[name]) for each in buckets]
+        without_N = np.mean(without, axis=0)
         pseudo_N = len(ids) * value - (len(ids) - 1) * without_N
         aggregate, examples = "jackknife", {}
         for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True):
             examples[key] = (pseudo, 1.0)
     flags = ("small_n",) if n < SMALL_N else ()
-    repeats = tuple(tuple(values[at : at + seeds]) for at in range(0, len(values), seeds))
-    return MAUVE[name].score(value, n, flags=flags, examples=examples, aggregate=aggregate, repeats=repeats)
+    repeats = []
+    for at in range(0, len(values), seeds):
+        repeats.append(tuple(values[at : at + seeds]))
+    return MAUVE[name].score(value, n, flags=flags, examples=examples, aggregate=aggregate, repeats=tuple(repeats))
 
 
 def _check(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int]) -> None:
@@ -161,10 +168,11 @@ class Buckets:
     human_N: np.ndarray
     generated_M: np.ndarray
 
-    def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of human and of generated texts in each bucket."""
+    def counts(self, smoothing: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of human and of generated texts in each bucket, plus `smoothing`."""
         human_K = np.bincount(self.human_N, minlength=self.count)
-        return human_K, np.bincount(self.generated_M, minlength=self.count)
+        generated_K = np.bincount(self.generated_M, minlength=self.count)
+        return human_K + smoothing, generated_K + smoothing
 
 
 def bucket_texts(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int]) -> Iterator[Buckets]:
@@ -226,16 +234,13 @@ def without_each(buckets: Buckets, smoothing: float) -> np.ndarray:
     human_N, generated_N = buckets.human_N, buckets.generated_M
     if len(human_N) != len(generated_N):
         raise ValueError(f"{len(human_N)} human and {len(generated_N)} generated texts are no pairs")
-    human_K, generated_K = (side + smoothing for side in buckets.counts())
+    human_K, generated_K = buckets.counts(smoothing)
     terms_2WK = _terms(human_K, generated_K)
     lost_human_2WK = terms_2WK - _terms(human_K - 1, generated_K)
     lost_generated_2WK = terms_2WK - _terms(human_K, generated_K - 1)
     lost_both_2WK = terms_2WK - _terms(human_K - 1, generated_K - 1)
-    lost_2WN = np.where(
-        human_N == generated_N,
-        lost_both_2WK[..., human_N],
-        lost_human_2WK[..., human_N] + lost_generated_2WK[..., generated_N],
-    )
+    lost_apart_2WN = lost_human_2WK[..., human_N] + lost_generated_2WK[..., generated_N]
+    lost_2WN = np.where(human_N == generated_N, lost_both_2WK[..., human_N], lost_apart_2WN)
     total = len(human_N) - 1 + smoothing * buckets.count
     return _area((terms_2WK.sum(-1, keepdims=True) - lost_2WN) / total)
 
@@ -244,7 +249,8 @@ def _terms(human_K: np.ndarray, generated_K: np.ndarray) -> np.ndarray:
     """Return c log(c / r) of both sides' counts c, (2, W, K); r mixes them, and 0 log 0 = 0."""
     # Empty buckets lose no text: what stands for them below zero is never read.
     counts_2K = np.maximum(np.stack([human_K, generated_K]), 0)
-    mixed_WK = WEIGHTS_W[:, None] * counts_2K[0] + (1 - WEIGHTS_W[:, None]) * counts_2K[1]
+    weights_W1 = WEIGHTS_W[:, None]
+    mixed_WK = weights_W1 * counts_2K[0] + (1 - weights_W1) * counts_2K[1]
     counts_2WK = np.broadcast_to(counts_2K[:, None], (2, *mixed_WK.shape))
     ratio = np.divide(counts_2WK, mixed_WK, out=np.ones_like(counts_2WK), where=counts_2WK > 0)
     return counts_2WK * np.log(ratio)
@@ -257,7 +263,9 @@ def _area(divergences_2WN: np.ndarray) -> np.ndarray:
     axes is this one.
     """
     curve_2WN = np.exp(-SCALING * divergences_2WN)
-    zeros, ones = np.zeros_like(curve_2WN[0, :1]), np.ones_like(curve_2WN[0, :1])
-    y = np.concatenate([zeros, curve_2WN[0], ones])
-    x = np.concatenate([ones, curve_2WN[1], zeros])
-    return ((x[:-1] - x[1:]) * (y[:-1] + y[1:]) / 2).sum(0)
+    y_WN, x_WN = curve_2WN
+    zeros, ones = np.zeros_like(y_WN[:1]), np.ones_like(y_WN[:1])
+    y = np.concatenate([zeros, y_WN, ones])
+    x = np.concatenate([ones, x_WN, zeros])
+    widths, heights = x[:-1] - x[1:], y[:-1] + y[1:]
+    return (widths * heights / 2).sum(0)

@@ -81,20 +81,27 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
     Texts of fewer than n words say nothing of rep-n. Raises MetricError if none of a run is that long.
     """
     require_spaces(runs)
-    words = []
-    for run in runs:
-        words.append([text.split() if has_spaces([text]) else [] for text in run])
+    words: list[list[list[str]]] = []
     longest = REPEATED[-1]
-    if not all(max(map(len, run), default=0) >= longest for run in words):
-        raise MetricError(f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat.")
-    scores = {f"rep_{n}": _repeated(words, ids, n) for n in REPEATED}
+    for run in runs:
+        of_run: list[list[str]] = []
+        for text in run:
+            of_run.append(text.split() if has_spaces([text]) else [])
+        if max(map(len, of_run), default=0) < longest:
+            raise MetricError(
+                f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat."
+            )
+        words.append(of_run)
+    scores = {}
     runs_R, value, without_N = np.ones(len(runs)), 1.0, np.ones(len(ids))
-    for score in scores.values():
+    for n in REPEATED:
+        score = _repeated(words, ids, n)
+        scores[f"rep_{n}"] = score
         runs_R = runs_R * (1 - np.array(score.repeats)[:, 0])
         value *= 1 - score.value
         without_N = without_N * (1 - _without_each(score, ids))
-    n, measure = min(score.n for score in scores.values()), REPETITION["diversity"]
-    scores["diversity"] = corpus_by_run(runs_R.tolist(), n, measure, value=value, ids=ids, without_N=without_N)
+    fewest, measure = min(score.n for score in scores.values()), REPETITION["diversity"]
+    scores["diversity"] = corpus_by_run(runs_R.tolist(), fewest, measure, value=value, ids=ids, without_N=without_N)
     return scores
 
 
@@ -112,8 +119,11 @@ def _without_each(mean: Score, ids: Sequence[str]) -> np.ndarray:
 def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score:
     counts, values = [], []
     for run in words:
-        counts_N = np.maximum(np.array(list(map(len, run))) - n + 1, 0)
-        different_N = np.array([len(set(ngrams(text, n))) for text in run])
+        lengths_N = np.array(list(map(len, run)))
+        counts_N = np.maximum(lengths_N - n + 1, 0)
+        different_N = np.zeros_like(counts_N)
+        for i, text in enumerate(run):
+            different_N[i] = len(set(ngrams(text, n)))
         counts.append(counts_N)
         values.append(1 - different_N / np.maximum(counts_N, 1))
     return mean_by_prompt(values, ids, REPETITION[f"rep_{n}"], weights_RN=counts)
@@ -147,8 +157,9 @@ def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[float, np.ndarray
     holders = Counter[tuple[str, ...]]()
     for of_text in of_texts:
         holders.update(of_text)
-    once = {ngram for ngram, count in holders.items() if count == 1}
-    alone_N = np.array([len(of_text & once) for of_text in of_texts])
+    alone_N = np.zeros(len(texts), dtype=int)
+    for i, of_text in enumerate(of_texts):
+        alone_N[i] = list(map(holders.__getitem__, of_text)).count(1)
     words_N = np.array(list(map(len, texts)))
     others_N = words_N.sum() - words_N
     without_N = np.full(len(texts), np.nan)
@@ -175,19 +186,19 @@ def self_bleu(runs: Sequence[Sequence[str]], ids: Sequence[str] | None = None) -
 def _mean_bleu(texts: list[list[str]]) -> tuple[float, np.ndarray]:
     """Return the mean BLEU of a run's texts, and that without each of them, (N,); nan of two texts."""
     count = len(texts)
-    of_orders = [_matches(texts, n) for n in ORDERS]
-    match_NO = np.array([matches for matches, _ in of_orders]).T
+    match_NO = np.zeros((count, len(ORDERS)), dtype=int)
+    # A text that leaves changes the BLEU of the texts that only it, or only it but one, shares an n-gram with ...
+    changed: dict[int, dict[int, list[int]]] = {}
+    for order, n in enumerate(ORDERS):
+        match_NO[:, order], losses = _matches(texts, n)
+        for gone, left, loss in losses:
+            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))[order] += loss
     length_N = np.array(list(map(len, texts)))
     penalty_N, nearest = _penalties(length_N)
     bleu_N = _bleu(length_N, match_NO, penalty_N)
     if count < 3:
         return float(bleu_N.mean()), np.full(count, np.nan)
     without_N = (bleu_N.sum() - bleu_N) / (count - 1)
-    # A text that leaves changes the BLEU of the texts that only it, or only it but one, shares an n-gram with ...
-    changed: dict[int, dict[int, list[int]]] = {}
-    for order, (_, losses) in enumerate(of_orders):
-        for gone, left, loss in losses:
-            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))[order] += loss
     # ... and of those that are nearest to its length alone.
     for gone, lefts in nearest.items():
         for left in lefts:

@@ -72,10 +72,14 @@ def rouge(
             "only a to z and 0 to 9, and most of their letters are of other scripts."
         )
     words = DefaultTokenizer(use_stemmer=stemming).tokenize
-    f1s_RN = {variant: np.zeros((len(runs), len(references))) for variant in variants}
+    f1s_RN = {}
+    for variant in variants:
+        f1s_RN[variant] = np.zeros((len(runs), len(references)))
     for place, (reference, *texts) in enumerate(zip(references, *runs, strict=True)):
         reference_words = words(reference)
-        overlaps = {variant: OVERLAPS[variant](reference_words) for variant in variants}
+        overlaps = {}
+        for variant in variants:
+            overlaps[variant] = OVERLAPS[variant](reference_words)
         for run, text in enumerate(texts):
             text_words = words(text)
             for variant in variants:

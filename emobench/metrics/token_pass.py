@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,11 @@ def evaluate_tokens(
     check_context(model, max(lengths, default=0), "The longest row does not fit")
     with reading(model) as device:
         for batch in read_batches(lengths, token_budget, progress):
-            statistics, row_N, place_N = _batch(model, head, [rows[i] for i in batch], names, device)
-            starts_B = np.cumsum([0, *(lengths[i] for i in batch[:-1])])
-            group_N = np.concatenate([groups[i] for i in batch])[starts_B[row_N] + place_N]
+            of_batch = [rows[i] for i in batch]
+            statistics, row_N, place_N = _batch(model, head, of_batch, names, device)
+            own_groups = [groups[i] for i in batch]
+            starts_B = np.cumsum([0, *map(len, own_groups[:-1])])
+            group_N = np.concatenate(own_groups)[starts_B[row_N] + place_N]
             tokens_R += np.bincount(group_N, minlength=count)
             for name in names:
                 sums_R[name] += np.bincount(group_N, statistics[name], minlength=count)
@@ -63,14 +66,21 @@ def _batch(
     model: Any, head: Head, rows: Sequence[Row], names: frozenset[str], device: torch.device
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Return the statistics of the target tokens, (N,) float64, and the row and position of each, (N,)."""
-    ids_BT, mask_BT = pad([row["input_ids"] for row in rows], 0, device)
-    labels_BT, _ = pad([row.get("labels", row["input_ids"]) for row in rows], IGNORED, device)
+    ids, labels = [], []
+    for row in rows:
+        ids.append(row["input_ids"])
+        labels.append(row.get("labels", row["input_ids"]))
+    ids_BT, mask_BT = pad(ids, 0, device)
+    labels_BT, _ = pad(labels, IGNORED, device)
     hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
-    is_target = labels_BT[:, 1:] != IGNORED
-    hidden_ND, targets_N = hidden_BTD[:, :-1][is_target], labels_BT[:, 1:][is_target]
+    next_BT = labels_BT[:, 1:]
+    is_target = next_BT != IGNORED
     row_N, place_N = is_target.nonzero().cpu().numpy().T
-    statistics = token_statistics(hidden_ND, head, targets_N, names)
-    return {name: statistics[name].double().cpu().numpy() for name in names}, row_N, place_N + 1
+    statistics = token_statistics(hidden_BTD[:, :-1][is_target], head, next_BT[is_target], names)
+    arrays = {}
+    for name in names:
+        arrays[name] = statistics[name].double().cpu().numpy()
+    return arrays, row_N, place_N + 1
 
 
 def oracle_perplexity(
@@ -91,8 +101,7 @@ def oracle_perplexity(
     it; with "text" all do. The first token of a text is a target only where the tokenizer puts a BOS before it by
     itself; special tokens are none. Raises MetricError for a text beyond the oracle's context, or if nothing counts.
     """
-    texts = [pair for run in runs for pair in run]
-    rows = _oracle_rows(texts, tokenizer, scope)
+    rows = _oracle_rows(list(chain.from_iterable(runs)), tokenizer, scope)
     try:
         sums = evaluate_tokens(model, probe_head(model, tokenizer), rows, progress=progress)
     except ModelError as error:  # costs this metric, not the others
@@ -115,8 +124,9 @@ def _oracle_rows(texts: Sequence[tuple[str, str]], tokenizer: Any, scope: str) -
             "tokens stand in a text; add --set oracle.scope=text, or use a model with a tokenizer.json."
         )
     # verbose=False: a text beyond the context is reported below, in our words.
+    whole = [beginning + continuation for beginning, continuation in texts]
     encoded = tokenizer(
-        [beginning + continuation for beginning, continuation in texts],
+        whole,
         return_special_tokens_mask=True,
         return_offsets_mapping=inside,
         verbose=False,
@@ -126,7 +136,8 @@ def _oracle_rows(texts: Sequence[tuple[str, str]], tokenizer: Any, scope: str) -
         ids_T = np.array(encoded["input_ids"][i], dtype=np.int64)
         counts_T = np.array(encoded["special_tokens_mask"][i], dtype=np.int64) == 0
         if inside:
-            ends_T = np.array([end for _, end in encoded["offset_mapping"][i]], dtype=np.int64)
-            counts_T &= ends_T > len(beginning)
-        rows.append({"input_ids": ids_T.tolist(), "labels": np.where(counts_T, ids_T, IGNORED).tolist()})
+            offsets_T2 = np.array(encoded["offset_mapping"][i], dtype=np.int64).reshape(-1, 2)
+            counts_T &= offsets_T2[:, 1] > len(beginning)
+        labels_T = np.where(counts_T, ids_T, IGNORED)
+        rows.append({"input_ids": ids_T.tolist(), "labels": labels_T.tolist()})
     return rows

@@ -49,9 +49,11 @@ def is_latin(text: str) -> bool:
     """
     if text.isascii():
         return True
-    letters = list(filter(_is_letter, text))
-    latin = sum(character.isascii() or _is_named(character, LATIN) for character in letters)
-    return bool(letters) and len(letters) - latin <= MOST * len(letters)
+    letters = others = 0
+    for character in filter(_is_letter, text):
+        letters += 1
+        others += not (character.isascii() or _is_named(character, LATIN))
+    return letters > 0 and others <= MOST * letters
 
 
 def has_spaces(texts: Iterable[str]) -> bool:
