@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,38 +87,40 @@ def request_of(entry: Entry, given: Request) -> Request:
         objective, params = PRETRAINED, {}
     elif "(" in objective or not (given.objectives or _ONE_NAME.fullmatch(objective)):
         params = {}
-    return replace(
-        given,
-        suite=given.suite or entry.suite.name,
-        model=given.model or _model(entry),
-        objectives=(objective,),
-        seeds=entry.seeds,
-        settings={**given.settings, **({"objective": params} if params else {})},
-        dtype=entry.recipe.get("dtype", "float32"),
-        from_scratch=bool(entry.recipe.get("from_scratch")),
-        recorded=Recorded(
-            protocols=entry.protocols,
-            changes=entry.changes,
-            corpora=_corpora(entry, suite),
-            recipes=tuple(_recipes(entry)),
-        ),
+    settings = dict(given.settings)
+    if params:
+        settings["objective"] = params
+    recorded = Recorded(
+        protocols=entry.protocols,
+        changes=entry.changes,
+        corpora=_corpora(entry, suite),
+        recipes=tuple(_recipes(entry)),
     )
+    request = replace(given, suite=given.suite or entry.suite.name, model=given.model or _model(entry))
+    request = replace(request, objectives=(objective,), seeds=entry.seeds, settings=settings, recorded=recorded)
+    from_scratch = bool(entry.recipe.get("from_scratch"))
+    return replace(request, dtype=entry.recipe.get("dtype", "float32"), from_scratch=from_scratch)
 
 
 def _followed(entry: Entry, given: Request, suite: Suite) -> Iterator[tuple[str, Any]]:
     """Yield the places of an entry, and their values, that may name files and that the user does not replace."""
-    yield "recipe.corpus", [values.get("corpus") for values in _recipes(entry)]
+    for values in _recipes(entry):
+        yield "recipe.corpus", values.get("corpus")
     yield "provenance.data", _corpora_read(entry)
     if given.model is None:
         yield "model.name", entry.model.name
     if not given.objectives or "(" not in given.objectives[0]:
         yield "objective.params", to_plain(entry.objective.params)
-    names = {short_name(name): name for run in suite.runs for name in run.tasks}
+    names: dict[str, str] = {}
+    for run in suite.runs:
+        for name in run.tasks:
+            names[short_name(name)] = name
     for task, changes in entry.changes.items():
         settings: Mapping[str, Any] = {}
         if task in names:
             own = kind_of_name(names[task])
-            settings = rule_changes(given, own[0] if own else load_kind(find_task(names[task]).kind))
+            kind = own[0] if own else load_kind(find_task(names[task]).kind)
+            settings = rule_changes(given, kind)
         yield f"changes.{task}", _kept(nested_rules(changes, {}), settings)
 
 
@@ -187,20 +188,16 @@ def differences_of(entry: Entry, plan: Plan) -> list[str]:
         data_here = _digests(published(data_of(row)))
     if not plan.ready:  # missing data have no digest
         data_here = {**data, **data_here}
-    pairs: dict[str, tuple[Any, Any]] = {
-        "packages": (dict(provenance.packages), packages()),
-        "hardware": (provenance.hardware, hardware(device)),
-        "data": (data, data_here),
-        "objective": (
-            {name: getattr(entry.objective, name) for name in code},
-            {name: fields[name] for name in code},
-        ),
-    }
+    recorded: dict[str, Any] = {"packages": dict(provenance.packages), "hardware": provenance.hardware, "data": data}
+    here: dict[str, Any] = {"packages": packages(), "hardware": hardware(device), "data": data_here}
+    recorded["objective"] = {name: getattr(entry.objective, name) for name in code}
+    here["objective"] = {name: fields[name] for name in code}
     if provenance.environment is not None:
-        pairs["environment"] = dict(provenance.environment), machine_facts(device)
+        recorded["environment"] = dict(provenance.environment)
+        here["environment"] = machine_facts(device)
     if plan.model.made_by is not None:
-        pairs["pretraining"] = to_plain(entry.model.pretraining), plan.model.made_by.pretraining_fields()
-    recorded, here = ({name: pair[side] for name, pair in pairs.items()} for side in (0, 1))
+        recorded["pretraining"] = to_plain(entry.model.pretraining)
+        here["pretraining"] = plan.model.made_by.pretraining_fields()
     return list(differences(recorded, here))
 
 
@@ -213,7 +210,11 @@ def run_keys(plan: Plan) -> list[str] | None:
 
 def _digests(data: Mapping[str, str]) -> dict[str, str]:
     """Return digests without the places of the data, which differ between machines."""
-    return {name: text.partition(" (")[0] for name, text in data.items() if not name.startswith(PROMPTS)}
+    digests = {}
+    for name, text in data.items():
+        if not name.startswith(PROMPTS):
+            digests[name], _, _ = text.partition(" (")
+    return digests
 
 
 def _model(entry: Entry) -> str:
@@ -238,7 +239,9 @@ def _recipes(entry: Entry) -> list[Mapping[str, Any]]:
             numbered.append(common | dict(values))
     if numbered:
         return numbered
-    recipe = {name: value for name, value in entry.recipe.items() if name not in ("dtype", "from_scratch")}
+    recipe = dict(entry.recipe)
+    for name in ("dtype", "from_scratch"):
+        recipe.pop(name, None)
     if recipe.get("optimizer") == optimizer_of("cuda"):  # what "auto" was there
         del recipe["optimizer"]
     return [common | recipe]
@@ -247,21 +250,28 @@ def _recipes(entry: Entry) -> list[Mapping[str, Any]]:
 def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
     """Return the corpus of each task that read another one than its file says, by the names of its data."""
     read = _corpora_read(entry)
-    trained_on = [values.get("corpus") for values in _recipes(entry)]
+    candidates = []
+    for values in _recipes(entry):
+        if values.get("corpus") in read:
+            candidates.append(values["corpus"])
     corpora: dict[str, str] = {}
-    for name in chain.from_iterable(run.tasks for run in suite.runs):
-        if short_name(name) not in entry.protocols or kind_of_name(name) is not None:
-            continue
-        task = find_task(name)
-        if load_kind(task.kind).reads == "any corpus" and task.corpus not in read:
-            candidates = [corpus for corpus in trained_on if corpus in read]
-            corpora[task.name] = str([*candidates, *read, task.corpus][0])
+    for run in suite.runs:
+        for name in run.tasks:
+            if short_name(name) not in entry.protocols or kind_of_name(name) is not None:
+                continue
+            task = find_task(name)
+            if load_kind(task.kind).reads == "any corpus" and task.corpus not in read:
+                corpora[task.name] = str([*candidates, *read, task.corpus][0])
     return corpora
 
 
 def _corpora_read(entry: Entry) -> list[str]:
     """Return the names of the data on which an entry was evaluated."""
-    return [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
+    names = []
+    for name in entry.provenance.data:
+        if name.endswith(".test"):
+            names.append(name.removesuffix(".test"))
+    return names
 
 
 # The numbers of a rerun: equal to the entry's, except for float rounding, or within its spread over seeds.
@@ -299,10 +309,8 @@ def agreements(entry: Entry, rerun: Entry) -> list[Agreement]:
         elif here is None:
             results.append(Agreement(name, recorded.mean, None, None, recorded.std, "missing now"))
         else:
-            difference = here.mean - recorded.mean
-            results.append(
-                Agreement(name, recorded.mean, here.mean, difference, recorded.std, _verdict(recorded, here))
-            )
+            difference, verdict = here.mean - recorded.mean, _verdict(recorded, here)
+            results.append(Agreement(name, recorded.mean, here.mean, difference, recorded.std, verdict))
     return results
 
 

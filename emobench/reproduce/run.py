@@ -80,8 +80,8 @@ class Choice:
     def remarks(self, metric: str, where: str) -> Iterator[str]:
         """Yield the scores that decided, by a metric, and excluded candidates; nothing for one candidate."""
         if self.scores:
-            scores = ", ".join(f"{text} {plain(score, 'fraction', 1)}" for text, score in self.scores.items())
-            yield f"{self.row} is {self.objective}, chosen by the mean {metric} (%) over {where}: {scores}."
+            scores = [f"{text} {plain(score, 'fraction', 1)}" for text, score in self.scores.items()]
+            yield f"{self.row} is {self.objective}, chosen by the mean {metric} (%) over {where}: {', '.join(scores)}."
         for text, why in self.left_out.items():
             yield f"{text} could not be chosen for {self.row}, without a {metric} of every task and seed: {why}"
 
@@ -124,8 +124,9 @@ def outline_table(
         outlines += row_outlines(table, step, exact=exact, read=read)
         judging += judging_lines(table, step)
     if oracle is not None:  # its texts take the place of these downloads
+        download = f"corpus {oracle.corpus} ("
         for number, outline in enumerate(outlines):
-            kept = [line for line in outline.lines if not line.what.startswith(f"corpus {oracle.corpus} (")]
+            kept = [line for line in outline.lines if not line.what.startswith(download)]
             outlines[number] = replace(outline, lines=tuple(kept))
         outlines.insert(0, oracle_outline(table, oracle, scaled, exact=exact))
     outline = outlines[0]
@@ -153,11 +154,13 @@ def reproduce(
     for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
         by_row = dict(zip(table.rows, rows.entries, strict=True))
         duels, missing = _duels(table, step.request, by_row, reporter)
-        assert step.request.model is not None
+        model = step.request.model
+        assert model is not None
+        compared_rows = _compared(table, request, step, by_row, [*rows.remarks, *remarks], missing)
         result = Reproduction(
-            model=step.request.model,
+            model=model,
             published_model=step.paper,
-            found=_compared(table, request, step, by_row, [*rows.remarks, *remarks], missing),
+            found=compared_rows,
             choices=rows.choices,
             duels=tuple(duels),
         )
@@ -186,18 +189,18 @@ def published_entries(table: Table) -> list[Entry]:
 
 def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
     """Return an entry whose tasks or columns have other names."""
-    ours, protocols = {}, {}
-    for key in entry.metrics:
+    ours, metrics, families, protocols = {}, {}, {}, {}
+    for key, summary in entry.metrics.items():
         task, slash, metric = key.partition("/")
-        ours[key] = names.get(key) or f"{names.get(task, task)}{slash}{metric}"
-        protocols[ours[key].partition("/")[0]] = entry.protocols[task]
-    return replace(
-        entry,
-        metrics={ours[key]: summary for key, summary in entry.metrics.items()},
-        families={ours[key]: family for key, family in entry.families.items()},
-        primary=entry.primary and ours[entry.primary],
-        protocols=protocols,
-    )
+        name = names.get(key) or f"{names.get(task, task)}{slash}{metric}"
+        ours[key] = name
+        metrics[name] = summary
+        own_task, _, _ = name.partition("/")
+        protocols[own_task] = entry.protocols[task]
+    for key, family in entry.families.items():
+        families[ours[key]] = family
+    primary = entry.primary and ours[entry.primary]
+    return replace(entry, metrics=metrics, families=families, primary=primary, protocols=protocols)
 
 
 def models_of(table: Table, request: Request) -> list[PaperModel]:
@@ -220,7 +223,10 @@ def models_of(table: Table, request: Request) -> list[PaperModel]:
 
 def paper_models(table: Table) -> list[str]:
     """Return the names of the paper's models, in its order."""
-    return list(dict.fromkeys(entry.model.name for entry in published_entries(table))) or list(table.models)
+    names: dict[str, None] = {}
+    for entry in published_entries(table):
+        names[entry.model.name] = None
+    return list(names) or list(table.models)
 
 
 def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
@@ -289,9 +295,13 @@ def _scaling_steps(table: Table, request: Request, names: Sequence[str], tokens:
     if "max_tokens" in request.section("recipe"):
         raise ConfigError(f"--set recipe.max_tokens: {table.name} is over the number of tokens, and sets it; drop it.")
     last, most = names[-1], tokens[-1]
-    points = [(name, most, (MODEL,)) for name in names[:-1]]
-    points += [(last, count, (DATA,)) for count in tokens[:-1]]
-    for name, count, panels in [*points, (last, most, (MODEL, DATA))]:
+    points: list[tuple[str, int, tuple[str, ...]]] = []
+    for name in names[:-1]:
+        points.append((name, most, (MODEL,)))
+    for count in tokens[:-1]:
+        points.append((last, count, (DATA,)))
+    points.append((last, most, (MODEL, DATA)))
+    for name, count, panels in points:
         settings: dict[str, Any] = dict(request.settings)
         settings["recipe"] = {**request.section("recipe"), "max_tokens": count}
         own = replace(request, model=request.stand_ins.get(name, name), settings=settings, stand_ins={})
@@ -333,7 +343,8 @@ def at_scale(
             f"add --data-dir DIR, a folder with {recipe.corpus}.train.jsonl and {names[0]}.test.jsonl."
         )
     if left_out:
-        remarks += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
+        for why, names in left_out.items():
+            remarks.append(f"Left out: {', '.join(names)}, {why}.")
         scaled = replace(scaled, settings={**scaled.settings, "tasks": kept})
     return scaled, remarks
 
@@ -354,7 +365,10 @@ def _problems(table: Table, request: Request, base: Model) -> Iterator[tuple[str
 
 def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: Model) -> str:
     given = [at.task_data(task) for task in alike]
-    if None in given or not all(at.training_texts(recipe, split) for split in ("train", "validation")):
+    readable = None not in given
+    for split in ("train", "validation"):
+        readable = readable and bool(at.training_texts(recipe, split))
+    if not readable:
         return "whose texts are not in the data folders"
     try:
         for task, data in zip(alike, given, strict=True):
@@ -412,7 +426,9 @@ def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -
     for section, given in request.settings.items():
         kept = given
         if section in chooses:
-            kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
+            kept = dict(request.section(section))
+            for key in chooses[section]:
+                kept.pop(key, None)
         if kept and not (table.judges and section == "judge"):  # they compare rows, and none of them by itself
             settings[section] = kept
     return replace(request, objectives=objectives, settings=settings)
@@ -457,7 +473,10 @@ def measure(table: Table, steps: Sequence[Step], reporter: Reporter) -> list[Mea
     cache: Ingredients | None = None
     for step in steps:
         cache = make_plan(table_request(table, step.request, firsts(table)), known=cache).ingredients
-    return [measure_rows(table, step.request, reporter, step.title, cache) for step in steps]
+    measured = []
+    for step in steps:
+        measured.append(measure_rows(table, step.request, reporter, step.title, cache))
+    return measured
 
 
 def measure_rows(
@@ -466,16 +485,19 @@ def measure_rows(
     """Train and evaluate the candidates of rows that have several, choose, then train and evaluate the rows."""
     selection = selection_request(table, request)
     remarks: list[str] = []
+    choices: list[Choice] = []
     if selection is None:
-        choices = [Choice(row=row, objective=candidates[0]) for row, candidates in table.rows.items()]
+        for row, candidates in table.rows.items():
+            choices.append(Choice(row=row, objective=candidates[0]))
     else:
         assert table.select is not None
         reporter.note(f"{title}: candidates, on {table.select.judged_on}")
         evaluated = score_plan(make_plan(selection, known=cache), reporter)
         scores = dict(zip(selection.objectives, evaluated, strict=True))
-        choices = [choose(row, candidates, table.select, scores) for row, candidates in table.rows.items()]
         where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
-        for choice in choices:
+        for row, candidates in table.rows.items():
+            choice = choose(row, candidates, table.select, scores)
+            choices.append(choice)
             remarks += choice.remarks(table.select.metric, where)
     objectives = tuple(choice.objective for choice in choices)
     plan = make_plan(table_request(table, request, objectives), known=cache)
@@ -501,11 +523,13 @@ def choose(
     sign = 1
     for text in candidates:
         try:
-            scores = [_score(task, select.metric) for task in chain.from_iterable(measured[text])]
+            tasks = list(chain.from_iterable(measured[text]))
+            scores = [_score(task, select.metric) for task in tasks]
         except MetricError as error:
             left_out[text] = str(error)
         else:
-            means[text] = sum(score.value for score in scores) / len(scores)
+            values = [score.value for score in scores]
+            means[text] = sum(values) / len(values)
             sign = 1 if scores[0].higher_is_better else -1
     if not means:
         raise MetricError(
@@ -545,21 +569,30 @@ def _compared(
             published[entry.objective.name] = entry
     entries, baseline = list(measured.values()), measured[table.baseline]
     examples = ExamplesReader(step.request.runs, [step.request.leaderboard])
-    contrasts = compare(baseline, [entry for entry in entries if entry.id != baseline.id], examples, anyway=True)
-    available = list(dict.fromkeys(chain.from_iterable(entry.metrics for entry in entries)))
+    others = [entry for entry in entries if entry.id != baseline.id]
+    contrasts = compare(baseline, others, examples, anyway=True)
+    available: dict[str, None] = {}
+    reasons: dict[str, str] = {}
+    for entry in entries:
+        available.update(dict.fromkeys(entry.metrics))
+        for metric, why in entry.missing.items():
+            reasons.setdefault(metric, why)
     if published:
         wanted = list(next(iter(published.values())).metrics)
     else:
         tasks = dict.fromkeys(metric.split("/", 1)[0] for metric in available)
         wanted = [f"{task}/{metric}" for task, metric in product(tasks, table.metrics)]
+    columns = [metric for metric in wanted if metric in available]
     sentences = [*remarks, *_differences(given, step, baseline, bool(published)), *table.remarks]
-    for metric in sorted({name for entry in published.values() for name in entry.metrics} - set(available)):
-        reasons = [entry.missing[metric] for entry in entries if metric in entry.missing]
-        if reasons:
-            sentences.append(f"{metric} is missing here: {reasons[0]}")
+    of_paper: set[str] = set()
+    for entry in published.values():
+        of_paper.update(entry.metrics)
+    for metric in sorted(of_paper.difference(available)):
+        if metric in reasons:
+            sentences.append(f"{metric} is missing here: {reasons[metric]}")
     return PaperComparison(
         title=f"{table.name} · {baseline.model.name}",
-        columns=tuple(metric for metric in wanted if metric in available),
+        columns=tuple(columns),
         published=published,
         measured=measured,
         baseline=table.baseline,
@@ -607,7 +640,10 @@ def judges_of(table: Table, request: Request) -> list[Any]:
         return []
     given = request.section("judge")
     names = [given["name"]] if "name" in given else table.judges
-    return [judged_pairs().rule_of({"judge": {**given, "name": name}}) for name in names]
+    judges = []
+    for name in names:
+        judges.append(judged_pairs().rule_of({"judge": {**given, "name": name}}))
+    return judges
 
 
 def _duels(
@@ -631,23 +667,22 @@ def _duels(
                 missing.append(f"{row} against {table.baseline}, seed {seed}: {error}")
                 continue
             for judged in outcomes:
-                (duel,) = judged.duels
-                duels.append(
-                    Duel(
-                        subject=entry.model.name,
-                        row=row,
-                        baseline=table.baseline,
-                        judge=judged.judge,
-                        model=judged.model,
-                        seed=seed,
-                        instructions=judged.instructions,
-                        wins=duel.wins,
-                        ties=duel.ties,
-                        losses=duel.losses,
-                        win_rate=duel.win_rate,
-                        ci95=duel.ci95,
-                    )
+                (counts,) = judged.duels
+                duel = Duel(
+                    subject=entry.model.name,
+                    row=row,
+                    baseline=table.baseline,
+                    judge=judged.judge,
+                    model=judged.model,
+                    seed=seed,
+                    instructions=judged.instructions,
+                    wins=counts.wins,
+                    ties=counts.ties,
+                    losses=counts.losses,
+                    win_rate=counts.win_rate,
+                    ci95=counts.ci95,
                 )
+                duels.append(duel)
     return duels, missing
 
 
@@ -655,17 +690,16 @@ def judging_lines(table: Table, step: Step) -> Iterator[StageLine]:
     """Yield the requests to the judges of a figure, for a dry run; nothing for a table."""
     request, suite = step.request, find_suite(table.suite)
     at = Ingredients(request, look=True)
-    settings = {name: values for name, values in request.settings.items() if name != "judge"}
+    settings = dict(request.settings)
+    settings.pop("judge", None)
+    parts = parts_of(replace(request, settings=settings), suite)
     others = [row for row in table.rows if row != table.baseline]
     comparisons = len(others) * len(request.seeds or suite.seeds)
-    for rule, (_, tasks) in product(judges_of(table, request), parts_of(replace(request, settings=settings), suite)):
+    for rule, (_, tasks) in product(judges_of(table, request), parts):
         for task in tasks:
             cost = judged_pairs().unanswered(rule, task, at.task_data(task))
-            count, tokens = cost.count * comparisons, (cost.read + cost.written) * comparisons
-            yield StageLine(
-                stage="evaluate",
-                what=f"{step.title}: {rule.name} compares {', '.join(others)} with {table.baseline} on {task.name}",
-                amount=requests_words(count, tokens),
-                requests=count,
-                request_tokens=tokens,
-            )
+            count = cost.count * comparisons
+            tokens = (cost.read + cost.written) * comparisons
+            what = f"{step.title}: {rule.name} compares {', '.join(others)} with {table.baseline} on {task.name}"
+            amount = requests_words(count, tokens)
+            yield StageLine(stage="evaluate", what=what, amount=amount, requests=count, request_tokens=tokens)

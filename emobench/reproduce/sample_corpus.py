@@ -146,7 +146,10 @@ def _require_short(request: CorpusRequest, size: ModelFacts, length: int) -> Non
     """Raise ConfigError for texts that would take long on a CPU that was not given by its name."""
     if request.device != "cpu" or request.asked_device != AUTO:
         return
-    texts = sum(count for split, count in request.texts.items() if not request.file(split).is_file())
+    texts = 0
+    for split, count in request.texts.items():
+        if not request.file(split).is_file():
+            texts += count
     seconds = sampling_seconds(this_machine("cpu"), size, texts, length, _batch(request), request.dtype)
     message = too_long(seconds, asked=False, less="Fewer texts (--train N) take less.")
     if message is not None:
@@ -155,6 +158,7 @@ def _require_short(request: CorpusRequest, size: ModelFacts, length: int) -> Non
 
 def _settings(request: CorpusRequest, model: Model, length: int) -> dict[str, Any]:
     """Return the settings that decide the texts."""
+    texts = {split: request.texts[split] for split in SPLITS}
     plain = {
         "emobench": __version__,
         "corpus": request.name,
@@ -163,7 +167,7 @@ def _settings(request: CorpusRequest, model: Model, length: int) -> dict[str, An
         "length": length,
         "dtype": request.dtype,
         "device": request.device.partition(":")[0],
-        "texts": {split: request.texts[split] for split in SPLITS},
+        "texts": texts,
     }
     return to_plain(plain)
 
@@ -235,15 +239,14 @@ def _rows(request: CorpusRequest, loaded: Any, split: str, length: int, done: in
 
     start = start_token(loaded.model, loaded.tokenizer, request.model)
     count = request.texts[split]
+    keys = [f"{split} {index}" for index in range(count)]
+    rule = Sampling(seed=request.seed, suppress_eos=False)
+    decoding = Decoding(rule=rule, length=length, token_budget=_batch(request) * (1 + length))
     batches = iter_continuations(
         loaded.model,
         [[start]] * count,
-        prompt_keys=[f"{split} {index}" for index in range(count)],
-        decoding=Decoding(
-            rule=Sampling(seed=request.seed, suppress_eos=False),
-            length=length,
-            token_budget=_batch(request) * (1 + length),
-        ),
+        prompt_keys=keys,
+        decoding=decoding,
         vocabulary=token_count(loaded.tokenizer),
         done=range(done),
     )
@@ -320,7 +323,8 @@ def _shown(value: Any) -> str:
 
 def with_oracle(table: Table, oracle: Oracle, reporter: Reporter, request: Request) -> Request:
     """Return a request with the oracle and its texts, which are made if they are missing."""
-    ((planned, folder),) = train_plan(make_plan(_teaching(table, oracle, request)), reporter)
+    plan = make_plan(_teaching(table, oracle, request))
+    ((planned, folder),) = train_plan(plan, reporter)
     counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
     texts = request.runs / "texts" / f"{planned.key}-{counts}-{oracle.tokens}"
     sampling = CorpusRequest(
@@ -339,9 +343,11 @@ def with_oracle(table: Table, oracle: Oracle, reporter: Reporter, request: Reque
 
 def without_oracle(table: Table, request: Request) -> Request:
     """Return a request without texts for the dry run: the oracle is as large as the model."""
-    names = chain.from_iterable(run.tasks for run in find_suite(table.suite).runs)
+    tasks: list[str] = []
+    for run in find_suite(table.suite).runs:
+        tasks += map(short_name, run.tasks)
     oracle = {**request.section("oracle"), "model": PRETRAINED}
-    return replace(request, settings={**request.settings, "oracle": oracle, "tasks": list(map(short_name, names))})
+    return replace(request, settings={**request.settings, "oracle": oracle, "tasks": tasks})
 
 
 def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: bool = True) -> Outline:
@@ -359,22 +365,19 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
     if size is not None:
         batch = BATCH[request.device.partition(":")[0]]
         seconds = sampling_seconds(taught.machine, size, count, oracle.tokens, batch, request.weights)
-    lines.append(
-        StageLine(
-            stage="sample",
-            what=f"{oracle.corpus}: texts of the oracle, once",
-            amount=f"{count:,} texts, at most {tokens:,} tokens",
-            tokens=tokens,
-            seconds=seconds,
-        )
+    sampling = StageLine(
+        stage="sample",
+        what=f"{oracle.corpus}: texts of the oracle, once",
+        amount=f"{count:,} texts, at most {tokens:,} tokens",
+        tokens=tokens,
+        seconds=seconds,
     )
-    return replace(taught, lines=tuple(lines))
+    return replace(taught, lines=(*lines, sampling))
 
 
 def _teaching(table: Table, oracle: Oracle, request: Request) -> Request:
     """Return the request that trains the oracle: the suite's recipe, MLE, other texts."""
     (run,) = find_suite(table.suite).runs
-    recipe = {**request.section("recipe"), "corpus": oracle.taught}
-    return replace(
-        request, suite=None, recipe=run.recipe, objectives=(table.baseline,), seeds=(0,), settings={"recipe": recipe}
-    )
+    settings = {"recipe": {**request.section("recipe"), "corpus": oracle.taught}}
+    alone = replace(request, suite=None, recipe=run.recipe, settings=settings)
+    return replace(alone, objectives=(table.baseline,), seeds=(0,))

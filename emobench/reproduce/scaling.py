@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from statistics import fmean
 
 from emobench.core.errors import DataError
@@ -74,10 +74,13 @@ def reproduce_scaling(
     """Repeat a figure of scaling; `models` are instead of its own, from small to large."""
     _, steps, remarks = steps_of(table, request, scale, models)
     measured: list[tuple[Step, list[Entry]]] = []
+    entries: list[Entry] = []
     for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
-        remarks += [f"{step.title}: {remark}" for remark in rows.remarks]
+        for remark in rows.remarks:
+            remarks.append(f"{step.title}: {remark}")
         measured.append((step, rows.entries))
-    metric, entries = table.metrics[0], list(chain.from_iterable(of_step for _, of_step in measured))
+        entries += rows.entries
+    metric = table.metrics[0]
     tasks = list(entries[0].protocols)
     for entry in entries:
         tasks = [task for task in tasks if f"{task}/{metric}" in entry.metrics]
@@ -89,13 +92,14 @@ def reproduce_scaling(
             by_task = [entry.metrics[f"{task}/{metric}"].values for task in tasks]
             size = entry.model.parameters if panel == MODEL else step.tokens
             assert size is not None
+            values = map(fmean, zip(*by_task, strict=True))
             point = Point(
                 panel=panel,
                 row=row,
                 objective=entry.objective.label,
                 model=entry.model.name,
                 size=size,
-                values=tuple(fmean(of_seed) for of_seed in zip(*by_task, strict=True)),
+                values=tuple(values),
                 entry=entry.id,
             )
             points.append(point)
