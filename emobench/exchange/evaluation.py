@@ -151,7 +151,11 @@ class Evaluation:
 
     @property
     def data(self) -> dict[str, str]:
-        return {task: facts.data for task, facts in self.tasks.items() if facts.data}
+        data = {}
+        for task, facts in self.tasks.items():
+            if facts.data:
+                data[task] = facts.data
+        return data
 
     @property
     def title(self) -> str:
@@ -265,8 +269,10 @@ def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     for all of its examples, not for those of each member.
     """
     reasons = []
-    for member in tasks_below({name: facts.members for name, facts in ours.tasks.items()}, task):
-        reasons += [f"{member}: {why}" for why in _unlike(ours, theirs, member)]
+    members = {name: facts.members for name, facts in ours.tasks.items()}
+    for member in tasks_below(members, task):
+        for why in _unlike(ours, theirs, member):
+            reasons.append(f"{member}: {why}")
     reasons += _unlike(ours, theirs, task)
     mine, others = _paired_digests(ours, theirs, task)
     if mine and others:
@@ -304,7 +310,9 @@ def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
         reasons += _differing({name: left.window.tokens}, {name: right.window.tokens}, ": ")
     mine, others = _paired_digests(ours, theirs, task)
     common = mine.keys() & others.keys()
-    changed = sum(mine[example] != others[example] for example in common)
+    changed = 0
+    for example in common:
+        changed += mine[example] != others[example]
     if changed:
         reasons.append(f"prompts or targets of {changed} of {len(common)} examples differ")
     return reasons
@@ -315,11 +323,14 @@ def _differing(
 ) -> list[str]:
     lines = []
     for name in dict.fromkeys([*left, *right]):
-        values = [left.get(name), right.get(name)]
-        if values[0] != values[1] and name not in ignored:
-            shown = ["none" if value is None else clip(str(value), LONGEST) for value in values]
-            lines.append(f"{clip(name, LONGEST)}{separator}{shown[0]} and {shown[1]}")
+        mine, other = left.get(name), right.get(name)
+        if mine != other and name not in ignored:
+            lines.append(f"{clip(name, LONGEST)}{separator}{_shown(mine)} and {_shown(other)}")
     return lines
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else clip(str(value), LONGEST)
 
 
 def _paired_digests(ours: Evaluation, theirs: Evaluation, task: str) -> tuple[Mapping[str, str], Mapping[str, str]]:

@@ -78,23 +78,27 @@ def files(
     """
     owner, _, name = _identity(entry).rpartition("/")
     developer, *rest = owner.split("/")
-    parts = (entry.suite.name, developer or DEVELOPER, "_".join([*rest, name]))
-    folders = [re.sub(r'[<>:"\\|?*\s\x00-\x1f]', "_", part)[:LONGEST_PART] for part in parts]
+    place = "data/"
+    for part in (entry.suite.name, developer or DEVELOPER, "_".join([*rest, name])):
+        folder = re.sub(r'[<>:"\\|?*\s\x00-\x1f]', "_", part)
+        place += f"{folder[:LONGEST_PART]}/"
     # A version 4 UUID, which the datastore wants, that is the same for each export of one entry.
-    unique = uuid.UUID(bytes=hashlib.sha256(f"emobench {entry.id}".encode()).digest()[:16], version=4)
-    place = "/".join(["data", *folders, str(unique)])
+    digest = hashlib.sha256(f"emobench {entry.id}".encode()).digest()
+    place += str(uuid.UUID(bytes=digest[:16], version=4))
     rows, without = _instances(entry, examples, texts or {})
     exported = record(entry)
     if not rows:
         return {f"{place}.json": _json(exported)}
-    text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
+    text = "".join(lines)
+    details = {f"without {name}": why for name, why in without.items()}
     exported["detailed_evaluation_results"] = {
         "format": "jsonl",
         "file_path": f"{place}_samples.jsonl",
         "hash_algorithm": "sha256",
         "checksum": hashlib.sha256(text.encode()).hexdigest(),
         "total_rows": len(rows),
-        "additional_details": {f"without {name}": why for name, why in without.items()},
+        "additional_details": details,
     }
     return {f"{place}.json": _json(exported), f"{place}_samples.jsonl": text}
 
@@ -130,47 +134,48 @@ def _texts_of(values: Mapping[str, Any]) -> dict[str, str]:
 def record(entry: Entry) -> dict[str, Any]:
     """Return an entry as an aggregate record. A metric without a better direction, which a record needs, is missing."""
     created, evaluation = _created(entry), _evaluation_id(entry)
-    details = {"suite": str(entry.suite)} | {f"missing {name}": why for name, why in entry.missing.items()}
+    details = {"suite": str(entry.suite)}
+    for name, why in entry.missing.items():
+        details[f"missing {name}"] = why
     results = []
     for name, metric in entry.metrics.items():
         if metric.higher_is_better is None:
             details[f"missing {name}"] = "no better direction"
         else:
             results.append(_result(entry, name, metric, f"{evaluation}#{name}"))
-    library = {"measured": "emobench", "imported": entry.suite.name}
-    source_type = "documentation" if entry.kind == "published" else "evaluation_run"
+    libraries = {"measured": "emobench", "imported": entry.suite.name}
+    source = {
+        "source_name": entry.source.cite or "emobench",
+        "source_type": "documentation" if entry.kind == "published" else "evaluation_run",
+        "source_organization_name": UNKNOWN,
+        "evaluator_relationship": "other",
+        "additional_details": {"entry": entry.id, "kind": entry.kind},
+    }
+    library = {
+        "name": libraries.get(entry.kind, UNKNOWN),
+        "version": entry.provenance.packages.get("emobench", UNKNOWN),
+        "additional_details": details,
+    }
     return {
         "schema_version": SCHEMA,
         "evaluation_id": evaluation,
         "evaluation_timestamp": created.isoformat(),
         "retrieved_timestamp": str(int(created.timestamp())),
-        "source_metadata": {
-            "source_name": entry.source.cite or "emobench",
-            "source_type": source_type,
-            "source_organization_name": UNKNOWN,
-            "evaluator_relationship": "other",
-            "additional_details": {"entry": entry.id, "kind": entry.kind},
-        },
-        "eval_library": {
-            "name": library.get(entry.kind, UNKNOWN),
-            "version": entry.provenance.packages.get("emobench", UNKNOWN),
-            "additional_details": details,
-        },
+        "source_metadata": source,
+        "eval_library": library,
         "model_info": _model_info(entry),
         "evaluation_results": results,
     }
 
 
 def _model_info(entry: Entry) -> dict[str, Any]:
-    details = {
-        "deployment_type": "self_deployed" if entry.kind == "measured" else UNKNOWN,
-        "model_availability": UNKNOWN,
-        "base_model": None if entry.untrained else entry.model.source,
-        "revision": entry.model.revision,
-        "objective": entry.objective.label,
-        "seeds": " ".join(map(str, entry.seeds)) or None,
-        "parameters": entry.model.parameters,
-    }
+    deployment = "self_deployed" if entry.kind == "measured" else UNKNOWN
+    details: dict[str, Any] = {"deployment_type": deployment, "model_availability": UNKNOWN}
+    details["base_model"] = None if entry.untrained else entry.model.source
+    details["revision"] = entry.model.revision
+    details["objective"] = entry.objective.label
+    details["seeds"] = " ".join(map(str, entry.seeds)) or None
+    details["parameters"] = entry.model.parameters
     info: dict[str, Any] = {"name": entry.model.name, "id": _identity(entry)}
     if "/" not in info["id"]:
         info["developer"] = DEVELOPER
@@ -195,19 +200,20 @@ def _result(entry: Entry, name: str, metric: MetricSummary, identity: str) -> di
     score: dict[str, Any] = {"score": metric.mean, "details": _texts_of(details)}
     if uncertainty:
         score["uncertainty"] = uncertainty
+    config = {
+        "metric_id": kind,
+        "metric_name": kind,
+        "metric_unit": metric.unit,
+        "lower_is_better": not metric.higher_is_better,
+        "score_type": "continuous",
+        "min_score": round(low, 3) if math.isfinite(low) else "-Infinity",
+        "max_score": round(high, 3) if math.isfinite(high) else "Infinity",
+    }
     return {
         "evaluation_result_id": identity,
         "evaluation_name": task,
         "source_data": {"dataset_name": task, "source_type": "other"},
-        "metric_config": {
-            "metric_id": kind,
-            "metric_name": kind,
-            "metric_unit": metric.unit,
-            "lower_is_better": not metric.higher_is_better,
-            "score_type": "continuous",
-            "min_score": round(low, 3) if math.isfinite(low) else "-Infinity",
-            "max_score": round(high, 3) if math.isfinite(high) else "Infinity",
-        },
+        "metric_config": config,
         "score_details": score,
     }
 
@@ -233,8 +239,9 @@ def _instances(
             continue
         scores, means = {}, {}
         for example in first.examples:
-            scores[example] = [one.examples[example][0] for one in of_runs]
-            means[example] = math.fsum(scores[example]) / len(of_runs), 1.0
+            own = [one.examples[example][0] for one in of_runs]
+            scores[example] = own
+            means[example] = math.fsum(own) / len(of_runs), 1.0
         if not is_mean(means, metric.mean):
             without[name] = "it is no mean of its examples"
             continue
@@ -298,7 +305,8 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
             examples[name] = samples.recorded(samples.values)
     details = mapping(data, "model_info", "additional_details")
     identity = clip(str(at(data, "model_info", "id") or UNNAMED))
-    revision, variant = text_of(details, "revision") or text_of(details, "model_revision"), ""
+    variant = ""
+    revision = text_of(details, "revision") or text_of(details, "model_revision")
     if revision and revision not in DEFAULT_REVISIONS:
         variant = f"@{clip(revision, 60)}"
     row: dict[str, Any] = {"name": text_of(data, "model_info", "name"), "source": text_of(details, "base_model")}
@@ -308,19 +316,20 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         row["revision"], variant = text_of(details, "revision"), ""
     library = clip(str(at(data, "eval_library", "name") or FORMAT), 40)
     version = clip(str(at(data, "eval_library", "version")))
-    return Evaluation(
+    facts = entry_facts(path, "record of Every Eval Ever", library, version, _rules_of_tasks(results), prompts)
+    read = Evaluation(
         path=path,
         format=FORMAT,
         model=identity,
         variant=variant,
         row=row,
-        objective=text_of(details, "objective"),
         created=text_of(data, "evaluation_timestamp") or text_of(data, "retrieved_timestamp"),
-        numbers=numbers,
-        examples=examples,
-        recorded=examples,
-        **entry_facts(path, "record of Every Eval Ever", library, version, _rules_of_tasks(results), prompts),
+        **facts,
     )
+    read.objective = text_of(details, "objective")
+    read.numbers = numbers
+    read.examples = read.recorded = examples
+    return read
 
 
 def _measured(result: Mapping[str, Any], value: float) -> Measured:
@@ -333,7 +342,10 @@ def _measured(result: Mapping[str, Any], value: float) -> Measured:
     if unit == "proportion":
         unit = "fraction"
     least, most = RANGES.get(unit, (math.inf, -math.inf))
-    covers, lower = at(result, "score_details", "details", "interval covers"), config.get("lower_is_better")
+    covers = at(result, "score_details", "details", "interval covers")
+    if covers not in COVERED:
+        covers = "items"
+    lower = config.get("lower_is_better")
     scale = []
     for key in SCALE:
         bound = config.get(key)
@@ -341,13 +353,15 @@ def _measured(result: Mapping[str, Any], value: float) -> Measured:
             bound = number(bound)
         if bound is not None:
             scale.append(f"{key} {bound}")
+    if not least <= value <= most:
+        unit = "score"
     return Measured(
         value=value,
-        unit=unit if least <= value <= most else "score",
+        unit=unit,
         higher_is_better=not lower if isinstance(lower, bool) else None,
         n=count_of(uncertainty.get("num_samples")),
         interval=interval,
-        covers=covers if covers in COVERED else "items",
+        covers=covers,
         scale=" ".join(scale),
     )
 
@@ -369,12 +383,10 @@ def _read_instances(
             by_id[str(result["evaluation_result_id"])] = name
     read: dict[str, Samples] = {}
     for where, row in json_lines(file) if file.is_file() else ():
-        name, alone = (
-            by_id.get(str(row.get("evaluation_result_id"))),
-            by_task.get(task_name(str(row.get("evaluation_name"))), []),
-        )
-        if name is None and len(alone) == 1:
-            name = alone[0]
+        name = by_id.get(str(row.get("evaluation_result_id")))
+        of_task = by_task.get(task_name(str(row.get("evaluation_name"))), [])
+        if name is None and len(of_task) == 1:
+            name = of_task[0]
         score, sample = number(at(row, "evaluation", "score")), str(row.get("sample_id"))
         if name is None or score is None or row.get("sample_id") is None:
             raise DataError(f"{where}: expected an instance with `sample_id`, `evaluation.score` and a known result.")
@@ -411,5 +423,7 @@ def _rules_of_tasks(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
             of_task["protocol"].add(str(protocol))
     rules: dict[str, dict[str, Any]] = {}
     for task, of_task in values.items():
-        rules[task] = {rule: "; ".join(sorted(several)) or None for rule, several in of_task.items()}
+        rules[task] = {}
+        for rule, several in of_task.items():
+            rules[task][rule] = "; ".join(sorted(several)) or None
     return rules

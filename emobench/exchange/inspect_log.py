@@ -83,16 +83,13 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     arguments = ModelArguments({"config": {"model_args": spec.get("model_args")}})
     model, version = clip(str(spec.get("model") or UNNAMED)), text_of(spec, "packages", "inspect_ai")
     prompts, rules = {task: samples.renamed(samples.prompts)}, {task: _rules(data, spec, scores)}
+    facts = entry_facts(path, "log of inspect", FORMAT, version, rules, prompts)
+    row = named_model(path, model, arguments.variant, slashes=2)  # the name begins with the provider
+    created = text_of(spec, "created")
     read = Evaluation(
-        path=path,
-        format=FORMAT,
-        model=model,
-        variant=arguments.variant,
-        row=named_model(path, model, arguments.variant, slashes=2),  # the name begins with the provider
-        precision=arguments.precision | arguments.deciding | _own_grader(spec, scores),
-        created=text_of(spec, "created"),
-        **entry_facts(path, "log of inspect", FORMAT, version, rules, prompts),
+        path=path, format=FORMAT, model=model, variant=arguments.variant, row=row, created=created, **facts
     )
+    read.precision = arguments.precision | arguments.deciding | _own_grader(spec, scores)
     for score, metric, value in _metrics(scores):
         name = f"{task}/{_metric_name(score, metric, scores)}"
         if name in read.numbers:
@@ -107,13 +104,16 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
             read.examples[name] = samples.recorded(values)
             count = len(values)
         share = metric == "accuracy" and 0 <= value <= 1
-        error = number(at(score, "metrics", "stderr", "value"))
+        interval = None
+        if metric in MEANS:
+            error = number(at(score, "metrics", "stderr", "value"))
+            interval = normal_interval(value, error, fraction=share)
         read.numbers[name] = Measured(
             value=value,
             unit="fraction" if share else "score",
             higher_is_better=_direction(score, metric, of_epochs),
             n=count or None,
-            interval=normal_interval(value, error, fraction=share) if metric in MEANS else None,
+            interval=interval,
         )
         unscored = len(samples.names) - len(of_epochs)
         note = f"{clip(str(score.get('name')), 60)}: {unscored} of {len(samples.names)} samples have no score"
@@ -144,7 +144,7 @@ def _input(sample: Mapping[str, Any]) -> list[Any]:
     shown = sample["input"]
     if isinstance(shown, list):
         shown = [[at(message, "role"), at(message, "content")] for message in shown]
-    return [shown, *(sample.get(name) for name in ("choices", "files", "setup", "sandbox"))]
+    return [shown, *map(sample.get, ("choices", "files", "setup", "sandbox"))]
 
 
 def _metrics(scores: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
@@ -162,7 +162,11 @@ def _metric_name(score: Mapping[str, Any], metric: str, scores: Sequence[Mapping
     A score whose name several scorers have, such as a key of their values, has its scorer's name in front.
     """
     name = str(score.get("name"))
-    if len({str(one.get("scorer")) for one in scores if str(one.get("name")) == name}) > 1:
+    scorers = set()
+    for one in scores:
+        if str(one.get("name")) == name:
+            scorers.add(str(one.get("scorer")))
+    if len(scorers) > 1:
         name = f"{score.get('scorer')}.{name}"
     parts = [name, metric]
     if score.get("reducer") is not None:
@@ -175,7 +179,9 @@ def _direction(score: Mapping[str, Any], metric: str, of_epochs: Epochs) -> bool
     direction = known_direction(metric)
     if direction is not None or metric not in MEANS or not REDUCERS.fullmatch(str(score.get("reducer") or "mean")):
         return direction
-    graded = [value for values in of_epochs.values() for value in values]
+    graded: list[Any] = []
+    for values in of_epochs.values():
+        graded += values
     if graded and all(isinstance(value, str) and value in LETTERS for value in graded):
         return True
     named = known_direction(str(score.get("name")))
@@ -220,12 +226,15 @@ def _rules(data: Mapping[str, Any], spec: Mapping[str, Any], scores: Sequence[Ma
     steps = [[step.get("solver"), step.get("params")] for step in listed(data, "plan", "steps")]
     # The settings of the model, and before them those of the task.
     generation = {**mapping(spec, "model_generate_config"), **mapping(data, "plan", "config")}
+    for name in WITHOUT_EFFECT:
+        generation.pop(name, None)
+    roles = {name: at(role, "model") or role for name, role in mapping(spec, "model_roles").items()}
     rules: dict[str, Any] = {"version": spec.get("task_version")}
     parts = {
         "arguments": spec.get("task_args") or {},
         "solvers": steps,
-        "generation": {name: value for name, value in generation.items() if name not in WITHOUT_EFFECT},
-        "model roles": {name: at(role, "model") or role for name, role in mapping(spec, "model_roles").items()},
+        "generation": generation,
+        "model roles": roles,
     }
     for score in scores:
         if score.get("params"):

@@ -84,8 +84,12 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         row["revision"] = sha + model.changed_weights
     if count is not None and count > 0:
         row["parameters"] = count
-    packages = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
-    packages = {name: installed for name, installed in packages.items() if installed}
+    packages = {}
+    for name, installed in {"lm-eval": version, "transformers": text_of(data, "transformers_version")}.items():
+        if installed:
+            packages[name] = installed
+    provenance: dict[str, Any] = {"commit": text_of(data, "git_hash"), "packages": packages}
+    provenance["hardware"] = text_of(model.config, "device")
     read = Evaluation(
         path=path,
         format=FORMAT,
@@ -95,17 +99,12 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         variant=model.variant,
         row=row,
         created=None if date is None else str(date),
-        tool=f"lm-evaluation-harness {version or 'of an unnamed version'}",
         cite=_cite(path, model.config),
-        interval_source="ci95: 1.96 of lm-eval's standard errors to either side",
-        provenance={
-            "commit": text_of(data, "git_hash"),
-            "packages": packages,
-            "hardware": text_of(model.config, "device"),
-        },
-        recipe=model.loading,
-        precision=model.precision,
+        provenance=provenance,
     )
+    read.tool = f"lm-evaluation-harness {version or 'of an unnamed version'}"
+    read.interval_source = "ci95: 1.96 of lm-eval's standard errors to either side"
+    read.recipe, read.precision = model.loading, model.precision
     dtype = text_of(model.config, "model_dtype")
     if dtype is not None:
         read.recipe = {"dtype": dtype.removeprefix("torch."), **read.recipe}
@@ -135,7 +134,8 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         if name not in read.examples:
             read.without[name] = "it is no mean of its examples" if samples else "evaluate with --log_samples"
     if not read.numbers:
-        raise DataError(f"{path}: has no number under `results` ({', '.join(list(read.absent.values())[:1])}).")
+        why = next(iter(read.absent.values()), "")
+        raise DataError(f"{path}: has no number under `results` ({why}).")
     for task in file.results:
         read.tasks[task_name(task)] = file.task(task, samples.get(task_name(task), Samples()))
     return read
@@ -149,14 +149,15 @@ class ResultsFile:
         self._protocols: dict[str, str] = {}
         self.results = mapping(data, "results")
         self.numbers: dict[str, LmEvalNumber] = {}
-        is_lm_eval = False
+        is_lm_eval, are_mappings = False, True
         for task, values in self.results.items():
+            are_mappings &= isinstance(values, Mapping)
             for one in numbers_of(task, mapping(values)):
                 if one.name in self.numbers:
                     raise DataError(f"{path}: two numbers are called {one.name!r}; rename one task.")
                 self.numbers[one.name] = one
                 is_lm_eval |= one.key in values or f"{one.metric}_stderr" in values
-        if not is_lm_eval or LIGHTEVAL in data or not all(isinstance(one, Mapping) for one in self.results.values()):
+        if not is_lm_eval or LIGHTEVAL in data or not are_mappings:
             raise DataError(f"{path}: has no `results` with numbers such as acc,none; expected {EXPECTED}.")
 
     def config(self, task: str) -> Mapping[str, Any]:
@@ -164,22 +165,30 @@ class ResultsFile:
 
     def measured(self, of: LmEvalNumber, value: float) -> Measured:
         """Return a number with this value, with an interval if it has a standard error."""
-        members = len(self.members(of.task))
+        interval = normal_interval(value, of.stderr, fraction=of.unit == "fraction")
+        without = NO_ERROR if of.stderr is None else "lm-eval's standard error is 0"
+        members, flags = len(self.members(of.task)), ()
+        if members:
+            flags = (f"group_of_{members}_tasks",)
         return Measured(
             value=value,
             unit=of.unit,
             higher_is_better=self.higher_is_better(of),
             n=self.examples(of),
-            interval=normal_interval(value, of.stderr, fraction=of.unit == "fraction"),
-            without_interval=NO_ERROR if of.stderr is None else "lm-eval's standard error is 0",
-            flags=(f"group_of_{members}_tasks",) if members else (),
+            interval=interval,
+            without_interval=without,
+            flags=flags,
         )
 
     def examples(self, of: LmEvalNumber) -> int | None:
         """Return how many examples a number is over."""
         values = self.results[of.task]
-        places = [at(values, "sample_count", of.key), at(self.data, "n-samples", of.task, "effective")]
-        return next((count for count in map(count_of, [*places, values.get("sample_len")]) if count is not None), None)
+        given = [at(values, "sample_count", of.key), at(self.data, "n-samples", of.task, "effective")]
+        for value in (*given, values.get("sample_len")):
+            count = count_of(value)
+            if count is not None:
+                return count
+        return None
 
     def higher_is_better(self, of: LmEvalNumber) -> bool | None:
         """Return a metric's direction: the file's, or that of its task's configuration, or of its name.
@@ -210,13 +219,15 @@ class ResultsFile:
     def task(self, task: str, samples: Samples) -> TaskFacts:
         """Return the facts of a task of `results`, and the digests of its examples by their content."""
         data = text_of(self.data, "task_hashes", task)
+        prompts, targets = samples.renamed(samples.prompts), samples.renamed(samples.targets)
+        members = list(map(task_name, self.members(task)))
         return TaskFacts(
             rules=self.rules(task),
             protocol=self.protocol(task),
             data=data and f"sha256:{data} (lm-eval's task_hash)",
-            prompts=samples.renamed(samples.prompts),
-            targets=samples.renamed(samples.targets),
-            members=list(map(task_name, self.members(task))),
+            prompts=prompts,
+            targets=targets,
+            members=members,
             window=self.window(task),
         )
 
@@ -243,20 +254,23 @@ class ResultsFile:
         """Return the facts that decide a task's numbers beside the model and the data."""
         config, command = dict(self.config(task)), self.model.config
         config.pop("metadata", None)
-        config["dataset_kwargs"] = {k: v for k, v in mapping(config, "dataset_kwargs").items() if k not in _PLACES}
+        of_dataset = dict(mapping(config, "dataset_kwargs"))
+        for name in _PLACES:
+            of_dataset.pop(name, None)
+        config["dataset_kwargs"] = of_dataset
         if str(config.get("dataset_path")).startswith(("/", ".")):
             del config["dataset_path"]
         shots, members, chat = at(self.data, "n-shot", task), self.members(task), self.data.get("chat_template_sha")
-        facts = {
-            "config": config,
-            "members": [self.protocol(name) for name in members if name in self.results],
-            "version": at(self.data, "versions", task),
-            "shots": [shots, command.get("fewshot_seed")] if shots and not members else shots,
-            "chat": [chat, self.data.get("fewshot_as_multiturn")] if chat else None,
-            "system": self.data.get("system_instruction_sha"),
-            "limit": command.get("limit"),
-            "gen_kwargs": command.get("gen_kwargs"),
-        }
+        if shots and not members:
+            shots = [shots, command.get("fewshot_seed")]
+        facts: dict[str, Any] = {"config": config}
+        facts["members"] = [self.protocol(name) for name in members if name in self.results]
+        facts["version"] = at(self.data, "versions", task)
+        facts["shots"] = shots
+        facts["chat"] = [chat, self.data.get("fewshot_as_multiturn")] if chat else None
+        facts["system"] = self.data.get("system_instruction_sha")
+        facts["limit"] = command.get("limit")
+        facts["gen_kwargs"] = command.get("gen_kwargs")
         window = self.window(task)
         if self.model.deciding:
             facts["arguments"] = self.model.deciding
@@ -277,20 +291,29 @@ class ResultsFile:
         if facts["chat"]:
             facts["chat"] = f"applied, examples as turns: {facts['chat'][1]}"
         rules = {_SHOWN.get(name, name): value for name, value in facts.items()}
-        rules |= {f"its {key}": value for key, value in config.items() if value is not None}
+        for key, value in config.items():
+            if value is not None:
+                rules[f"its {key}"] = value
         for name, value in rules.items():
             if isinstance(value, str):
                 rules[name] = _ADDRESS.sub("", value)
-        return rules | {f"model argument {key}": value for key, value in arguments.items()}
+        for key, value in arguments.items():
+            rules[f"model argument {key}"] = value
+        return rules
 
 
 def _cite(path: Path, config: Mapping[str, Any]) -> str:
-    seeds = [f"{shown} {config[key]}" for key, shown in _SEEDS.items() if isinstance(config.get(key), int)]
+    seeds = []
+    for key, shown in _SEEDS.items():
+        if isinstance(config.get(key), int):
+            seeds.append(f"{shown} {config[key]}")
     arguments = clip(without_paths(str(config.get("model_args"))), 200)
+    digest = file_sha256(path)[:12]
+    model = text_of(config, "model") or "unnamed"
+    revision = text_of(config, "model_revision") or "unnamed"
     return (
-        f"{clip(path.name, 100)} (sha256 {file_sha256(path)[:12]}); "
-        f"model {text_of(config, 'model') or 'unnamed'}: {arguments}; "
-        f"revision {text_of(config, 'model_revision') or 'unnamed'}; seeds: {', '.join(seeds) or 'unnamed'}"
+        f"{clip(path.name, 100)} (sha256 {digest}); model {model}: {arguments}; revision {revision}; "
+        f"seeds: {', '.join(seeds) or 'unnamed'}"
     )
 
 
@@ -302,7 +325,7 @@ def read_samples(results: Path) -> dict[str, Samples]:
         name = task_name(task)
         of_task, of_documents = samples.setdefault(name, Samples()), documents.setdefault(name, {})
         for where, row in json_lines(path):
-            doc, prompt, target = (text_of(row, f"{part}_hash") for part in ("doc", "prompt", "target"))
+            doc, prompt, target = text_of(row, "doc_hash"), text_of(row, "prompt_hash"), text_of(row, "target_hash")
             metrics, chosen = row.get("metrics"), str(row.get("filter") or "none")
             if row.get("doc_id") is None or not (doc and prompt and target) or not isinstance(metrics, list):
                 raise DataError(f"{where}: expected a sample of lm_eval 0.4.7 or later, with doc_id, hashes, metrics.")
@@ -429,9 +452,14 @@ class ModelArguments:
         self.data, self.config = data, mapping(data, "config")
         arguments = self.config.get("model_args")
         if isinstance(arguments, str):
-            parts = [part.partition("=") for part in _PARTS.findall(arguments)]
-            arguments = {key: value for key, _, value in parts}
-        given = {clip(str(key).strip(), 60): _plain(value) for key, value in mapping(arguments).items()}
+            parts = _PARTS.findall(arguments)
+            arguments = {}
+            for part in parts:
+                key, _, value = part.partition("=")
+                arguments[key] = value
+        given = {}
+        for key, value in mapping(arguments).items():
+            given[clip(str(key).strip(), 60)] = _plain(value)
         names = {distinct_name(given[key]) for key in (*NAMES, *ADAPTERS) if key in given}
         self.given: dict[str, str] = {}
         for key, value in given.items():

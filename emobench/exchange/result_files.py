@@ -108,10 +108,14 @@ def import_results(
     or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for any other file
     and for one that is on the board under another name, ConfigError for an impossible number, StorageError for a disk.
     """
-    read = [read_results(path, lenient=True) for path in paths]
-    examples, notes = [one.recorded for one in read], tuple(note for one in read for note in one.notes)
+    read, examples, notes, keys = [], [], [], []
+    for path in paths:
+        one = read_results(path, lenient=True)
+        read.append(one)
+        examples.append(one.recorded)
+        notes += one.notes
+        keys.append(file_sha256(path)[:16])
     fields = entry_fields(read, given)
-    keys = [file_sha256(path)[:16] for path in paths]
     if len(set(keys)) < len(keys):
         raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
     seeds = given.seeds or (None,) * len(read)
@@ -131,7 +135,7 @@ def import_results(
                 f"twice as {_described(entry)}: {advice}."
             )
         if alike and _same(known, entry, examples):
-            return Imported(known, False, None, paired, notes)
+            return Imported(known, False, None, paired, tuple(notes))
         if alike:
             replaced, fields["supersedes"] = known, known.id
     for run, recorded in zip(fields["runs"], examples, strict=True):
@@ -140,7 +144,7 @@ def import_results(
             run["examples"] = {"path": path, "sha256": write_examples(runs / path, recorded)}
     entry = new_entry(fields, str(paths[0]))
     board.append(entry)
-    return Imported(entry, True, replaced, paired, notes)
+    return Imported(entry, True, replaced, paired, tuple(notes))
 
 
 def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, Any]:
@@ -150,9 +154,9 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     DataError where one was made otherwise than the first.
     """
     first = read[0]
+    made = (first.format, first.protocols, first.data, first.recipe)
     for other in read[1:]:
-        alike = [(one.format, one.protocols, one.data, one.recipe) for one in (first, other)]
-        if alike[0] != alike[1]:
+        if made != (other.format, other.protocols, other.data, other.recipe):
             raise DataError(
                 f"{other.path}: its tool, protocol, data or precision differs from that of {first.path}, so that they "
                 "are not seeds of one entry. Import them without --seed, each as an entry."
@@ -176,39 +180,33 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     if given.model is not None:
         source = published_value(given.model)
         model = {"name": source.removeprefix("./"), "source": source}
-    return {
-        "kind": "imported",
-        "supersedes": None,
-        "suite": {"name": first.format, "version": SUITES[first.format]},
-        "protocols": first.protocols,
-        "model": model,
-        "objective": {"name": name, "version": "imported", "params": params},
-        "recipe": first.recipe,
-        "seeds": list(given.seeds),
-        "metrics": metrics,
-        "missing": missing,
-        "cost": {},
-        "source": {"cite": "; ".join(filter(None, cited))},
-        "provenance": {
-            **first.provenance,
-            "data": first.data,
-            "created": max(map(_created, read)).isoformat(timespec="seconds"),
-        },
-    }
+    provenance = {**first.provenance, "data": first.data}
+    provenance["created"] = max(map(_created, read)).isoformat(timespec="seconds")
+    fields: dict[str, Any] = {"kind": "imported", "supersedes": None}
+    fields["suite"] = {"name": first.format, "version": SUITES[first.format]}
+    fields |= {"protocols": first.protocols, "model": model}
+    fields["objective"] = {"name": name, "version": "imported", "params": params}
+    fields |= {"recipe": first.recipe, "seeds": list(given.seeds)}
+    fields |= {"metrics": metrics, "missing": missing, "cost": {}}
+    fields["source"] = {"cite": "; ".join(filter(None, cited))}
+    return {**fields, "provenance": provenance}
 
 
 def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the metrics over the seeds, and why others are missing."""
     metrics: dict[str, Any] = {}
     missing: dict[str, str] = {}
-    names = dict.fromkeys(name for one in read for name in (*one.numbers, *one.absent))
+    names: dict[str, None] = {}
+    for one in read:
+        names.update(dict.fromkeys((*one.numbers, *one.absent)))
     for name in names:
         without = [one.path.name for one in read if name not in one.numbers]
         if without:
             missing[name] = f"no number in {clip(without[0], 100)}"
             continue
         try:
-            metrics[name] = to_plain(summarise([_score(one, name) for one in read]))
+            scores = [_score(one, name) for one in read]
+            metrics[name] = to_plain(summarise(scores))
         except MetricError as error:
             missing[name] = str(error)
             continue
@@ -252,8 +250,10 @@ def _created(of: Evaluation) -> datetime:
 def _named_alike(known: Entry, given: Entry) -> bool:
     """Return whether two entries say the same of who is evaluated in the files that both hold."""
     seeds = {run.key: run.seed for run in known.runs}
-    alike = all(seeds.get(run.key, run.seed) == run.seed for run in given.runs)
-    return alike and (known.model.name, known.objective.label) == (given.model.name, given.objective.label)
+    for run in given.runs:
+        if seeds.get(run.key, run.seed) != run.seed:
+            return False
+    return (known.model.name, known.objective.label) == (given.model.name, given.objective.label)
 
 
 def _described(entry: Entry) -> str:
@@ -302,8 +302,8 @@ def read_evaluation(text: str) -> Evaluation:
     path = expand_home(text)
     files = find_results(path)
     if len(files) > 1:
-        shown = ", ".join(str(file.relative_to(path)) for file in files[:MOST_NAMED])
-        raise DataError(f"{path} holds {len(files)} result files ({shown}); name one of them.")
+        shown = [str(file.relative_to(path)) for file in files[:MOST_NAMED]]
+        raise DataError(f"{path} holds {len(files)} result files ({', '.join(shown)}); name one of them.")
     return read_results(files[0])
 
 
@@ -329,10 +329,12 @@ def compare_files(
         name = evaluation.title if titles.count(evaluation.title) == 1 else text
         entries[text] = _entry(evaluation, name)
         evaluations[entries[text].id] = evaluation
-        notes += [f"{name}: {note}." for note in evaluation.notes]
+        for note in evaluation.notes:
+            notes.append(f"{name}: {note}.")
         if evaluation is not base:
             excluded[entries[text].id] = _excluded(evaluation, base)
-            notes += [f"{name}: {remark}" for remark in remarks(evaluation, base)]
+            for remark in remarks(evaluation, base):
+                notes.append(f"{name}: {remark}")
         if not any(facts.prompts for facts in evaluation.tasks.values()):
             problems.append(f"{evaluation.path} has none; {ADVICE[evaluation.format]}.")
     if any(excluded.values()) and not anyway:
@@ -363,7 +365,9 @@ def _explained(contrast: Contrast, sides: Sequence[Evaluation], excluded: Collec
     for one in sides:
         if contrast.metric not in one.examples and contrast.metric in one.without:
             models.setdefault(one.without[contrast.metric], []).append(one.title)
-    reasons = [f"no per-example results of {' and '.join(names)}; {why}" for why, names in models.items()]
+    reasons = []
+    for why, names in models.items():
+        reasons.append(f"no per-example results of {' and '.join(names)}; {why}")
     if reasons:
         contrast = replace(contrast, why=". ".join(reasons))
     return contrast
@@ -373,8 +377,10 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
     """Return metric -> why its examples do not pair, for the metrics of both. Raises ConfigError for no metric."""
     common = [metric for metric in ours.numbers if metric in theirs.numbers]
     if not common:
-        tasks = [", ".join(list(one.tasks)[:MOST_NAMED]) for one in (ours, theirs)]
-        raise ConfigError(f"{ours.path} ({tasks[0]}) and {theirs.path} ({tasks[1]}) have no metric in common.")
+        left, right = list(ours.tasks)[:MOST_NAMED], list(theirs.tasks)[:MOST_NAMED]
+        raise ConfigError(
+            f"{ours.path} ({', '.join(left)}) and {theirs.path} ({', '.join(right)}) have no metric in common."
+        )
     by_task: dict[str, str] = {}
     excluded = {}
     for metric in common:
@@ -385,10 +391,10 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
         scale, other = ours.numbers[metric].scale or "none", theirs.numbers[metric].scale or "none"
         if not why and scale != other:
             why = f"scale: {clip(scale, LONGEST)} and {clip(other, LONGEST)}"
-        left, right = ours.examples.get(metric), theirs.examples.get(metric)
-        if not why and left and right:
+        own, others = ours.examples.get(metric), theirs.examples.get(metric)
+        if not why and own and others:
             try:
-                common_examples([scored(left.sampled)], [scored(right.sampled)])
+                common_examples([scored(own.sampled)], [scored(others.sampled)])
             except MetricError as error:
                 why = str(error)
         if why:
@@ -399,7 +405,10 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
 def _refusal(of: Mapping[str, Evaluation], excluded: Mapping[str, Mapping[str, str]], base: Evaluation) -> str:
     lines = [f"Not the same examples as in {base.path}:"]
     for identity, reasons in excluded.items():
-        by_task = {metric.partition("/")[0]: text.partition(": ")[2] for metric, text in reasons.items()}
+        by_task: dict[str, str] = {}
+        for metric, reason in reasons.items():
+            task, _, _ = metric.partition("/")
+            _, _, by_task[task] = reason.partition(": ")
         for task, text in list(by_task.items())[:MOST_NAMED]:
             lines.append(f"  {of[identity].path}: {task}: {text}.")
         if len(by_task) > MOST_NAMED:

@@ -186,7 +186,9 @@ def _require_same(place: Folder, folder: Path, added: Shared) -> None:
 
 def _publish(place: Folder, folder: Path, names: set[str], added: Shared, key: Path | None) -> bool:
     """Write the new files; the list of digests is last, so that others see nothing of them until then."""
-    lines = [f"{file_sha256(folder / name)}  {name}\n" for name in sorted(names)]
+    lines = []
+    for name in sorted(names):
+        lines.append(f"{file_sha256(folder / name)}  {name}\n")
     (folder / DIGESTS).write_text("".join(lines), encoding="utf-8")
     last = [DIGESTS]
     if key is not None:
@@ -248,7 +250,11 @@ def _is_there(entry: Entry, target: Path, where: str) -> bool:
 
 def _add_files(entries: list[Entry], source: Path, target: Path, added: Shared) -> None:
     reasons, left_out = left_out_files(source), left_out_files(target)
-    files = {file: file in run.samples for entry in entries for run in entry.runs for file in run.files()}
+    files = {}
+    for entry in entries:
+        for run in entry.runs:
+            for file in run.files():
+                files[file] = file in run.samples
     missing = {}
     for file, sample in files.items():
         if packed_file(target, file, sample=sample) is not None:
@@ -273,7 +279,10 @@ def _copy(path: Path, target: Path, name: str, added: Shared) -> None:
 
 def largest(name: str) -> int | None:
     """Return the bytes that a file of this name may have; None for a name that no file of a shared board has."""
-    return next((most for pattern, most in _NAMES.items() if pattern.fullmatch(name)), None)
+    for pattern, most in _NAMES.items():
+        if pattern.fullmatch(name):
+            return most
+    return None
 
 
 def require_shareable(root: Path, names: Iterable[str]) -> None:
@@ -474,11 +483,12 @@ class Hub(Folder):
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError
 
+        operations = [huggingface_hub.CommitOperationAdd(name, path) for name, path in files.items()]
         with self._errors():
             try:
                 huggingface_hub.HfApi().create_commit(
                     self.repo,
-                    operations=[huggingface_hub.CommitOperationAdd(name, path) for name, path in files.items()],
+                    operations=operations,
                     commit_message=message,
                     repo_type="dataset",
                     revision=BRANCH,

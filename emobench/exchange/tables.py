@@ -27,7 +27,10 @@ def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
 
 
 def to_json_lines(entries: Iterable[Entry]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in metric_rows(entries))
+    text = ""
+    for row in metric_rows(entries):
+        text += json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    return text
 
 
 def to_csv(entries: Iterable[Entry]) -> str:
@@ -38,21 +41,11 @@ def to_csv(entries: Iterable[Entry]) -> str:
 
 def _facts(entry: Entry, name: str) -> dict[str, Any]:
     task, metric = name.split("/", 1)
-    return {
-        "id": entry.id,
-        "kind": entry.kind,
-        "created": entry.provenance.created,
-        "suite": entry.suite.name,
-        "suite_version": entry.suite.version,
-        "model": entry.model.name,
-        "source": entry.model.source,
-        "revision": entry.model.revision,
-        "objective": entry.objective.label,
-        "seeds": list(entry.seeds),
-        "task": task,
-        "metric": metric,
-        "protocol": entry.protocols.get(task),
-    }
+    facts: dict[str, Any] = {"id": entry.id, "kind": entry.kind, "created": entry.provenance.created}
+    facts |= {"suite": entry.suite.name, "suite_version": entry.suite.version}
+    facts |= {"model": entry.model.name, "source": entry.model.source, "revision": entry.model.revision}
+    facts |= {"objective": entry.objective.label, "seeds": list(entry.seeds)}
+    return {**facts, "task": task, "metric": metric, "protocol": entry.protocols.get(task)}
 
 
 def _numbers(metric: MetricSummary | None) -> dict[str, Any]:
@@ -87,17 +80,18 @@ def model_card(entry: Entry) -> str:
         task, kind = name.split("/", 1)
         given = {"unit": metric.unit, "seeds": len(entry.seeds) or None, "n": metric.n, "std": metric.std}
         given |= {"ci95": list(metric.ci95) if metric.ci95 else None, "ci95_of": metric.ci95_of}
-        results.append(
-            EvalResult(
-                task_type=TASK_TYPE,
-                dataset_type=clean(task),
-                dataset_name=clean(f"{task} ({entry.protocols.get(task, 'no protocol')})"),
-                metric_type=clean(kind),
-                metric_name=clean(name),
-                metric_value=metric.mean,
-                metric_args={key: value for key, value in given.items() if value is not None},
-            )
+        arguments = {key: value for key, value in given.items() if value is not None}
+        protocol = entry.protocols.get(task, "no protocol")
+        result = EvalResult(
+            task_type=TASK_TYPE,
+            dataset_type=clean(task),
+            dataset_name=clean(f"{task} ({protocol})"),
+            metric_type=clean(kind),
+            metric_name=clean(name),
+            metric_value=metric.mean,
+            metric_args=arguments,
         )
+        results.append(result)
     data = ModelCardData(model_name=_title(entry), tags=["emobench"], eval_results=results)
     parts = ["---", data.to_yaml(), "---", "", f"# {markdown_text(_title(entry))}", ""]
     parts.append(f"Suite {markdown_text(str(entry.suite))}, entry `{entry.id}` of an emobench leaderboard.")
