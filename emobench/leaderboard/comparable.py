@@ -22,9 +22,12 @@ def conditions(entry: Entry) -> dict[str, Any]:
     """Return all that must be equal for two entries to be ranked together, flat, under names for people."""
     suite, model = _suite_and_model(entry)
     facts: dict[str, Any] = {"suite": suite, "model": model}
-    facts |= {f"protocol of {task}": protocol for task, protocol in entry.protocols.items()}
-    facts |= {f"data of {name}": digest for name, digest in digests(entry).items()}
-    recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
+    for task, protocol in entry.protocols.items():
+        facts[f"protocol of {task}"] = protocol
+    for name, digest in digests(entry).items():
+        facts[f"data of {name}"] = digest
+    recipe = dict(entry.recipe)
+    recipe.pop("objective", None)
     return facts | _flat(to_plain(recipe), "recipe.")
 
 
@@ -34,8 +37,11 @@ def digests(entry: Entry) -> dict[str, str]:
     Where the same texts came from ("sha256:... (local: ...)") makes no difference. How many prompts they gave ("prompts
     of ...") follows from texts, protocol and tokenizer, and is not known of generations that were removed.
     """
-    data = entry.provenance.data
-    return {name: digest.partition(" ")[0] for name, digest in data.items() if not name.startswith("prompts of ")}
+    of_names = {}
+    for name, digest in entry.provenance.data.items():
+        if not name.startswith("prompts of "):
+            of_names[name] = digest.partition(" ")[0]
+    return of_names
 
 
 def comparison_key(entry: Entry) -> str:
@@ -76,10 +82,12 @@ def differences(a: Entry, b: Entry) -> list[str]:
             task = name.removeprefix("protocol of ")
             protocols.setdefault(_other_rules(a, b, task), []).append(task)
         else:
-            shown = [_short(str(facts.get(name, "none"))) for facts in (left, right)]
-            reasons.append(f"{name}: {' and '.join(shown)}")
+            mine, others = _short(str(left.get(name, "none"))), _short(str(right.get(name, "none")))
+            reasons.append(f"{name}: {mine} and {others}")
     # Tasks whose rules differ alike stand together.
-    return reasons + [f"protocol of {_listed(tasks, MOST_NAMED)}: {text}" for text, tasks in protocols.items()]
+    for text, tasks in protocols.items():
+        reasons.append(f"protocol of {_listed(tasks, MOST_NAMED)}: {text}")
+    return reasons
 
 
 def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -136,15 +144,18 @@ def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
     In words, first the rules that all tasks share: "sampling.method=greedy, limit=40"; "" where there are none.
     """
     of_tasks = {task: entry.changes.get(task, {}) for task in tasks or entry.protocols}
-    common = next(iter(of_tasks.values()), {})
+    common = dict(next(iter(of_tasks.values()), {}))
     for rules in of_tasks.values():
-        common = {name: value for name, value in common.items() if name in rules and rules[name] == value}
+        for name in _other_than(common, rules):
+            del common[name]
     by_words: dict[str, list[str]] = {"": []}
     for task, rules in of_tasks.items():
         by_words.setdefault(_words(_other_than(rules, common)), []).append(task)
     del by_words[""]
-    parts = [f"{_listed(names, MOST_RULES)}: {own}" for own, names in by_words.items()]
-    return "; ".join(filter(None, [_words(common), *parts]))
+    parts = list(filter(None, [_words(common)]))
+    for own, names in by_words.items():
+        parts.append(f"{_listed(names, MOST_RULES)}: {own}")
+    return "; ".join(parts)
 
 
 def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:

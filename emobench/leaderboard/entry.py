@@ -87,9 +87,13 @@ class MetricSummary:
         Components are not all of the noise: of one value a seed, k-means may be the only one that is known. Of
         perplexities it is that of the logarithm.
         """
-        values = [math.log(value) for value in self.values] if self.unit == "perplexity" else self.values
-        shown = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-        return max(shown, math.hypot(*(part.sd_of_mean for part in self.components.values())))
+        values, shown = list(self.values), 0.0
+        if self.unit == "perplexity":
+            values = list(map(math.log, values))
+        if len(values) > 1:
+            shown = statistics.stdev(values) / math.sqrt(len(values))
+        parts = [part.sd_of_mean for part in self.components.values()]
+        return max(shown, math.hypot(*parts))
 
     def __post_init__(self) -> None:
         _refuse(self._wrong())

@@ -65,9 +65,14 @@ def labels(group: Sequence[Entry], older: Collection[str]) -> list[str]:
     shared = _shared_params(group)
     texts = []
     for entry in group:
-        own = {key: value for key, value in entry.objective.params.items() if key not in shared[entry.objective.name]}
+        own = dict(entry.objective.params)
+        for key in shared[entry.objective.name]:
+            own.pop(key, None)
         texts.append(clean(replace(entry.objective, params=own).label))
-    current = Counter(text for text, entry in zip(texts, group, strict=True) if entry.id not in older)
+    current: Counter[str] = Counter()
+    for text, entry in zip(texts, group, strict=True):
+        if entry.id not in older:
+            current[text] += 1
     for place, entry in enumerate(group):
         if entry.id in older or current[texts[place]] > 1:
             texts[place] += f" [{entry.id[:6]}]"
@@ -79,8 +84,8 @@ def parameters(group: Sequence[Entry]) -> str:
     parts = []
     for name, params in _shared_params(group).items():
         if params:
-            settings = ", ".join(f"{key}={value}" for key, value in params.items())
-            parts.append(f"{name} with {settings}")
+            settings = [f"{key}={value}" for key, value in params.items()]
+            parts.append(f"{name} with {', '.join(settings)}")
     return "; ".join(parts)
 
 

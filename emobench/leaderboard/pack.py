@@ -13,7 +13,6 @@ import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from emobench.core.files import write_whole
 from emobench.core.reading import json_rows, read_text
@@ -124,13 +123,14 @@ def _published(path: Path, file: File) -> bytes | None:
     if not all(row.keys() >= set(GENERATED) for row in rows):
         return None
     first: set[str] = set()
-    lines: list[dict[str, Any]] = [{SHORTENED: file.sha256}]
+    lines = [json.dumps({SHORTENED: file.sha256})]
     for row in rows:
         prompt = str(row["prompt_id"])
         if prompt in first or len(first) < PROMPTS:
             first.add(prompt)
-            lines.append({key: row[key] for key in GENERATED})
-    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
+            kept = {key: row[key] for key in GENERATED}
+            lines.append(json.dumps(kept, ensure_ascii=False))
+    return ("\n".join(lines) + "\n").encode()
 
 
 def list_left_out(board: Path, left_out: Mapping[str, str]) -> None:

@@ -59,7 +59,9 @@ class Filters:
                 named[key] = (name,)
         for key, names in named.items():
             if names and rows:
-                ids = {row.id for name in names for row in matching(rows, key, name)}
+                ids: set[str] = set()
+                for name in names:
+                    ids.update(row.id for row in matching(rows, key, name))
                 kept = [row for row in kept if row.id in ids]
                 given.append(f"--{key} {', '.join(names)}")
         if self.since is not None:
@@ -78,13 +80,14 @@ def matching(rows: Sequence[Row], key: str, name: str, hint: str = "") -> list[R
     """
     matches, known = [], set()
     for row in rows:
-        names = NAMES[key](row)
+        names: Sequence[str] = NAMES[key](row)
         is_meant = name in names
         if key == "objective":
             is_meant = is_row(name, row.id, row.objective, row.label)
         elif key == "metric":
             is_meant = any(wanted(metric, [name]) for metric in names)
-            names = names if "/" in name else [metric.split("/", 1)[1] for metric in names]
+            if "/" not in name:
+                names = [metric.split("/", 1)[1] for metric in names]
         if is_meant:
             matches.append(row)
         known.update(map(clean, names))
@@ -131,8 +134,8 @@ def select(text: str, root: Path) -> list[Entry]:
     if re.fullmatch(r"[0-9a-fA-F]{4,12}", name):
         rows = [row for row in board.rows(superseded=True) if row.id.startswith(name.lower())]
         if len(rows) > 1:
-            ids = ", ".join(row.id for row in rows)
-            raise ConfigError(f"{text} begins {len(rows)} ids ({ids}); give more digits.")
+            ids = [row.id for row in rows]
+            raise ConfigError(f"{text} begins {len(rows)} ids ({', '.join(ids)}); give more digits.")
         if rows:
             return [board.read(rows[0])]
     rows = board.rows()
@@ -156,7 +159,7 @@ def select(text: str, root: Path) -> list[Entry]:
             f"{error} Files of the board cannot be read, see `emobench leaderboard verify`: {board.problems[0]}"
         ) from None
     entries = list(map(board.read, rows))
-    older = {key for group in groups(entries) for key in older_code(group)}
+    older = frozenset().union(*map(older_code, groups(entries)))
     return [entry for entry in entries if entry.id not in older]
 
 
@@ -207,10 +210,14 @@ def read_page(board: Leaderboard, rows: Sequence[Row], limit: int, around: Colle
         fresh = [row for row in group if row.id not in shown]
         if shown and len(shown) + len(fresh) > limit:
             break
-        plain = next((row for row in fresh if row.untrained), None)
-        kept = sorted(fresh, key=lambda row: row is not plain)[:limit]
-        cut = len(fresh) - len(kept)
-        shown |= {row.id: row for row in kept}
+        for row in fresh:
+            if row.untrained:  # the newest one stands first
+                fresh.remove(row)
+                fresh.insert(0, row)
+                break
+        cut = max(len(fresh) - limit, 0)
+        for row in fresh[:limit]:
+            shown[row.id] = row
     entries = tuple(filter(None, map(read, shown.values())))
     left = cut if around else len(rows) - len(shown)
     return Page(entries=entries, left_out=left, cut=cut, problems=tuple(problems))
@@ -222,21 +229,26 @@ def _groups(
     """Yield the comparable groups, the newest first, each with the `pretrained` rows that belong to it."""
     groups: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: (row.id in around, row.created, row.id), reverse=True):
-        groups.setdefault(row.id if row.untrained else row.comparison_key, []).append(row)
+        key = row.id if row.untrained else row.comparison_key
+        groups.setdefault(key, []).append(row)
     ordered = sorted(groups.values(), key=lambda group: _place(group[0]))
     ordered.sort(key=lambda group: max(row.created for row in group), reverse=True)
     of_place: dict[tuple[str, int, str], list[list[Row]]] = {}
     for group in ordered:
         of_place.setdefault(_place(group[0]), []).append(group)
     for group in ordered:
-        alike = of_place[_place(group[0])]
-        if not group[0].untrained:
-            untrained = [other[0] for other in alike if other[0].untrained]
-            group = [*group, *(row for row in untrained if joins(row, group))]
-        elif any(joins(group[0], other) for other in alike if not other[0].untrained):
-            continue  # shown with that group
-        if not around or any(row.id in around for row in group):
-            yield group
+        first, shown_elsewhere = group[0], False
+        members = list(group)
+        for other in of_place[_place(first)]:
+            if not first.untrained and other[0].untrained and joins(other[0], group):
+                members.append(other[0])
+            elif first.untrained and not other[0].untrained and joins(first, other):
+                shown_elsewhere = True
+                break
+        if shown_elsewhere:
+            continue
+        if not around or any(row.id in around for row in members):
+            yield members
 
 
 def _place(row: Row) -> tuple[str, int, str]:

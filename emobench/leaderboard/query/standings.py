@@ -19,7 +19,7 @@ from emobench.leaderboard.labels import MEAN, clean, is_row, named, wanted
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
 from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesReader
-from emobench.leaderboard.stats.series import mean
+from emobench.leaderboard.stats.series import Series, mean
 
 ORDERS = ("created", "name")
 
@@ -50,7 +50,9 @@ class View:
         order = self.sorted_by(metrics)
         hidden = set()
         for entry in group:
-            hidden.update(metric for metric, summary in entry.metrics.items() if summary.secondary and not self.metrics)
+            for metric, summary in entry.metrics.items():
+                if summary.secondary and not self.metrics:
+                    hidden.add(metric)
         return [m for m in metrics if m in order or (m not in hidden and wanted(m, self.metrics))]
 
 
@@ -104,10 +106,11 @@ def standings(
     """
     view = view or View()
     split = groups(entries)
-    metrics = {metric for group in split for metric in group_metrics(group)}
+    metrics = set(itertools.chain.from_iterable(map(group_metrics, split)))
     if split and view.sort and view.sort not in ORDERS and not named(view.sort, metrics):
-        known = metrics if "/" in view.sort else {metric.split("/", 1)[1] for metric in metrics}
-        raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *map(clean, known)})
+        if "/" not in view.sort:
+            metrics = {metric.split("/", 1)[1] for metric in metrics}
+        raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *map(clean, metrics)})
     if entries and view.baseline and not any(_is_meant(view.baseline, entry) for entry in entries):
         objectives = {clean(entry.objective.label) for entry in entries}
         raise UnknownNameError("objective to be the baseline", view.baseline, objectives)
@@ -140,15 +143,18 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     for metric in view.shown(metrics, group):
         if any(metric in entry.metrics for entry in group):
             shown[metric] = metric
-        else:
-            reasons = [entry.missing[metric] for entry in group if metric in entry.missing]
-            absent[metric] = [*reasons, "not measured"][0]
+            continue
+        absent[metric] = "not measured"
+        for entry in group:
+            if metric in entry.missing:
+                absent[metric] = entry.missing[metric]
+                break
     columns = dict(shown)
     if ranking and ranking.means:
         columns[MEAN] = f"{MEAN}/{ranking.name}"
     best, untested = {}, {}
     for metric in columns.values():
-        if any(metric in entry.metrics and SMALL_N_FLAG in entry.metrics[metric].flags for entry in current):
+        if _is_small(current, metric):
             best[metric], why = None, "too few examples"
         else:
             best[metric], why = pairs.best(current, metric)
@@ -177,6 +183,12 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     )
 
 
+def _is_small(group: Sequence[Entry], metric: str) -> bool:
+    """Return whether a row has too few examples of a metric."""
+    of_metric = [entry.metrics[metric] for entry in group if metric in entry.metrics]
+    return any(SMALL_N_FLAG in summary.flags for summary in of_metric)
+
+
 def _is_meant(text: str, entry: Entry) -> bool:
     return is_row(text, entry.id, entry.objective.name, entry.objective.label)
 
@@ -188,8 +200,10 @@ def _baseline(group: Sequence[Entry], text: str) -> Entry | str:
         return meant[0]
     if not meant:
         return f"no objective here is {text}"
-    labels = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3])
-    return f"{text} means {len(meant)} objectives here ({labels}{', ...' if len(meant) > 3 else ''})"
+    labels = [f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3]]
+    if len(meant) > 3:
+        labels.append("...")
+    return f"{text} means {len(meant)} objectives here ({', '.join(labels)})"
 
 
 def _ordered(
@@ -248,15 +262,18 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
     summaries: list[MetricSummary] = []
     in_families = True
     for entry in group:
-        missing = [metric for metric in columns if metric not in entry.metrics]
-        summaries += [entry.metrics[metric] for metric in columns if metric not in missing]
-        in_families = in_families and entry.families.keys() >= set(columns) - set(missing)
-        rows = [row for metric in columns if (row := pairs.series(entry, metric))]
+        missing, rows = [], []
+        for metric in columns:
+            if row := pairs.series(entry, metric):
+                rows.append(row)
+            if metric in entry.metrics:
+                summaries.append(entry.metrics[metric])
+                in_families = in_families and metric in entry.families
+            else:
+                missing.append(metric)
         complete = len(rows) == len(columns)
         if complete and len(columns) > 1:
-            log = all(row.log_scale for row in rows)
-            seeds = [seed for seed in rows[0].values if all(seed in row.values for row in rows)]
-            means[entry.id] = tuple(mean([row.values[seed] for row in rows], log=log) for seed in seeds)
+            means[entry.id] = _means(rows)
         if missing:
             unranked[entry.id] = f"not ranked: {missing[0]} is missing"
         elif not entry.untrained and len(entry.seeds) < MIN_SEEDS:
@@ -264,7 +281,8 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
         elif complete:
             ranked[entry.id] = entry
     remark = None
-    if any(SMALL_N_FLAG in summary.flags for summary in summaries):
+    flags = set(itertools.chain.from_iterable(summary.flags for summary in summaries))
+    if SMALL_N_FLAG in flags:
         remark = "too few examples for ranks"
     elif len(group) < 2:
         remark = "one objective"
@@ -289,10 +307,14 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
         counts = Counter(itertools.chain.from_iterable(undetermined))
         # Of equals the later one: a trained row is before a `pretrained` one in a group.
         worst = max(reversed(counts), key=lambda key: counts[key])
-        reasons.append(next(why for pair, why in undetermined.items() if worst in pair))
+        of_worst = [pair for pair in undetermined if worst in pair]
+        reasons.append(undetermined[of_worst[0]])
         unranked[worst] = f"not ranked: {reasons[-1]}"
-        undetermined = {pair: why for pair, why in undetermined.items() if worst not in pair}
-        tests = {pair: test for pair, test in tests.items() if worst not in pair}
+        for pair in of_worst:
+            del undetermined[pair]
+    for pair in list(tests):
+        if not unranked.keys().isdisjoint(pair):
+            del tests[pair]
     if not tests:
         return replace(plain, remark=reasons[0])
     places = {key: 1 for key in ranked if key not in unranked}
@@ -303,6 +325,17 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
     return replace(plain, family=next(iter(tests.values())).family, places=places)
 
 
+def _means(rows: Sequence[Series]) -> tuple[float, ...]:
+    """Return the mean over tasks for each seed that all of them have."""
+    log = all(row.log_scale for row in rows)
+    means = []
+    for seed in rows[0].values:
+        values = [row.values[seed] for row in rows if seed in row.values]
+        if len(values) == len(rows):
+            means.append(mean(values, log=log))
+    return tuple(means)
+
+
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, ...] | None:
     """Return the columns to rank by: `--sort`'s metric where it can be, else the primary endpoint's.
 
@@ -311,7 +344,9 @@ def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tu
     shown = view.shown(metrics, group)
     aggregates = set()
     for entry in group:
-        aggregates.update(metric for metric, summary in entry.metrics.items() if summary.of_tasks)
+        for metric, summary in entry.metrics.items():
+            if summary.of_tasks:
+                aggregates.add(metric)
     single = [metric for metric in metrics if metric not in aggregates]
     shared: dict[str, tuple[str, ...]] = {}
     for name in dict.fromkeys(metric.split("/", 1)[1] for metric in single):
@@ -333,6 +368,7 @@ def _has_one_direction(group: Sequence[Entry], columns: Sequence[str]) -> bool:
     """Return whether the metrics have one unit, and one better direction."""
     kinds = set()
     for entry in group:
-        for summary in (entry.metrics[metric] for metric in columns if metric in entry.metrics):
+        for metric in entry.metrics.keys() & set(columns):
+            summary = entry.metrics[metric]
             kinds.add((summary.unit, summary.higher_is_better))
     return len(kinds) == 1 and kinds.pop()[1] is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, S
 from emobench.leaderboard.stats.random_effects import Array
 from emobench.leaderboard.stats.series import (
     Common,
+    Scored,
     Seed,
     Series,
     centre_of,
@@ -61,10 +63,13 @@ def compare_across_bases(
     series, made = SeriesReader(examples_of), []
     for (setting, _), theirs in of_baseline.items():
         for (other, _), ours in others.items():
-            common = [base for base in sorted(theirs) if base in ours and not differences(ours[base], theirs[base])]
-            if common and setting == other:
-                sides = [ours[base] for base in common], [theirs[base] for base in common]
-                made.append(_compare(*sides, series, metrics))
+            left, right = [], []
+            for base in sorted(theirs.keys() & ours.keys()):
+                if not differences(ours[base], theirs[base]):
+                    left.append(ours[base])
+                    right.append(theirs[base])
+            if left and setting == other:
+                made.append(_compare(left, right, series, metrics))
     if not made:
         names = ", ".join(dict.fromkeys(map(title, named)))
         raise ConfigError(f"No base is common to the rows that were named ({names}): {HOW}.")
@@ -98,7 +103,7 @@ def _compare(
     for metric in row.metrics.keys() & rival.metrics.keys():
         sides = {}
         for key, entries in members.items():
-            sides[key] = [base for entry in entries if (base := series(entry, metric))]
+            sides[key] = list(filter(None, [series(entry, metric) for entry in entries]))
         bases = [*sides[row.id], *sides[rival.id]]
         if len(bases) < len(ours) + len(theirs):
             continue
@@ -106,7 +111,10 @@ def _compare(
         if all(base.examples is not None for base in bases):
             runs = []
             for side in sides.values():
-                runs.append(list(itertools.chain.from_iterable(base.scored.values() for base in side)))
+                of_side: list[Scored] = []
+                for base in side:
+                    of_side += base.scored.values()
+                runs.append(of_side)
             try:
                 common_of[metric] = common_examples(*runs)
             except MetricError as error:
@@ -126,8 +134,11 @@ def _of_bases(contrast: Contrast, common_of: Mapping[str, Common]) -> Contrast:
         why = why.replace("seed", "base")
     contrast = replace(contrast, test=test or None, why=why.partition(", or as many other")[0] or None, within=())
     name = contrast.metric.partition("/")[2]
-    common = [common_of[f"{task}/{name}"] for task in contrast.tasks if f"{task}/{name}" in common_of]
-    kept, total = sum(len(one.ids) for one in common), sum(one.total for one in common)
+    kept = total = 0
+    for task in contrast.tasks:
+        if common := common_of.get(f"{task}/{name}"):
+            kept += len(common.ids)
+            total += common.total
     if contrast.items is None or kept == total:
         return contrast
     return replace(contrast, common_examples=kept, all_examples=total)
@@ -137,32 +148,41 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
     """Return one row for the entries of several bases, whose values and seeds are those of the bases, in order."""
     first = entries[0]
     assert first.model.pretraining is not None
-    metrics = {}
-    names = {metric for entry in entries for metric in (*entry.metrics, *entry.missing)}
+    names: set[str] = set()
+    for entry in entries:
+        names.update(entry.metrics, entry.missing)
+    metrics, families = {}, {}
     for metric in first.metrics:
         of_bases = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
         if len(of_bases) == len(entries):
             metrics[metric] = _summary(of_bases)
+    for metric, family in first.families.items():
+        if metric in metrics:
+            families[metric] = family
     ids = " ".join(entry.id for entry in entries)
     name = f"{first.model.name.partition('(')[0]}, {len(entries)} bases"
+    model = replace(first.model, name=name, source=first.model.pretraining.setting, revision=None)
+    missing = dict.fromkeys(sorted(names - metrics.keys()), "not measured on every base")
     return replace(
         first,
         id=hashlib.sha256(ids.encode()).hexdigest()[:12],
-        model=replace(first.model, name=name, source=first.model.pretraining.setting, revision=None),
+        model=model,
         seeds=tuple(range(len(entries))),
         metrics=metrics,
-        families={metric: family for metric, family in first.families.items() if metric in metrics},
-        missing=dict.fromkeys(sorted(names - metrics.keys()), "not measured on every base"),
+        families=families,
+        missing=missing,
         runs=(),
     )
 
 
 def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
     log = of_bases[0].unit == "perplexity"
-    values = [centre_of(summary, log=log) for summary in of_bases]
-    flags = dict.fromkeys(itertools.chain.from_iterable(summary.flags for summary in of_bases))
+    values, flags = [], []
+    for summary in of_bases:
+        values.append(centre_of(summary, log=log))
+        flags += summary.flags
     summary = mean_summary(of_bases[0], values)
-    return replace(summary, ci95_missing="a row of several bases", flags=tuple(flags))
+    return replace(summary, ci95_missing="a row of several bases", flags=tuple(dict.fromkeys(flags)))
 
 
 def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None) -> Series:
@@ -174,21 +194,18 @@ def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None)
     values: dict[Seed, float] = {}
     examples: dict[Seed, Examples] = {}
     averaged: dict[Seed, Array] = {}
-    reasons = [why] if why else []
+    of_examples, reach = False, math.inf
     for place, base in enumerate(bases):
+        of_examples = of_examples or base.of_examples
+        reach = min(reach, base.reach)
         if common is not None:
             base = base.only(common, list(base.values))
             examples[place] = min((base.examples or {}).values(), key=effective)
             averaged[place] = np.mean(list(base.linearised.values()), axis=0)
         values[place] = mean(list(base.values.values()), log=base.log_scale)
         if base.no_replicates:
-            reasons.append(f"{IN_ONE_BASE}{base.no_replicates}")
-    return replace(
-        bases[0],
-        values=values,
-        examples=None if common is None else examples,
-        averaged=None if common is None else averaged,
-        of_examples=any(base.of_examples for base in bases),
-        no_replicates=next(iter(reasons), None),
-        reach=min(base.reach for base in bases),
-    )
+            why = why or f"{IN_ONE_BASE}{base.no_replicates}"
+    pooled = replace(bases[0], values=values, of_examples=of_examples, no_replicates=why, reach=reach)
+    if common is None:
+        return replace(pooled, examples=None, averaged=None)
+    return replace(pooled, examples=examples, averaged=averaged)

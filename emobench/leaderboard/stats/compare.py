@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
@@ -125,9 +125,11 @@ class SeriesReader:
     def __call__(self, entry: Entry, metric: str) -> Series | None:
         if self._examples_of and entry.id not in self._runs:
             self._runs[entry.id] = self._examples_of(entry)
-        if (entry.id, metric) not in self._made:
-            self._made[entry.id, metric] = Series.of_entry(entry, metric, self._runs.get(entry.id))
-        return self._made[entry.id, metric]
+        key = entry.id, metric
+        if key not in self._made:
+            runs = self._runs.get(entry.id)
+            self._made[key] = Series.of_entry(entry, metric, runs)
+        return self._made[key]
 
 
 def contrasts(
@@ -148,8 +150,8 @@ def contrasts(
     made = []
     for name, columns in rows.items():
         contrast = plain_contrast(candidate, baseline, name, columns)
-        ours = [row for metric in columns if (row := series(candidate, metric))]
-        theirs = [row for metric in columns if (row := series(baseline, metric))]
+        ours = list(filter(None, [series(candidate, metric) for metric in columns]))
+        theirs = list(filter(None, [series(baseline, metric) for metric in columns]))
         known = len(ours) == len(theirs) == len(columns)
         if untested and name in untested:
             contrast = replace(contrast, why=untested[name])
@@ -184,10 +186,15 @@ def compare_models(
         one_sided = _one_sided(candidate, baseline)
         if one_sided:
             missing[candidate.id] = tuple(sorted(one_sided))
-        rows = {metric: [metric] for metric in baseline.metrics if metric in candidate.metrics}
+        rows, of_left, of_right = {}, {}, {}
+        for metric in baseline.metrics:
+            if metric in candidate.metrics:
+                rows[metric] = [metric]
+                of_left[metric] = to_plain(candidate.metrics[metric])
+                of_right[metric] = to_plain(baseline.metrics[metric])
         # The other file may have other tasks, which would change the families.
-        left = replace(candidate, families=families({metric: to_plain(candidate.metrics[metric]) for metric in rows}))
-        right = replace(baseline, families=families({metric: to_plain(baseline.metrics[metric]) for metric in rows}))
+        left = replace(candidate, families=families(of_left))
+        right = replace(baseline, families=families(of_right))
         compared += contrasts(left, right, rows, series, on_items, untested=unpaired.get(candidate.id))
     return Comparison(
         baseline=baseline,
@@ -235,22 +242,39 @@ def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequen
         units.add(summary.unit)
         flags.update(summary.flags)
     log = units == {"perplexity"}
-    left, right = (mean([centre_of(one, log=log) for one in side], log=log) for side in (ours, theirs))
+    candidate_mean, left = _means(ours, log)
+    baseline_mean, right = _means(theirs, log)
+    effect = math.log(left / right) if log else left - right
+    unit, direction = "score", None
+    if len(units) == 1:
+        unit = units.pop()
+    if len(directions) == 1:
+        direction = directions.pop()
+    tasks = [metric.split("/", 1)[0] for metric in columns]
     return Contrast(
         candidate=candidate.id,
         metric=name,
-        tasks=tuple(metric.split("/", 1)[0] for metric in columns),
-        unit=units.pop() if len(units) == 1 else "score",
-        higher_is_better=directions.pop() if len(directions) == 1 else None,
-        baseline_mean=mean([summary.mean for summary in theirs], log=log),
-        candidate_mean=mean([summary.mean for summary in ours], log=log),
-        effect=math.log(left / right) if log else left - right,
+        tasks=tuple(tasks),
+        unit=unit,
+        higher_is_better=direction,
+        baseline_mean=baseline_mean,
+        candidate_mean=candidate_mean,
+        effect=effect,
         log_scale=log,
         verdict=None,
         family=family_of(candidate, baseline, name, columns),
         secondary=SECONDARY in flags,
         small_n=SMALL_N_FLAG in flags,
     )
+
+
+def _means(side: Sequence[MetricSummary], log: bool) -> tuple[float, float]:
+    """Return the mean over metrics of their means, and of their centres (`centre_of`)."""
+    means, centres = [], []
+    for summary in side:
+        means.append(summary.mean)
+        centres.append(centre_of(summary, log=log))
+    return mean(means, log=log), mean(centres, log=log)
 
 
 def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
@@ -407,7 +431,9 @@ def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
         if len(columns) > 1 and name not in absent and len(kinds[name]) == 1:
             rows[f"{MEAN}/{name}"] = columns
     primary = primary_of(candidate, baseline)
-    return {name: rows[name] for name in sorted(rows, key=lambda name: name != primary)}
+    if primary in rows:
+        rows = {primary: rows[primary], **rows}
+    return rows
 
 
 def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:
@@ -430,11 +456,15 @@ def comparisons(
     there are several (a query over models, say), each baseline is compared with those chosen that are comparable with
     it; of the others, a single entry that was chosen by itself is refused, and the rest of a query are left out.
     """
-    bases = {entry.id: entry for entry in (chosen[-1] if baseline is None else baseline)}
+    if baseline is None:
+        baseline = chosen[-1]
+    bases = {entry.id: entry for entry in baseline}
     candidates: dict[str, Entry] = {}
     named = set()
     for entries in chosen:
-        candidates |= {entry.id: entry for entry in entries if entry.id not in bases}
+        for entry in entries:
+            if entry.id not in bases:
+                candidates[entry.id] = entry
         if len(entries) == 1:
             named.add(entries[0].id)
     if not candidates:

@@ -116,22 +116,29 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
         rows_b.append(row_b)
     if len(tasks) < len(a):  # one lacks items, or has them on another scale
         tasks = []
-        if any(row.of_examples for row in (*a, *b)):
-            # Seeds share the examples: a t test over seeds rejected up to 67 % of true nulls (simulated), whether the
-            # score is a mean of examples or one of a corpus.
-            raise MetricError("the per-example results of both sides are not available for the same examples")
+        for row in (*a, *b):
+            if row.of_examples:
+                # Seeds share the examples: a t test over seeds rejected up to 67 % of true nulls (simulated), whether
+                # the score is a mean of examples or one of a corpus.
+                raise MetricError("the per-example results of both sides are not available for the same examples")
         if any(None in row.values for row in (*a, *b)):
             raise MetricError("one value without seeds and without per-example results")
     left_S, right_S = _task_mean(rows_a, seeds_a, log), _task_mean(rows_b, seeds_b, log)
     effect = float(left_S.mean() - right_S.mean())
     joined = joined_tasks(tasks)
-    items = [task.values for task in joined]
-    units = [task.effective for task in joined]
+    items, units, differences = [], [], []
+    count = 0
+    for task in joined:
+        left_SI, right_SI = task.values
+        items.append(task.values)
+        units.append(task.effective)
+        count += left_SI.shape[1]
+        if paired:
+            differences.append(left_SI - right_SI)
     members = []
     if len(joined) < len(tasks):
         members = [task.values[0].mean(0) - task.values[1].mean(0) for task in tasks]
     if items and paired:
-        differences = [left_SI - right_SI for left_SI, right_SI in items]
         test = "random effects of seeds and items"
         noise = random_effects.crossed(*differences, effective=units, members=members)
     elif items:
@@ -149,8 +156,7 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
             raise MetricError(why)
         if items and random_effects.alike(items, min(row.reach for row in (*a, *b)), paired=paired):
             raise MetricError(random_effects.ALIKE)
-    count = sum(left.shape[1] for left, _ in items) or None
-    return _difference(effect, noise, (kept, total), log_scale=log, test=test, items=count, seeds=seeds)
+    return _difference(effect, noise, (kept, total), log_scale=log, test=test, items=count or None, seeds=seeds)
 
 
 def _difference(effect: float, noise: Uncertainty | None, examples: tuple[int, int], **known: Any) -> Difference:
@@ -176,8 +182,7 @@ def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[Seed], list[S
 
     Every task of a side must have a seed; a row without seeds is paired with each of its rival's.
     """
-    left = [seed for seed in a[0].values if all(seed in row.values for row in a)]
-    right = [seed for seed in b[0].values if all(seed in row.values for row in b)]
+    left, right = _seeds_of(a), _seeds_of(b)
     if None in left:
         return right, right
     if None in right:
@@ -188,25 +193,28 @@ def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[Seed], list[S
     return left, right
 
 
+def _seeds_of(rows: Sequence[Series]) -> list[Seed]:
+    return [seed for seed in rows[0].values if all(seed in row.values for row in rows)]
+
+
 def _task_items(a: Series, b: Series, seeds_a: Sequence[Seed], seeds_b: Sequence[Seed]) -> TaskItems:
     """Return both sides' linearised values for one task, whose examples are known for each seed."""
     first = a.examples_of(seeds_a[0])
     if len(first) < MIN_ITEMS:
         raise MetricError(f"{len(first)} sampling units (documents, passages); {MIN_ITEMS} are needed")
     examples = [*map(a.examples_of, seeds_a), *map(b.examples_of, seeds_b)]
-    return TaskItems(
-        names=tuple(sorted(first)),
-        values=(a.linearised_values(seeds_a), b.linearised_values(seeds_b)),
-        effective=min(map(effective, examples)),
-        examples=frozenset(single_examples(first)),
-        data=a.data,
-    )
+    fewest = min(map(effective, examples))
+    names = tuple(sorted(first))
+    values = a.linearised_values(seeds_a), b.linearised_values(seeds_b)
+    return TaskItems(names, values, fewest, frozenset(single_examples(first)), a.data)
 
 
 def _task_mean(rows: Sequence[Series], seeds: Sequence[Seed], log: bool) -> Array:
     """Return (S,) means over tasks."""
-    values_TS = np.array([[row.value(seed) for seed in seeds] for row in rows])
-    return np.mean(np.log(values_TS) if log else values_TS, axis=0)
+    values_TS = np.array([list(map(row.value, seeds)) for row in rows])
+    if log:
+        values_TS = np.log(values_TS)
+    return values_TS.mean(axis=0)
 
 
 def paired_test(a: Series, b: Series, seed: Seed, *, exact: bool) -> Difference | str:
@@ -230,9 +238,15 @@ def _over_items(a: Series, b: Series, seed: Seed, exact: bool) -> Difference:
     common = common_examples(scored_a, scored_b)
     a, b = a.only(common, [seed]), b.only(common, [seed])
     left, right = a.examples_of(seed), b.examples_of(seed)
-    if a.log_scale and any(left[i][1] != right[i][1] for i in left):
-        raise MetricError(UNLIKE_WEIGHTS)
-    ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # an example without weight is not in the score
+    ids, only_a, only_b = [], 0, 0
+    for i in sorted(left):
+        (value_a, weight_a), (value_b, weight_b) = left[i], right[i]
+        if a.log_scale and weight_a != weight_b:
+            raise MetricError(UNLIKE_WEIGHTS)
+        if weight_a or weight_b:  # an example without weight is not in the score
+            ids.append(i)
+            only_a += value_a > value_b
+            only_b += value_b > value_a
     binary = _is_right_or_wrong(left) and _is_right_or_wrong(right)
     fewest = 2 if binary else MIN_ITEMS
     if len(ids) < fewest:
@@ -249,9 +263,9 @@ def _over_items(a: Series, b: Series, seed: Seed, exact: bool) -> Difference:
     made = _difference(effect, noise, counts, log_scale=a.log_scale, test=PAIRED_T, items=len(ids))
     if not binary:
         return made
-    only_a = sum(left[i][0] > right[i][0] for i in ids)
-    only_b = sum(right[i][0] > left[i][0] for i in ids)
-    test, p_value = (MCNEMAR_EXACT, mcnemar_exact) if exact else (MCNEMAR_MID_P, mcnemar_mid_p)
+    test, p_value = MCNEMAR_MID_P, mcnemar_mid_p
+    if exact:
+        test, p_value = MCNEMAR_EXACT, mcnemar_exact
     interval = mcnemar_interval(only_a, only_b, len(ids), mid_p=not exact)
     return replace(made, effect=effect, test=test, p=p_value(only_a, only_b), ci95=interval)
 

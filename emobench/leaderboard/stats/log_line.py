@@ -42,23 +42,28 @@ class LogLine:
 
 def fit_log_line(scores: Mapping[float, Sequence[float]]) -> LogLine | None:
     """Fit a line to the scores at each size, a positive number; None below two sizes."""
-    points = [(math.log10(x), fmean(ys)) for x, ys in scores.items() if ys]
-    if len(points) < 2:
+    sizes, means = [], []
+    for size, ys in scores.items():
+        if ys:
+            sizes.append(math.log10(size))
+            means.append(fmean(ys))
+    if len(sizes) < 2:
         return None
-    centre, mean = fmean(x for x, _ in points), fmean(y for _, y in points)
-    squares = math.fsum((x - centre) ** 2 for x, _ in points)
-    slope = math.fsum((x - centre) * (y - mean) for x, y in points) / squares
-    freedom = len(points) - 2
-    error = None
+    centre, mean = fmean(sizes), fmean(means)
+    squares = math.fsum((x - centre) ** 2 for x in sizes)
+    slope = math.fsum((x - centre) * (y - mean) for x, y in zip(sizes, means, strict=True)) / squares
+    freedom = len(sizes) - 2
+    error = slope_ci95 = None
     if freedom:
-        rest = math.fsum((y - mean - slope * (x - centre)) ** 2 for x, y in points)
+        rest = math.fsum((y - mean - slope * (x - centre)) ** 2 for x, y in zip(sizes, means, strict=True))
         error = t_quantile(freedom, 0.975) * math.sqrt(rest / freedom)
-    half = None if error is None else error / math.sqrt(squares)
+        half = error / math.sqrt(squares)
+        slope_ci95 = slope - half, slope + half
     return LogLine(
         intercept=mean - slope * centre,
         slope=slope,
-        sizes=len(points),
-        slope_ci95=None if half is None else (slope - half, slope + half),
+        sizes=len(sizes),
+        slope_ci95=slope_ci95,
         _centre=centre,
         _squares=squares,
         _error=error,

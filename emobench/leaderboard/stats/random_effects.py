@@ -100,11 +100,16 @@ class Uncertainty:
 
     def _between(self, of: Callable[[float], float], alpha: float = ALPHA) -> float:
         """Return a value between those that a function has for the degrees of freedom of each part."""
-        (df, scarce, highest), *rest = sorted((df, variance, of(df)) for variance, df in self.parts)
-        plenty = sum(variance for _, variance, _ in rest)
+        (df, scarce), *rest = sorted((df, variance) for variance, df in self.parts)
+        highest = of(df)
+        variances, weighted = [], []
+        for other, variance in rest:
+            variances.append(variance)
+            weighted.append(variance * of(other))
+        plenty = sum(variances)
         if plenty == 0:
             return highest
-        lowest = sum(variance * value for _, variance, value in rest) / plenty
+        lowest = sum(weighted) / plenty
         return lowest + (highest - lowest) * (scarce / (scarce + plenty)) ** exponent(alpha, df)
 
     def p_value(self, effect: float) -> float:
@@ -180,7 +185,9 @@ def _limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
     The modified large-sample limit of a sum of variances: the sum of the estimates and the root of the squared
     distances of each one's own chi-square limit (Graybill & Wang, *JASA* 75, 1980); each part takes its share of that.
     """
-    beyond = [variance * (df / float(special().chdtri(df, confidence)) - 1) for variance, df in parts]
+    beyond = []
+    for variance, df in parts:
+        beyond.append(variance * (df / float(special().chdtri(df, confidence)) - 1))
     root = math.copysign(math.hypot(*beyond), sum(beyond))
     if not root:
         return parts
@@ -200,13 +207,16 @@ def crossed(
     equal weight would be worth each task's; without it, its own are equal. Without `skewed` items count as symmetric.
     `members` are the (I,) mean differences of the tasks before those that share items were joined, if any were.
     """
-    seed_mean_S = np.mean([values_SI.mean(1) for values_SI in values_SI_of], axis=0)
-    parts = [_part(seed_mean_S)]
+    seed_means, means = [], []
+    for values_SI in values_SI_of:
+        seed_means.append(values_SI.mean(1))
+        if skewed:
+            means.append(values_SI.mean(0))
+    parts = [_part(np.mean(seed_means, axis=0))]
     counts = effective or [values_SI.shape[1] for values_SI in values_SI_of]
     for values_SI, items in zip(values_SI_of, counts, strict=True):
         variance = max(items_variance(values_SI), 0.0)
         parts.append((variance / len(values_SI_of) ** 2, _freedom(items)))
-    means = [values_SI.mean(0) for values_SI in values_SI_of] if skewed else []
     return _uncertain(tuple(parts), "seeds and items", *values_SI_of, item_means=means, members=members)
 
 
@@ -219,18 +229,21 @@ def unpaired(
     the items' part is what their mean differences vary by beyond the residuals. `effective` and `members`
     are those of `crossed`.
     """
-    a_S = np.mean([a_SI.mean(1) for a_SI, _ in pairs], axis=0)
-    b_S = np.mean([b_SI.mean(1) for _, b_SI in pairs], axis=0)
-    parts, means, values = [_welch(a_S, b_S)], [], []
-    counts = effective or [a_SI.shape[1] for a_SI, _ in pairs]
-    for (a_SI, b_SI), items in zip(pairs, counts, strict=True):
+    seed_means_a, seed_means_b, means, values = [], [], [], []
+    items_parts = []
+    for place, (a_SI, b_SI) in enumerate(pairs):
+        seed_means_a.append(a_SI.mean(1))
+        seed_means_b.append(b_SI.mean(1))
         mean_I = a_SI.mean(0) - b_SI.mean(0)
         residual = _mean_squares(a_SI)[1] / len(a_SI) + _mean_squares(b_SI)[1] / len(b_SI)
         variance = max(float(mean_I.var(ddof=1)) - residual, 0.0) / len(mean_I)
-        parts.append((variance / len(pairs) ** 2, _freedom(items)))
+        items = effective[place] if effective else len(mean_I)
+        items_parts.append((variance / len(pairs) ** 2, _freedom(items)))
         means.append(mean_I)
         values += [a_SI, b_SI]
-    return _uncertain(tuple(parts), "seeds and items", *values, item_means=means, members=members)
+    of_seeds = _welch(np.mean(seed_means_a, axis=0), np.mean(seed_means_b, axis=0))
+    parts = (of_seeds, *items_parts)
+    return _uncertain(parts, "seeds and items", *values, item_means=means, members=members)
 
 
 def unpaired_seeds(a_S: Array, b_S: Array) -> Uncertainty | None:
@@ -260,11 +273,15 @@ def without_spread(
     """Return why seeds show no noise, where their spread is nothing but float rounding; else None."""
     # A logarithm's spread is relative to its number as it is.
     limit = ROUNDING * (1.0 if log else float(np.abs([*left_S, *right_S]).max()))
-    left = _spread_of_seeds(left_S, [left_SI for left_SI, _ in items])
-    right = _spread_of_seeds(right_S, [right_SI for _, right_SI in items])
-    if max(left, right) <= limit:
+    lefts, rights, differences = [], [], []
+    for left_SI, right_SI in items:
+        lefts.append(left_SI)
+        rights.append(right_SI)
+        if paired:
+            differences.append(left_SI - right_SI)
+    if max(_spread_of_seeds(left_S, lefts), _spread_of_seeds(right_S, rights)) <= limit:
         return SAME_SEEDS
-    if paired and _spread_of_seeds(left_S - right_S, [left_SI - right_SI for left_SI, right_SI in items]) <= limit:
+    if paired and _spread_of_seeds(left_S - right_S, differences) <= limit:
         return SAME_AMOUNT
     return None
 
@@ -298,8 +315,11 @@ def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -
 def _vary(*samples: Array) -> bool:
     """Return whether items vary, in the sum of the samples' means, more than the residuals make them."""
     count, fewest = samples[0].shape[1], min(map(len, samples))
-    of_residuals = sum(_mean_squares(values_SI)[1] / len(values_SI) for values_SI in samples)
-    mean_I = np.sum([values_SI.mean(0) for values_SI in samples], axis=0)
+    residuals, means = [], []
+    for values_SI in samples:
+        residuals.append(_mean_squares(values_SI)[1] / len(values_SI))
+        means.append(values_SI.mean(0))
+    of_residuals, mean_I = sum(residuals), np.sum(means, axis=0)
     limit = float(special().fdtri(count - 1, (count - 1) * (fewest - 1), 1 - ALPHA))
     return float(mean_I.var(ddof=1)) > limit * of_residuals
 
@@ -363,8 +383,9 @@ def _skewness(item_means: Sequence[Array], variance: float, rounding: float) -> 
     `item_means` are (I,) for each task; tasks whose items vary by rounding alone have no skewness.
     """
     tasks = len(item_means)
-    items_T = np.array([len(mean_I) for mean_I in item_means])
-    variance_T = np.array([float(mean_I.var(ddof=1)) for mean_I in item_means]) / items_T / tasks**2
+    items_T = np.array(list(map(len, item_means)))
+    variance_T = np.array([float(mean_I.var(ddof=1)) for mean_I in item_means])
+    variance_T = variance_T / items_T / tasks**2
     third_T = np.zeros(tasks)  # third cumulants of the tasks' means
     for task, mean_I in enumerate(item_means):
         items = len(mean_I)

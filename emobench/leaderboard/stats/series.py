@@ -113,8 +113,10 @@ class Series:
 
     def scored_by(self, seeds: Sequence[Seed]) -> list[Scored]:
         """Return each seed's examples; nothing where those of a seed are not available."""
-        keys = [self._key(seed) for seed in seeds]
-        return [self.scored[key] for key in keys] if self.scored.keys() >= set(keys) else []
+        keys = list(map(self._key, seeds))
+        if not self.scored.keys() >= set(keys):
+            return []
+        return [self.scored[key] for key in keys]
 
     def only(self, common: Common, seeds: Sequence[Seed]) -> Series:
         """Return this series of some seeds, with the scores that the common examples give, in the common units.
@@ -148,9 +150,12 @@ class Series:
         are_means = all(math.isclose(weighted_mean(one), value, rel_tol=1e-3, abs_tol=1e-6) for one, value in pairs)
         if not are_means and not all(is_log(one, value) for one, value in pairs):
             reach = 0.0  # they are pseudo-values
+        by_seed = None
+        if examples is not None:
+            by_seed = dict(zip(keys, examples, strict=True))
         return cls(
             values=dict(zip(keys, summary.values, strict=True)),
-            examples=None if examples is None else dict(zip(keys, examples, strict=True)),
+            examples=by_seed,
             log_scale=log_scale,
             of_examples=bool(examples) or summary.n != 1,
             reach=reach,
@@ -340,7 +345,7 @@ class TaskItems:
     @property
     def contents(self) -> set[str]:
         """The names that are of a content, and the digest of the task's texts."""
-        contents = {name for name in (*self.names, *self.examples) if _CONTENT.fullmatch(name)}
+        contents = set(filter(_CONTENT.fullmatch, [*self.names, *self.examples]))
         if self.data:
             contents.add(self.data)
         return contents
@@ -366,10 +371,14 @@ def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
     for _, places in groups:
         together = [tasks[place] for place in sorted(places)]
         scale = len(together) * len(groups) / len(tasks)
-        names = sorted(set(itertools.chain.from_iterable(task.names for task in together)))
-        place_of = {name: place for place, name in enumerate(names)}
+        names, fewest = set(), math.inf
+        for task in together:
+            names.update(task.names)
+            fewest = min(fewest, task.effective)
+        ordered = sorted(names)
+        place_of = {name: place for place, name in enumerate(ordered)}
         values = _pooled(together, 0, place_of) * scale, _pooled(together, 1, place_of) * scale
-        joined.append(TaskItems(tuple(names), values, min(task.effective for task in together)))
+        joined.append(TaskItems(tuple(ordered), values, fewest))
     return joined
 
 

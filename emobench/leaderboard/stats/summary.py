@@ -26,7 +26,6 @@ Perplexities are on the log scale, where a standard deviation of 0.01 is 1 %.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -53,9 +52,13 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
     first = scores[0]
     for score in scores:
         _check_score(score, first)
-    values = [float(score.value) for score in scores]
-    scaled = np.array([math.log(value) for value in values] if first.aggregate == "exp_mean" else values)
-    flags = list(itertools.chain.from_iterable(score.flags for score in scores))
+    values, flags = [], []
+    for score in scores:
+        values.append(float(score.value))
+        flags += score.flags
+    scaled = np.array(values)
+    if first.aggregate == "exp_mean":
+        scaled = np.array(list(map(math.log, values)))
     noise = linearised_SI = None
     try:
         items = _items(scores)
@@ -76,16 +79,21 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
             why = "the seeds' values are equal, so that no spread can be estimated"
     except MetricError as error:
         why = str(error)
-    interval = _interval(first, *noise.interval(float(np.mean(scaled)))) if noise else None
+    ci95 = ci95_of = std = None
+    if noise:
+        low, high = noise.interval(float(np.mean(scaled)))
+        ci95, ci95_of, why = _interval(first, low, high), noise.of, None
+    if len(values) > 1:
+        std = float(np.std(values, ddof=1))
     return MetricSummary(
         mean=math.fsum(values) / len(values),
-        std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        std=std,
         values=tuple(values),
         n=min(score.n for score in scores),
         units=min(map(len, _sampled(scores)), default=None),
-        ci95=interval,
-        ci95_of=noise.of if noise else None,
-        ci95_missing=None if noise else why,
+        ci95=ci95,
+        ci95_of=ci95_of,
+        ci95_missing=why,
         higher_is_better=first.higher_is_better,
         unit=first.unit,
         flags=tuple(dict.fromkeys(flags)),
@@ -118,7 +126,7 @@ def _items(scores: Sequence[Score]) -> tuple[Array, float, Common] | None:
     sampled = _sampled(scores)
     if len(sampled) < len(scores):
         return None
-    runs = [scored(examples) for examples in sampled]
+    runs = list(map(scored, sampled))
     drawn = [run.ids | run.sampled.keys() for run in runs]  # examples and sampling units
     if len(scores) > 1 and len(frozenset().union(*drawn)) == sum(map(len, drawn)):
         return None  # independent draws: the seeds' spread has all of the noise
