@@ -83,8 +83,12 @@ def compare(
     elif csv:
         print_text(compare_table.to_csv(comparisons))
     else:
-        format: Format = "latex" if latex else "text"
-        print_report(compare_table.report(comparisons, explain=explain), "markdown" if markdown else format)
+        format: Format = "text"
+        if markdown:
+            format = "markdown"
+        elif latex:
+            format = "latex"
+        print_report(compare_table.report(comparisons, explain=explain), format)
     remark_unpaired(compared.problems)
     if png is not None:
         compare_chart.write(comparisons, png)

@@ -59,10 +59,10 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
-    own = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
+    fields = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
     with ExitStack() as stack:
-        planned = _planned(stack, training, budget, own, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
-        if planned is None:
+        planned = _planned(stack, training, budget, fields, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
+        if planned is None:  # nothing is left to do, as after a dry run
             return
         entries = run_plan(*planned)
     _show_entries(leaderboard, training.runs, entries, json=json, quiet=quiet)
@@ -84,9 +84,9 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    own = {"recipe": recipe, "trackers": track or []}
+    fields = {"recipe": recipe, "trackers": track or []}
     with ExitStack() as stack:
-        planned = _planned(stack, training, budget, own, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
+        planned = _planned(stack, training, budget, fields, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
         if planned is None:
             return
         trained = train_plan(*planned)
@@ -187,14 +187,14 @@ def _planned(
     stack: ExitStack,
     training: LaunchOptions,
     budget: BudgetOptions,
-    own: dict[str, Any],
+    fields: dict[str, Any],
     *,
     probe: bool,
     dry_run: bool,
     json: bool,
     quiet: bool,
 ) -> tuple[Plan, Reporter, list[Place], Launch | None] | None:
-    """Return what `run` and `train` work with, within the limits of the budget.
+    """Return what `run` and `train` work with, within the limits of the budget; `fields` are further ones of a request.
 
     None if a dry run was shown, or if this process has trained as the leading one of its launch said.
     """
@@ -205,7 +205,7 @@ def _planned(
         stack.enter_context(launch)
         if launch.follows(training.runs):
             return None
-    request, places = training.planned(launch, **own, max_memory=budget.memory)
+    request, places = training.planned(launch, **fields, max_memory=budget.memory)
     if dry_run:
         timed = partial(time_parts, reporter=reporter(quiet)) if probe else None
         show_outline(advised(request, partial(make_outline, timed=timed)), json)

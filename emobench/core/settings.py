@@ -264,7 +264,8 @@ def _converter(hint: Any) -> Converter:
     if origin in (tuple, list) or hint in (tuple, list):
         return functools.partial(_to_sequence, list if origin is list else tuple, args[0] if args else Any)
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return functools.partial(_to_mapping, *map(_converter, args), args[1] is Any)
+        key, item = args
+        return functools.partial(_to_mapping, _converter(key), _converter(item), item is Any)
     if dataclasses.is_dataclass(hint):
         cls = typing.cast(type, hint)
         return lambda value, where: value if isinstance(value, cls) else build(cls, value, where)

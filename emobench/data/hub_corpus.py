@@ -81,13 +81,15 @@ class HubFiles:
     def of(self, split: Split) -> list[str]:
         """Return the names of a split's files, in order, of one format and one configuration.
 
-        Raises ConfigError for an unknown configuration, or for several. A single file without the name of a split is
-        the train split.
+        Raises ConfigError for an unknown configuration, or for several. If no file has the name of a split, all are the
+        train split.
         """
-        parts = {other: self._named(f"(?:^|[/_.-])(?:{words})(?:[/_.-]|$)") for other, words in WORDS.items()}
-        if split == "train" and not any(parts.values()):
+        of_splits = {}
+        for other, words in WORDS.items():
+            of_splits[other] = self._named(f"(?:^|[/_.-])(?:{words})(?:[/_.-]|$)")
+        if split == "train" and not any(of_splits.values()):
             return self._named("")
-        return parts[split]
+        return of_splits[split]
 
     def _named(self, pattern: str) -> list[str]:
         word, config = re.compile(pattern, re.IGNORECASE), self.corpus.config

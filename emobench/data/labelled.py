@@ -167,27 +167,41 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     is wrong, or a golden row is missing or has another class. Offline, raises Missing if it was not downloaded before.
     """
     splits, provenance = [], {}
+    complete = True  # both splits are the repository's
     for part in (source.pool, source.test):
         examples, origin = _load_split(source, part, data_dirs, offline)
         if not examples:
             raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
-        splits.append(examples)
-        texts: list[str] = []
-        for example in examples:
-            texts += [*example.fields.values(), example.label, example.group]
-            if source.unit:
-                texts.append(example.unit)
-        provenance[f"{source.name}.{part.split}"] = f"{digest(texts)} ({origin})"
         if origin.startswith("hub:"):
             _check_classes(source, examples, origin)
-    if all("(hub:" in record for record in provenance.values()):
-        keys = {_row_key(example) for examples in splits for example in examples}
-        if missing := source.golden.keys() - keys:
-            raise DataError(
-                f"{source.repo} lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is "
-                f"known ({', '.join(missing)}): its texts have changed. {_advice(source)}"
-            )
-    return LabelledData(source.name, splits[0], splits[1], provenance)
+        else:
+            complete = False
+        splits.append(examples)
+        provenance[f"{source.name}.{part.split}"] = f"{_fingerprint(source, examples)} ({origin})"
+    pool, test = splits
+    if complete:
+        _require_golden(source, [*pool, *test])
+    return LabelledData(source.name, pool, test, provenance)
+
+
+def _fingerprint(source: LabelledSource, examples: Sequence[Example]) -> str:
+    """Return the digest of all that results depend on: fields, classes, groups, and units where the source has them."""
+    texts: list[str] = []
+    for example in examples:
+        texts += [*example.fields.values(), example.label, example.group]
+        if source.unit:
+            texts.append(example.unit)
+    return digest(texts)
+
+
+def _require_golden(source: LabelledSource, examples: Sequence[Example]) -> None:
+    """Raise DataError if a golden row is missing."""
+    missing = source.golden.keys() - {_row_key(example) for example in examples}
+    if missing:
+        raise DataError(
+            f"{source.repo} lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is "
+            f"known ({', '.join(missing)}): its texts have changed. {_advice(source)}"
+        )
 
 
 def _check_classes(source: LabelledSource, examples: Sequence[Example], origin: str) -> None:

@@ -265,8 +265,8 @@ class Samples:
 def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     """Return in words why a task's examples cannot be compared in two evaluations; empty where they can.
 
-    The examples that both have must be alike; either may lack some, by the rule of `common_examples`. A group's rule is
-    for all of its examples, not for those of each member.
+    The rules of the task and of the members of a group must be alike, and so must the examples that both have. Either
+    may lack some, by the rule of `common_ids`: in a group it is for all of its examples, not for those of each member.
     """
     reasons = []
     members = {name: facts.members for name, facts in ours.tasks.items()}

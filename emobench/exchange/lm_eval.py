@@ -460,11 +460,13 @@ class ModelArguments:
         given = {}
         for key, value in mapping(arguments).items():
             given[clip(str(key).strip(), 60)] = _plain(value)
-        names = {distinct_name(given[key]) for key in (*NAMES, *ADAPTERS) if key in given}
+        models = {distinct_name(given[key]) for key in (*NAMES, *ADAPTERS) if key in given}
         self.given: dict[str, str] = {}
         for key, value in given.items():
-            own = key in ("tokenizer", "tokenizer_path") and distinct_name(value) in names
-            if key and not own and value != "None" and value not in DEFAULTS.get(key, ()):
+            is_default = value == "None" or value in DEFAULTS.get(key, ())
+            if key in ("tokenizer", "tokenizer_path") and distinct_name(value) in models:
+                is_default = True  # the model's own tokenizer
+            if key and not is_default:
                 self.given[key] = value
 
     def some(self, *names: str) -> dict[str, str]:

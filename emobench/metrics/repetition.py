@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -187,27 +187,21 @@ def _mean_bleu(texts: list[list[str]]) -> tuple[float, np.ndarray]:
     """Return the mean BLEU of a run's texts, and that without each of them, (N,); nan of two texts."""
     count = len(texts)
     match_NO = np.zeros((count, len(ORDERS)), dtype=int)
-    # A text that leaves changes the BLEU of the texts that only it, or only it but one, shares an n-gram with ...
-    changed: dict[int, dict[int, list[int]]] = {}
+    losses = []
     for order, n in enumerate(ORDERS):
-        match_NO[:, order], losses = _matches(texts, n)
-        for gone, left, loss in losses:
-            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))[order] += loss
+        match_NO[:, order], of_order = _matches(texts, n)
+        losses.append(of_order)
     length_N = np.array(list(map(len, texts)))
     penalty_N, nearest = _penalties(length_N)
     bleu_N = _bleu(length_N, match_NO, penalty_N)
     if count < 3:
         return float(bleu_N.mean()), np.full(count, np.nan)
     without_N = (bleu_N.sum() - bleu_N) / (count - 1)
-    # ... and of those that are nearest to its length alone.
-    for gone, lefts in nearest.items():
-        for left in lefts:
-            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))
-    for gone, of_left in changed.items():
+    for gone, of_left in _changed(losses, nearest).items():
         left_K = np.array(list(of_left))
         loss_KO = np.array(list(of_left.values()))
         penalty_K = penalty_N[left_K]
-        if gone in nearest:
+        if gone in nearest:  # lengths nearest to its own have another one
             kept_N = np.delete(np.arange(count), gone)
             others_N = np.zeros(count)
             others_N[kept_N] = _penalties(length_N[kept_N])[0]
@@ -215,6 +209,23 @@ def _mean_bleu(texts: list[list[str]]) -> tuple[float, np.ndarray]:
         bleu_K = _bleu(length_N[left_K], match_NO[left_K] - loss_KO, penalty_K)
         without_N[gone] += (bleu_K - bleu_N[left_K]).sum() / (count - 1)
     return float(bleu_N.mean()), without_N
+
+
+def _changed(
+    losses: Sequence[Sequence[tuple[int, int, int]]], nearest: Mapping[int, Sequence[int]]
+) -> dict[int, dict[int, list[int]]]:
+    """Return text that leaves -> text whose BLEU changes with it -> the matches that this one loses, by order.
+
+    These are the texts that only it, or only it but one, shares an n-gram with, and those nearest to its length alone.
+    """
+    changed: dict[int, dict[int, list[int]]] = {}
+    for order, of_order in enumerate(losses):
+        for gone, left, loss in of_order:
+            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))[order] += loss
+    for gone, lefts in nearest.items():
+        for left in lefts:
+            changed.setdefault(gone, {}).setdefault(left, [0] * len(ORDERS))
+    return changed
 
 
 def _matches(texts: list[list[str]], n: int) -> tuple[list[int], list[tuple[int, int, int]]]:

@@ -93,22 +93,29 @@ def protocol_names(task: str) -> list[str]:
 
 
 def find_suite(name: str) -> Suite:
-    """Read a suite by its name, or from a file: "./my-suite.yaml", or a task's, which is a suite of that task."""
+    """Read a suite by its name, or from a file: that of a suite, or that of a task, which makes a suite of its own."""
     path = _file("suites", name, "suite")
     data = read_yaml(path)
-    if name.endswith(ENDINGS) and "kind" in data and "runs" not in data:
-        task = find_task(name)
-        settings = {} if task.dataset else {"corpus": task.corpus}
-        own = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
-        return Suite(name=task.name, version=task.version, runs=(own,), description=task.description)
+    is_file = name.endswith(ENDINGS)
+    if is_file and "kind" in data and "runs" not in data:
+        return _suite_of(find_task(name), path)
     runs = data.get("runs")
-    for run in runs if isinstance(runs, list) else ():
-        if isinstance(run, Located) and isinstance(run.get("tasks", []), list):
+    if isinstance(runs, list):  # `build` refuses what else there is
+        for run in runs:
+            if not isinstance(run, Located) or not isinstance(run.get("tasks", []), list):
+                continue
             _name_by_kind(run)
-            if name.endswith(ENDINGS):
+            if is_file:
                 _place_files(run, path.parent)
     suite = build(Suite, data, str(path))
     return _named(suite, suite.name, path)
+
+
+def _suite_of(task: Task, path: Path) -> Suite:
+    """Return a suite of the one task of a file, trained with the default recipe."""
+    settings = {} if task.dataset else {"corpus": task.corpus}
+    run = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
+    return Suite(name=task.name, version=task.version, runs=(run,), description=task.description)
 
 
 def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:
@@ -162,10 +169,12 @@ def _file(folder: str, name: str, kind: str) -> Path:
 
 
 def _files(folder: str) -> dict[str, Path]:
-    """Return the YAML files of all tasks plugins, by path and name; two of one are an error that names both."""
+    """Return the YAML files of all tasks plugins, by their names in a folder. PluginError if two have one name."""
     files: dict[str, Path] = {}
     for roots in _tasks_plugins().values():
-        for root in () if isinstance(roots, PluginError) else roots:
+        if isinstance(roots, PluginError):
+            continue
+        for root in roots:
             for name, path in yaml_files(root / folder).items():
                 if name in files:
                     raise PluginError(f"Two plugins have {folder}/{name}.yaml: {files[name]} and {path}. Remove one.")

@@ -192,11 +192,12 @@ class Report:
         return "\n\n".join([*blocks, *map(markdown_text, self.notes)]) + "\n"
 
     def latex(self) -> str:
-        """Return tabulars for booktabs, which are not divided; all other text is in comments."""
+        """Return a tabular of booktabs for each table, in its full width; titles, remarks and notes are comments."""
         blocks = []
         for table in self.tables:
-            parts = [*_comments([table.title, *table.above]), *map(_tabular, table.fit(None)), *_comments(table.below)]
-            blocks.append("\n".join(parts))
+            above, below = _comments([table.title, *table.above]), _comments(table.below)
+            tabulars = map(_tabular, table.fit(None))
+            blocks.append("\n".join([*above, *tabulars, *below]))
         if self.notes:
             blocks.append("\n".join(_comments(self.notes)))
         return "% \\usepackage{booktabs}\n" + "\n\n".join(blocks) + "\n"

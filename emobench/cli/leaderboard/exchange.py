@@ -55,30 +55,29 @@ def export(
     texts where the runs folder has them; a board that was packed has none of data sets.
     """
     chosen = _entries(entries or [], leaderboard)
+    show = print_text if to in ("csv", "model-card") else print_json_text
     if to in ("jsonl", "csv"):
         text = tables.to_json_lines(chosen) if to == "jsonl" else tables.to_csv(chosen)
-        if out is not None:
-            _write(out, text)
-        elif to == "jsonl":
-            print_json_text(text)
+        if out is None:
+            show(text)
         else:
-            print_text(text)
+            _write(out, text)
         return
-    texts: dict[str, str] = {}
+    if out is None and len(chosen) > 1:
+        raise ConfigError(f"--to {to} writes a file for each of {len(chosen)} entries; name a folder with --out DIR.")
+    files: dict[str, str] = {}
     for entry in chosen:
         if to == "model-card":
-            texts[tables.card_name(entry)] = tables.model_card(entry)
+            files[tables.card_name(entry)] = tables.model_card(entry)
+        elif out is None:
+            files |= every_eval_ever.files(entry)
         else:
-            texts |= every_eval_ever.files(entry) if out is None else _with_instances(entry, leaderboard, runs)
-    if out is not None:
-        for name, text in texts.items():
-            _write(out / name, text)
-    elif len(chosen) > 1:
-        raise ConfigError(f"--to {to} writes a file for each of {len(chosen)} entries; name a folder with --out DIR.")
-    elif to == "model-card":
-        print_text(next(iter(texts.values())))
-    else:
-        print_json_text(next(iter(texts.values())))
+            files |= _with_instances(entry, leaderboard, runs)
+    if out is None:
+        show(next(iter(files.values())))
+        return
+    for name, text in files.items():
+        _write(out / name, text)
 
 
 def _write(path: Path, text: str) -> None:

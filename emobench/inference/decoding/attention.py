@@ -26,22 +26,23 @@ OTHERS = ("position_bias", "softcap", "s_aux", "cache")
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **given: Any
 ) -> tuple[Tensor, None]:
-    """Return what transformers' `sdpa` returns, (R, queries, H G, D), for one query that has no other argument.
+    """Return what transformers' `sdpa` returns, (R, queries, H G, D).
 
-    On a CPU it sees all keys; on a GPU a mask says which.
+    One query is attended here, unless an argument of `OTHERS` is given: on a GPU by a kernel, with or without a mask of
+    positions, and on a CPU without a mask. `sdpa` does everything else.
     """
     scaling = query.shape[-1] ** -0.5 if given.get("scaling") is None else given["scaling"]
-    plain = query.shape[2] == 1 and all(given.get(name) is None for name in OTHERS)
-    kernel = has_kernel(query)
-    # A kernel takes a mask of positions that are seen, the same ones by all heads: (R, 1, queries, T).
-    by_position = attention_mask is None or (attention_mask.dtype == torch.bool and attention_mask.shape[1] == 1)
-    if plain and kernel and by_position:
+    if query.shape[2] != 1 or any(given.get(name) is not None for name in OTHERS):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
+    if has_kernel(query):
         from emobench.inference.decoding.attention_kernel import attend_once, fits
 
-        if fits(query, key, value):
+        # A kernel takes a mask of positions that are seen, the same ones by all heads: (R, 1, queries, T).
+        by_position = attention_mask is None or (attention_mask.dtype == torch.bool and attention_mask.shape[1] == 1)
+        if by_position and fits(query, key, value):
             seen_RT = None if attention_mask is None else attention_mask[:, 0, 0]
             return attend_once(query[:, :, 0], key, value, seen_RT, scaling)[:, None], None
-    if plain and not kernel and attention_mask is None:
+    elif attention_mask is None:
         rows, heads, _, width = query.shape
         key_NTD, value_NTD = key.flatten(0, 1), value.flatten(0, 1)
         query_NGD = query.reshape(len(key_NTD), -1, width) * scaling

@@ -22,6 +22,7 @@ TILE = 32
 
 @triton.jit
 def _descend(masses, index, uniform_ptr, LEVELS: tl.constexpr):
+    """Return one of 2**LEVELS places, drawn by halves with a uniform number each, and the smallest relative margin."""
     node = 0
     margin = tl.full((), float("inf"), tl.float64)
     for level in tl.static_range(LEVELS):
@@ -77,6 +78,7 @@ def descend_kernel(
     UPPER: tl.constexpr,
     LOWER: tl.constexpr,
 ):
+    """Draw a token of each row: first its block of 2**LOWER tokens by the blocks' sums, then a token of that block."""
     row = tl.program_id(0).to(tl.int64)
     uniform = uniform_ptr + row * uniform_stride
     block = tl.arange(0, 2**UPPER)

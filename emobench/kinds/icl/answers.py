@@ -221,11 +221,11 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
         margins[answer.id] = answer.margin
         confidences.append(answer.confidence)
         pairs.append((answer.right, answer.answer))
-    ids, alike = list(hits), dict.fromkeys(hits, 1.0)
+    ids, equal_weights = list(hits), dict.fromkeys(hits, 1.0)
     margin = replace(MEASURES["margin"], unit=unit)
-    scores = {"accuracy": _mean(MEASURES["accuracy"], hits, alike, n)}
+    scores = {"accuracy": _mean(MEASURES["accuracy"], hits, equal_weights, n)}
     scores["macro_f1"] = macro_f1(pairs, rules.ties, ids)
-    scores["margin"] = _mean(margin, margins, alike, n)
+    scores["margin"] = _mean(margin, margins, equal_weights, n)
     scores["ece"] = calibration_error(confidences, list(hits.values()), ids)
     if groups:
         sizes = Counter(map(groups.__getitem__, ids))
@@ -234,6 +234,14 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
             weights[example] = 1 / sizes[groups[example]]
         scores[GROUP_ACCURACY] = _mean(MEASURES[GROUP_ACCURACY], hits, weights, len(sizes))
     table = answers_table(rules.ties, unit, given)
+    flags = _flags(table, n)
+    for name, score in scores.items():
+        scores[name] = replace(score, flags=(*score.flags, *flags))
+    return Scored(scores, files={TABLE: json.dumps(table, ensure_ascii=False) + "\n"})
+
+
+def _flags(table: Mapping[str, Any], n: int) -> list[str]:
+    """Return what weakens the answers of a table to `n` prompts."""
     flags = []
     if table["cut"]:
         flags.append(f"{table['cut']} of {n} prompts cut at their end, to make them fit")
@@ -242,9 +250,7 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
     if table["shortened"]:
         lost, shortened = table["dropped_shots"], table["shortened"]
         flags.append(f"{lost} shots left out of {shortened} of {n} prompts, to make them fit")
-    for name, score in scores.items():
-        scores[name] = replace(score, flags=(*score.flags, *flags))
-    return Scored(scores, files={TABLE: json.dumps(table, ensure_ascii=False) + "\n"})
+    return flags
 
 
 def _mean(measure: Measure, values: Mapping[str, float], weights: Mapping[str, float], total: int) -> Score:

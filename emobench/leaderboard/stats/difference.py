@@ -178,9 +178,10 @@ def _difference(effect: float, noise: Uncertainty | None, examples: tuple[int, i
 
 
 def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[Seed], list[Seed]]:
-    """Return the seeds that both sides are compared over: common ones, or each side's own where too few are common.
+    """Return the seeds that both sides are compared over: common ones, or all of each if that gives enough.
 
-    Every task of a side must have a seed; a row without seeds is paired with each of its rival's.
+    Every task of a side must have a seed. A row without seeds, whose only one is None, is paired with each of its
+    rival's.
     """
     left, right = _seeds_of(a), _seeds_of(b)
     if None in left:
@@ -188,9 +189,10 @@ def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[Seed], list[S
     if None in right:
         return left, left
     common = [seed for seed in left if seed in right]
-    if len(common) >= MIN_SEEDS or min(len(left), len(right)) < MIN_SEEDS:
-        return common, common
-    return left, right
+    enough_of_each = min(len(left), len(right)) >= MIN_SEEDS
+    if len(common) < MIN_SEEDS and enough_of_each:
+        return left, right
+    return common, common
 
 
 def _seeds_of(rows: Sequence[Series]) -> list[Seed]:

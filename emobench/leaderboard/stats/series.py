@@ -121,18 +121,21 @@ class Series:
     def only(self, common: Common, seeds: Sequence[Seed]) -> Series:
         """Return this series of some seeds, with the scores that the common examples give, in the common units.
 
-        A score that is no mean of its examples (of pseudo-values) moves as their mean does.
+        A score that is not the mean of its examples, because they are pseudo-values, moves as their mean does.
         """
         if common.complete and common.units is None:
             return self
         values, examples = {}, {}
         for key in dict.fromkeys(map(self._key, seeds)):
-            given = self.examples_of(key)
-            examples[key] = only(given, common.ids, common.units)
-            before, centre = weighted_mean(given), weighted_mean(examples[key])
-            if not math.isclose(before, self.centre(key), rel_tol=1e-9, abs_tol=1e-12):
-                centre += self.centre(key) - before
-            values[key] = math.exp(min(centre, 709.0)) if self.log_scale else centre
+            every_example = self.examples_of(key)
+            examples[key] = only(every_example, common.ids, common.units)
+            mean, centre = weighted_mean(every_example), weighted_mean(examples[key])
+            if not math.isclose(mean, self.centre(key), rel_tol=1e-9, abs_tol=1e-12):
+                centre += self.centre(key) - mean
+            if self.log_scale:
+                values[key] = math.exp(min(centre, 709.0))  # above, it is no float
+            else:
+                values[key] = centre
         return replace(self, values=values, examples=examples)
 
     def _key(self, seed: Seed) -> Seed:

@@ -68,26 +68,36 @@ class BoardData:
     """The index of a board (`plain`), and the columns in which each entry is shown (`columns`, by id)."""
 
     def __init__(self, entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> None:
-        by_suite: dict[str, list[BoardGroup]] = {}
+        groups_of: dict[str, list[BoardGroup]] = {}
         for group in board_groups(entries, examples_of):
-            by_suite.setdefault(str(group.first.suite), []).append(group)
+            groups_of.setdefault(str(group.first.suite), []).append(group)
         contrasts = PageContrasts(examples_of)
-        numbers: dict[str, int] = {}
         self.columns: dict[str, list[MetricColumn]] = {}
-        self.plain: dict[str, Any] = {"suites": [], "groups": [], "entries": [], "fields": FIELDS}
-        self.plain |= {"forest": page_forest(), "colours": slots(entry.objective.name for entry in entries)}
+        suites: list[dict[str, Any]] = []
+        groups: list[dict[str, Any]] = []
+        plain_entries: list[dict[str, Any]] = []
+        numbers: dict[str, int] = {}  # an entry's id -> its place in `plain_entries`
         for place, label in enumerate(dict.fromkeys(str(entry.suite) for entry in entries)):
-            suite = _Suite(by_suite[label], baseline)
+            suite = _Suite(groups_of[label], baseline)
             titles = group_titles([group.first for group in suite.groups])
             for group, title in zip(suite.groups, titles, strict=True):
                 columns = suite.columns(group)
                 for entry in group.rows:
-                    numbers[entry.id] = len(self.plain["entries"])
-                    self.plain["entries"].append({"suite": place, **_entry(entry)})
+                    numbers[entry.id] = len(plain_entries)
+                    plain_entries.append({"suite": place, **_entry(entry)})
                     self.columns[entry.id] = columns
-                self.plain["groups"].append({"suite": place, "title": title, **suite.group(group, numbers, contrasts)})
-            facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
-            self.plain["suites"].append(facts)
+                groups.append({"suite": place, "title": title, **suite.group(group, numbers, contrasts)})
+            suites.append(
+                {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
+            )
+        self.plain: dict[str, Any] = {
+            "suites": suites,
+            "groups": groups,
+            "entries": plain_entries,
+            "fields": FIELDS,
+            "forest": page_forest(),
+            "colours": slots(entry.objective.name for entry in entries),
+        }
 
 
 class _Suite:
