@@ -350,12 +350,18 @@ def at_scale(
 
 
 def _problems(table: Table, request: Request, base: Model) -> Iterator[tuple[str, str]]:
-    """Yield each task with the reason why it cannot be evaluated, or an empty one."""
+    """Yield each task with the reason why it cannot be evaluated, or an empty one.
+
+    A task that also chooses among candidates must have texts for that, too.
+    """
     at, suite = Ingredients(request, look=True), find_suite(table.suite)
     parts = parts_of(request, suite)
+    every_part = list(parts)
     choosing = selection_request(table, request)
+    if choosing is not None:
+        every_part += parts_of(choosing, suite)
     by_name: dict[str, list[Task]] = {}
-    for _, tasks in [*parts, *(parts_of(choosing, suite) if choosing else ())]:
+    for _, tasks in every_part:
         for task in tasks:
             by_name.setdefault(task.name, []).append(task)
     for recipe, tasks in parts:
@@ -384,7 +390,10 @@ def firsts(table: Table) -> tuple[str, ...]:
 
 
 def selection_request(table: Table, request: Request) -> Request | None:
-    """Return the request whose scores choose among candidates. None if each row has one."""
+    """Return the request whose scores choose among candidates. None if each row has one.
+
+    Raises ConfigError for a setting that would leave the choice to the test split.
+    """
     candidates: list[str] = []
     for texts in table.rows.values():
         if len(texts) > 1:
@@ -395,7 +404,7 @@ def selection_request(table: Table, request: Request) -> Request | None:
     for section, values in table.select.settings.items():
         given = request.section(section)
         for key in values.keys() & given.keys():
-            if not given[key] or given[key] == "test":  # it would leave the choice to the test split
+            if not given[key] or given[key] == "test":
                 raise ConfigError(
                     f"--set {section}.{key}={given[key]}: {table.name} chooses parameters by {section}.{key}, so that "
                     f"the test split does not; expected another value, such as {values[key]}, or drop it."

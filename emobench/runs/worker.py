@@ -70,8 +70,9 @@ class Events:
 
 
 def main() -> None:
+    """Make the stages, in the order in which their keys come, until the input ends."""
     keys: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    busy = threading.Event()
+    busy = threading.Event()  # a stage is being made
 
     def read() -> None:
         for line in sys.stdin:
@@ -83,7 +84,8 @@ def main() -> None:
     events = Events(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)  # what libraries print goes to stderr
     together = GROUP in os.environ
-    maker = DescribedStages(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
+    leads = os.environ.get("RANK", "0") == "0"
+    maker = DescribedStages(Path(sys.argv[1]), events if leads else Silent())
     threading.Thread(target=read, daemon=True).start()
     # With it, Slurm tells a job that its time ends; the process of the job then stops this one.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -145,32 +145,38 @@ class LmEvalNumber:
 
 
 def numbers_of(task: str, values: Mapping[str, Any]) -> Iterator[LmEvalNumber]:
-    """Return every number of what `results` holds for a task or group, in its order."""
+    """Yield every number that `results` has for a task or group, in its order.
+
+    Its keys are "METRIC,FILTER", and "METRIC_stderr,FILTER" for the standard error; a filter may be missing.
+    """
     for key, value in values.items():
-        metric, _, chosen = key.partition(",")
+        metric, comma, chosen = key.partition(",")
         if key in _FACTS or not metric.strip() or metric.endswith("_stderr"):
             continue
-        error = number(values.get(key.replace(metric, f"{metric}_stderr", 1)))
+        error = number(values.get(f"{metric}_stderr{comma}{chosen}"))
         text = clip(json.dumps(value, ensure_ascii=False), 40)
         amount = None if metric == BYPASS else number(value)
         yield LmEvalNumber(task, metric, chosen or "none", amount, text, error)
 
 
 def example_values(of: LmEvalNumber, rows: Mapping[str, Any]) -> Values | None:
-    """Return examples on the scale on which their mean gives the number; None where it gives another (F1, BLEU)."""
-    perplexity, bits = of.unit == "perplexity", of.metric == "bits_per_byte"
+    """Return (value, weight) of each example, on a scale on which their mean gives the number.
+
+    None where it gives another (F1, BLEU). A row of a perplexity, or of bits per byte, may be a pair: a text's
+    log-likelihood in nats, and its words or bytes.
+    """
+    is_perplexity, is_bits = of.unit == "perplexity", of.metric == "bits_per_byte"
     values: Values = {}
     for example, value in rows.items():
-        if isinstance(value, list) and len(value) == 2 and (perplexity or bits):
+        size: Any = 1
+        if (is_perplexity or is_bits) and isinstance(value, list) and len(value) == 2:
             value, size = value
-        else:
-            size = 1
         amount, weight = _number_or_flag(value), _number_or_flag(size)
         if amount is None or weight is None or weight <= 0:
             return None
-        if bits:
+        if is_bits:
             amount *= -1 / (weight * math.log(2))
-        elif perplexity:
+        elif is_perplexity:
             amount *= -1 / weight
         values[example] = (amount, weight)
     return values if gives(of, values) else None

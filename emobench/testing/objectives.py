@@ -141,10 +141,9 @@ def checks(
 ) -> tuple[Sequence[Check], CheckedObjective]:
     """Return the checks of an objective and their subject. Later checks depend on earlier ones."""
     own = model_checks.MODEL_CHECKS if level(objective) == "model" else token_checks.TOKEN_CHECKS
-    chosen = []
-    for one in (setup, *own, parameters, state, documentation):
-        if one is not token_checks.side_data or objective.side_names:
-            chosen.append(one)
+    chosen = [setup, *own, parameters, state, documentation]
+    if not objective.side_names and token_checks.side_data in chosen:
+        chosen.remove(token_checks.side_data)
     return chosen, CheckedObjective(objective, given_side=dict(side or {}), **sizes)
 
 

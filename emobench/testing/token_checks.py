@@ -61,11 +61,13 @@ class HeldConstants(TorchFunctionMode):
         self._next = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _SWITCHES or (torch.is_grad_enabled() and func not in _DETACH):
+        is_constant = func in _DETACH or not torch.is_grad_enabled()
+        if func in _SWITCHES or not is_constant:
             return func(*args, **(kwargs or {}))
-        if self._next is not None and self._next < len(self._held):
-            self._next += 1
-            return self._held[self._next - 1]
+        place = self._next
+        if place is not None and place < len(self._held):
+            self._next = place + 1
+            return self._held[place]
         out = func(*args, **(kwargs or {}))
         self._held.append(out)
         return out

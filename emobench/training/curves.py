@@ -79,12 +79,13 @@ def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
 
 
 def averaged(curve: Curve, most: int) -> dict[int, float]:
-    """Return a curve in at most so many blocks of steps: last step -> mean of the finite values, NaN without one."""
+    """Return a curve in at most `most` blocks of steps: last step -> mean of the finite values, NaN without one."""
     steps, values = list(curve), list(curve.values())
     count = min(most, len(steps))
     blocks: dict[int, float] = {}
     for number in range(count):
-        start, stop = (round(end * len(steps) / count) for end in (number, number + 1))
+        start = round(number * len(steps) / count)
+        stop = round((number + 1) * len(steps) / count)
         finite = [value for value in values[start:stop] if math.isfinite(value)]
         blocks[steps[stop - 1]] = sum(finite) / len(finite) if finite else math.nan
     return blocks
