@@ -3,8 +3,8 @@
 Legend: S seeds, I items. Two rows that are equal in truth are compared some hundred times under noise of items (what an
 item makes of an objective), of seeds, and of both, besides a residual for every seed and item. Where objectives are
 equal, few may be called different; but not too few, or the tests would miss what is there. The harder conditions of
-`tests/benchmarks/null_comparisons.py` (examples in units, dependent blocks, unequal weights, skewness), and the same
-ones with more draws, are benchmarks; some are run in short.
+`tests/benchmarks/evidence/null_comparisons.py` (examples in units, dependent blocks, unequal weights, skewness),
+and the same ones with more draws, are benchmarks; some are run in short.
 """
 
 from __future__ import annotations
