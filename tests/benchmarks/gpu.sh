@@ -102,7 +102,7 @@ else
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
     collect
     part "linear loss" 160 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"
-    part "whole step" 110 "$python" $bench speed.whole_step --out "$out/whole_step-cuda.json"
+    part "whole step" 150 "$python" $bench speed.whole_step --rounds 5 --out "$out/whole_step-cuda.json"
     part "whole step, bfloat16" 60 "$python" $bench speed.whole_step --dtype bfloat16 --rounds 2 \
         --out "$out/whole_step-cuda-bfloat16.json"
     part "prompts with shots" 55 "$python" $bench speed.icl_rate --examples 24 --rounds 2 --out "$out/icl_rate-cuda.json"

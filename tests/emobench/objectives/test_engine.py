@@ -181,27 +181,29 @@ def by_equation(name: str, inputs: Inputs) -> Outcome:
 def by_engine(
     name: str, inputs: Inputs, impl: str, rows: int | None, *, vocabulary: int | None = None, keep: Tensor | None = None
 ) -> tuple[LossResult, Outcome]:
+    # Where there is a GPU, Triton has no interpreter.
+    device = "cuda" if impl == "triton" and torch.cuda.is_available() else "cpu"
     objective = OBJECTIVES[name][0]()
     if "expected_cost" in objective.needs:
-        objective.use_cost(CostEmbedding(inputs.cost_VE))
+        objective.use_cost(CostEmbedding(inputs.cost_VE.to(device)))
         if keep is not None:
             objective.cost_embedding.keep(keep)
-    leaves: list[Any] = [None if x is None else x.clone().requires_grad_() for x in inputs.tensors]
+    leaves: list[Any] = [None if x is None else x.to(device).clone().requires_grad_() for x in inputs.tensors]
     result = objective_loss(
         objective,
         leaves[0],
         leaves[1],
         leaves[2],
-        inputs.labels_N,
+        inputs.labels_N.to(device),
         logit_map=inputs.logit_map,
-        side={key: inputs.side[key] for key in objective.side_names},
+        side={key: inputs.side[key].to(device) for key in objective.side_names},
         vocabulary=vocabulary,
         impl=impl,
         chunk_bytes=None if rows is None else 4 * len(inputs.head_VD) * rows,
     )
     result.total.backward()
-    gradients = tuple(None if x is None else x.grad for x in leaves)
-    return result, Outcome(result.total.detach(), result.losses_N, gradients)
+    gradients = tuple(None if x is None else x.grad.cpu() for x in leaves)
+    return result, Outcome(result.total.detach().cpu(), result.losses_N.cpu(), gradients)
 
 
 def error(actual: Tensor, expected: Tensor) -> float:

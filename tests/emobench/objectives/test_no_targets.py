@@ -20,6 +20,7 @@ FURTHER = ["0.5*emo + 0.5*mle", "linear(1, 0)*brier + linear(0, 1)*tailr", "0.5*
 NAMES = sorted(name for name in objective_names() if not isinstance(load_objective(name).objective, ModelObjective))
 LABELS = {"no token": [], "only -100": [-100] * 6}
 names = pytest.mark.parametrize("name", [*NAMES, *FURTHER])
+interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="needs Triton's interpreter")
 labels = pytest.mark.parametrize("labels_N", [torch.tensor(v, dtype=torch.long) for v in LABELS.values()], ids=LABELS)
 
 
@@ -37,7 +38,7 @@ def ready(name: str) -> tuple[Any, dict[str, Tensor]]:
 
 @names
 @labels
-@pytest.mark.parametrize("impl", ["torch", "triton", "reference"])
+@pytest.mark.parametrize("impl", ["torch", pytest.param("triton", marks=interpreted), "reference"])
 def test_the_engine(name: str, labels_N: Tensor, impl: str) -> None:
     objective, side = ready(name)
     dtype = torch.float32 if impl == "triton" else torch.float64
