@@ -69,6 +69,8 @@ def bench(
         "",
         TextTable("", ("loss", *numbers), rows, numbers, right=True),
         "",
+    )
+    print_out(
         f"Head and loss, forward and backward: medians of {result.rounds} rounds in alternating order.",
         "x CE: over cross-entropy on whole logits; x mle: over -log q_t in the engine.",
         f"ms: {result.clock}. MiB a step: peak beyond inputs, dX and dW",

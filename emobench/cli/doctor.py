@@ -42,7 +42,7 @@ def doctor(
     """Show what this machine can run, and what is missing."""
     rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
     if json:
-        print_json([dict(zip(("what", "state", "note"), row, strict=True)) for row in rows])
+        print_json([{"what": what, "state": state, "note": note} for what, state, note in rows])
         return
     print_table("emobench doctor", ("what", "state", "note"), rows)
 

@@ -101,15 +101,12 @@ def facts_of(family: Family[Any], name: str) -> dict[str, Any]:
     except EmobenchError as error:
         return {**known, "group": "Unusable", "summary": f"unusable: {error}", "error": str(error), "parameters": []}
     about = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-    return {
-        **known,
-        "name": cls.name,
-        "file": inspect.getfile(cls),
-        "summary": about.partition("\n")[0].rstrip("."),
-        "about": about,
-        "parameters": _parameters(cls),
-        **(imported(family.facts)(cls) if family.facts else {}),
-    }
+    summary, _, _ = about.partition("\n")
+    known |= {"name": cls.name, "file": inspect.getfile(cls), "summary": summary.rstrip("."), "about": about}
+    known["parameters"] = _parameters(cls)
+    if family.facts:
+        known |= imported(family.facts)(cls)
+    return known
 
 
 def _parameters(cls: Any) -> list[dict[str, Any]]:
@@ -135,7 +132,10 @@ def _list(family: Family[Any], json: bool) -> None:
     for entry in entries:
         groups.setdefault(entry.get("group", family.title), []).append(entry)
     for title in sorted(groups, key=lambda title: (title == "Unusable", title)):
-        columns = [column for column in family.columns if any(entry.get(column) for entry in groups[title])]
+        columns = []
+        for column in family.columns:
+            if any(entry.get(column) for entry in groups[title]):
+                columns.append(column)
         rows = []
         for entry in groups[title]:
             summary = entry["summary"]
@@ -282,9 +282,11 @@ def _check(family: Family[Any], names: Sequence[str], json: bool) -> None:
     # All are loaded first, so that an unknown name is reported before the checks.
     plugins = {name: family.load(name).plugin for name in names}
     reports: list[dict[str, Any]] = []
+    all_ok = True
     for name, plugin in plugins.items():
         outcomes = run_checks(plugin)
         ok = all(outcome.status != "failed" for outcome in outcomes)
+        all_ok &= ok
         reports.append({family.name: name, "ok": ok, "checks": outcomes})
         if json:
             continue
@@ -293,7 +295,7 @@ def _check(family: Family[Any], names: Sequence[str], json: bool) -> None:
         print_out(*_checked(name, outcomes))
     if json:
         print_json(reports if len(reports) > 1 else reports[0])
-    if not all(report["ok"] for report in reports):
+    if not all_ok:
         raise typer.Exit(1)
 
 
@@ -315,8 +317,9 @@ def _checked(name: str, outcomes: Sequence[Outcome]) -> list[Any]:
                 problem.add_row("", Text(f"Usually: {outcome.usually}"))
             problems += ["", problem]
     counts = []
+    states = [outcome.status for outcome in outcomes]
     for status in SIGNS:
-        number = sum(outcome.status == status for outcome in outcomes)
+        number = states.count(status)
         if number:
             counts.append(f"{number} {status}")
     return [table, *problems, "", f"{name}: {', '.join(counts)}."]

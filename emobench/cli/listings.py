@@ -42,10 +42,13 @@ T = TypeVar("T")
 def list_tasks(json: options.Json = False) -> None:
     """List the tasks with their default protocol."""
     tasks = _usable(lambda name: (name, find_task(name)), task_names())
+    facts, rows = [], []
+    for name, task in tasks:
+        facts.append({**_task(task), "name": name, "rules": None, "dataset": None})
+        rows.append((name, task.kind, task.protocol_id, task.description))
     if json:
-        print_json([{**_task(task), "name": name, "rules": None, "dataset": None} for name, task in tasks])
+        print_json(facts)
         return
-    rows = [(name, task.kind, task.protocol_id, task.description) for name, task in tasks]
     print_table("Tasks", ("name", "kind", "protocol", "what"), rows, unbroken=("name", "kind", "protocol"))
 
 
@@ -69,7 +72,8 @@ def show_task(name: Name, protocol: options.Protocol = None, json: options.Json 
     if facts["dataset"]:
         print_out("data set")
         # `golden` is for the check of a download, and says nothing to a reader.
-        _print_values({key: value for key, value in facts["dataset"].items() if key != "golden"})
+        facts["dataset"].pop("golden", None)
+        _print_values(facts["dataset"])
 
 
 @tasks.command()
@@ -130,10 +134,11 @@ def export(
     request = planning.request(suite=task, protocol=protocol, limit=limit)
     files = export_task(request, task, folder, reporter(quiet))
     if json:
-        print_json({"files": [str(file) for file in files]})
+        print_json({"files": list(map(str, files))})
         return
+    for file in files:
+        print_out(f"Wrote {file}")
     print_out(
-        *(f"Wrote {file}" for file in files),
         f"lm_eval run --model hf --model_args pretrained=MODEL --include_path {folder} --tasks {files[0].stem}",
     )
 
@@ -147,7 +152,9 @@ def list_suites(json: options.Json = False) -> None:
         return
     rows = []
     for suite in suites:
-        tasks = [task for run in suite.runs for task in run.tasks]
+        tasks: list[str] = []
+        for run in suite.runs:
+            tasks += run.tasks
         rows.append([suite.name, str(suite.version), ", ".join(tasks), suite.model or "", suite.description])
     print_table("Suites", ("name", "version", "tasks", "model", "what"), rows, unbroken=("name", "model"))
 
@@ -272,7 +279,7 @@ def _default(setting: Setting) -> str:
 def _usable(find: Callable[[str], T], names: Sequence[str]) -> list[T]:
     """Return the result of `find` for each name, and name on stderr the files and plugins that cannot be used."""
     usable: list[T] = []
-    problems: list[EmobenchError] = [problem for problem in tasks_plugins().values() if problem is not None]
+    problems: list[EmobenchError] = list(filter(None, tasks_plugins().values()))
     for name in names:
         try:
             usable.append(find(name))

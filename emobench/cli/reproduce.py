@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -92,9 +93,10 @@ def reproduce(
     if chosen.tokens and format != "text":
         raise ConfigError(f"--format {format}: {table} is printed as text; --json and --plot have its numbers, too.")
     alone, stand_ins = _models(model or [], several=bool(chosen.tokens))
+    single = alone[0] if alone and not chosen.tokens else None
     request = planning.request(
         suite=chosen.suite,
-        model=alone[0] if alone and not chosen.tokens else None,
+        model=single,
         stand_ins=stand_ins,
         seeds=seed or [],
         limit=limit,
@@ -123,7 +125,8 @@ def reproduce(
             print_report(Report(tuple(shown)), format)
     if plot is not None:
         if chosen.judges:
-            write_duels(f"{table}: wins, ties and losses", [duel for result in results for duel in result.duels], plot)
+            duels = list(chain.from_iterable(result.duels for result in results))
+            write_duels(f"{table}: wins, ties and losses", duels, plot)
         else:
             write([result.found for result in results], plot, scatter=chosen.scatter)
         remark(f"drawn into {plot}")
@@ -146,16 +149,15 @@ def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, st
 
 
 def _plain(result: tables.Reproduction) -> dict[str, object]:
-    return {
-        "model": result.model,
-        "published_model": result.published_model if result.found.published else None,
-        "chosen": result.choices,
-        "cells": cells(result.found),
-        "points_of_one_example": result.found.resolution(),
-        "entries": {row: entry.id for row, entry in result.found.measured.items()},
-        "remarks": result.found.remarks,
-        **({"duels": result.duels} if result.duels else {}),
-    }
+    compared = result.found
+    plain: dict[str, object] = {"model": result.model}
+    plain["published_model"] = result.published_model if compared.published else None
+    plain |= {"chosen": result.choices, "cells": cells(compared), "points_of_one_example": compared.resolution()}
+    plain["entries"] = {row: entry.id for row, entry in compared.measured.items()}
+    plain["remarks"] = compared.remarks
+    if result.duels:
+        plain["duels"] = result.duels
+    return plain
 
 
 def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> None:
@@ -173,10 +175,10 @@ def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> N
         size = large(point.size)
         rows.append([AXES[point.panel], point.objective, point.model, size, mean, str(len(point.values)), gain])
     if json:
-        fitted = [
-            {"panel": panel, "row": row, "slope": line.slope, "slope_ci95": line.slope_ci95, "sizes": line.sizes}
-            for (panel, row), line in lines.items()
-        ]
+        fitted = []
+        for (panel, row), line in lines.items():
+            facts = {"slope": line.slope, "slope_ci95": line.slope_ci95, "sizes": line.sizes}
+            fitted.append({"panel": panel, "row": row, **facts})
         print_json({"tasks": figure.tasks, "points": figure.points, "lines": fitted, "remarks": figure.remarks})
     else:
         print_table(figure.title, HEADER, rows)
@@ -188,7 +190,9 @@ def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> N
         drawn = []
         for point in figure.points:
             if point.panel == panel:
-                drawn += [{"series": point.row, "size": point.size, "value": value} for value in point.values]
-        panels[axis] = drawn, {row: line for (name, row), line in lines.items() if name == panel}
+                for value in point.values:
+                    drawn.append({"series": point.row, "size": point.size, "value": value})
+        of_panel = {row: line for (name, row), line in lines.items() if name == panel}
+        panels[axis] = drawn, of_panel
     written = write_pictures(scaling_picture(figure.title, figure.metric, panels), plot.parent, plot.stem)
     remark(f"drawn into {', '.join(map(str, written))}")

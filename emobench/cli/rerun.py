@@ -86,15 +86,18 @@ def rerun(
         ids = ", ".join(one.id for one in entries)
         raise ConfigError(f"{entry} names {len(entries)} entries ({ids}); give the id of one.")
     (recorded,) = entries
+    loading = LoadingOptions(offline=offline, device=device, trust_remote_code=trust_remote_code)
+    settings = parse_overrides(set_ or [])
+    command = shlex.join(["emobench", "rerun", recorded.id])
     given = Request(
         suite=suite or recorded.suite.name,
         model=model,
         objectives=(objective,) if objective else (),
-        settings=parse_overrides(set_ or []),
+        settings=settings,
         data_dirs=tuple(data_dir or ()),
         runs=runs,
-        command=shlex.join(["emobench", "rerun", recorded.id]),
-        **LoadingOptions(offline=offline, device=device, trust_remote_code=trust_remote_code).loading(),
+        command=command,
+        **loading.loading(),
     )
     folder = new_folder_of(recorded, runs)
     request = replace(request_of(recorded, given), runs=runs if reuse else folder, leaderboard=folder / BOARD)
@@ -130,8 +133,10 @@ def _difference_lines(entry: Entry, plan: Plan, differences: list[str]) -> list[
     if keys is not None and keys != [run.key for run in entry.runs]:
         other = ", and its runs have other keys"
     about = f"{entry.id}: {entry.objective.label} on {entry.suite}, recorded {entry.provenance.created[:10]}"
-    lines = [f"  {line}" for line in differences]
-    return [f"{about}; {len(differences) or 'nothing'} different here{other}.", *lines]
+    lines = [f"{about}; {len(differences) or 'nothing'} different here{other}."]
+    for line in differences:
+        lines.append(f"  {line}")
+    return lines
 
 
 def _show(compared: list[Agreement]) -> None:

@@ -246,17 +246,22 @@ def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, 
     if json:
         print_json({"entries": entries, "leaderboard": str(board)})
         return
+    labels: dict[str, None] = {}
+    trained: dict[str, None] = {}
+    for entry in entries:
+        labels[entry.objective.label] = None
+        if not entry.untrained:
+            trained[entry.objective.name] = None
     print_board(board, runs, around={entry.id for entry in entries})
     if quiet:
         return
-    labels = list(dict.fromkeys(entry.objective.label for entry in entries))
+    named = list(labels)
     commands = [["leaderboard", "site", "pages", "--open"]]
-    if len(labels) > 1:  # the first one is the baseline
-        commands.append(["compare", *labels[1:], labels[0], "--suite", entries[0].suite.name])
+    if len(named) > 1:  # the first one is the baseline
+        commands.append(["compare", *named[1:], named[0], "--suite", entries[0].suite.name])
     for words in commands:
         if board != options.DEFAULT_BOARD:
             words += ["--leaderboard", str(board)]
-    trained = dict.fromkeys(entry.objective.name for entry in entries if not entry.untrained)
     if trained:
         commands.append(["curves", *trained])
     lines = [f"recorded in {board}; see also:"]

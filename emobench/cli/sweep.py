@@ -78,7 +78,8 @@ def run(
         budget.check_tokens(sweep.requests)
         entries, failed = run_sweep(sweep, places, reporter(quiet), start)
     if json:
-        print_json({"entries": entries, "failed": [{**vars(row), "reason": reason} for row, reason in failed]})
+        unmade = [{**vars(row), "reason": reason} for row, reason in failed]
+        print_json({"entries": entries, "failed": unmade})
     elif failed:
         rows = [(row.model, row.label, row.settings, _short(reason)) for row, reason in failed]
         print_table("failed", ("model", "objective", "settings", "reason"), rows, unbroken=("model", "objective"))
@@ -122,7 +123,8 @@ def _show_plan(sweep: Sweep, json: bool) -> None:
 
 def _show_status(rows: Sequence[dict[str, Any]]) -> None:
     counts = Counter(row["state"] for row in rows)
-    print_out(f"{len(rows)} entries: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}")
+    states = [f"{count} {state}" for state, count in sorted(counts.items())]
+    print_out(f"{len(rows)} entries: {', '.join(states)}")
     left = [row for row in rows if row["state"] != "done"]
     left.sort(key=lambda row: SHOWN_FIRST.index(row["state"]))
     cells = []

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 def families() -> dict[str, Family[Any]]:
     """Return all families by their plural: "objectives", "kinds", and those of the kinds that can be loaded."""
-    declared = [OBJECTIVES, KINDS, *(family for cls in KINDS.usable().values() for family in cls.families)]
+    declared: list[Family[Any]] = [OBJECTIVES, KINDS]
+    for cls in KINDS.usable().values():
+        declared += cls.families
     return {family.plural: family for family in declared}
 
 
@@ -81,8 +83,12 @@ def usable_kinds() -> list[Kind]:
 
 def kinds_with(view: type[V]) -> dict[str, V]:
     """Return a view of all kinds that declare it, by the name of the kind."""
-    views = {kind.name: kind.view(view) for kind in usable_kinds()}
-    return {name: view for name, view in views.items() if view is not None}
+    views = {}
+    for kind in usable_kinds():
+        of_kind = kind.view(view)
+        if of_kind is not None:
+            views[kind.name] = of_kind
+    return views
 
 
 def kind_of_name(name: str) -> tuple[Kind, Callable[[Mapping[str, Any]], Task]] | None:
@@ -196,8 +202,9 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
         cls = OBJECTIVES.class_of(name)
         objectives.append(build(cls, {**given, **(settings or {})}, f"objective {cls.name}"))
         versions |= OBJECTIVES.brought(name)
-    digest = OBJECTIVES.digest(*(type(objective) for objective in sorted(objectives, key=repr)))
-    return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest, versions)
+    digest = OBJECTIVES.digest(*map(type, sorted(objectives, key=repr)))
+    objective = objectives[0] if alone else combine(objectives, weights)
+    return LoadedObjective(objective, digest, versions)
 
 
 def require_installed(text: str) -> None:
@@ -223,8 +230,13 @@ def objective_files(text: str) -> set[Path]:
     """Return the Python files that an objective's text names; they are not read."""
     from emobench.objectives.expression import parse_terms
 
-    names = [parse_call(term.call)[0] for term in parse_terms(text)]
-    return {Path(name.rpartition(":")[0]) for name in names if ".py:" in name}
+    files = set()
+    for term in parse_terms(text):
+        name, _ = parse_call(term.call)
+        if ".py:" in name:
+            file, _, _ = name.rpartition(":")
+            files.add(Path(file))
+    return files
 
 
 class _ContentLoader(SourceFileLoader):

@@ -74,16 +74,18 @@ def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str,
         kind.check_rules(built[own], file.dataset, f"{place.where()}: task {file.name}")
     rules = override(built[chosen], overrides or {}, f"--set {file.kind}")
     kind.check_rules(rules, file.dataset, f"--set {file.kind}: task {file.name}")
+    changes = changed_rules(identifying_rules(built[chosen]), identifying_rules(rules))
+    corpus = file.dataset.name if file.dataset else file.corpus
     return Task(
         name=file.name,
         kind=file.kind,
         version=file.version,
-        corpus=file.dataset.name if file.dataset else file.corpus,
+        corpus=corpus,
         protocol_name=chosen,
         protocol=rules,
         description=file.description,
         dataset=file.dataset,
-        changes=changed_rules(identifying_rules(built[chosen]), identifying_rules(rules)),
+        changes=changes,
     )
 
 
@@ -162,8 +164,10 @@ def _file(folder: str, name: str, kind: str) -> Path:
             )
         return path
     if name not in files:
-        hints = [f"See `emobench {folder} list`."] if folder in ("tasks", "suites") else []
-        hints += [str(error) for error in tasks_plugins().values() if error is not None]
+        hints = []
+        if folder in ("tasks", "suites"):
+            hints.append(f"See `emobench {folder} list`.")
+        hints += map(str, filter(None, tasks_plugins().values()))
         raise UnknownNameError(kind, name, files, hint=" ".join(hints))
     return files[name]
 
@@ -184,7 +188,10 @@ def _files(folder: str) -> dict[str, Path]:
 
 def tasks_plugins() -> dict[str, PluginError | None]:
     """Return the tasks plugins by name, with the error of each that cannot be used."""
-    return {name: one if isinstance(one, PluginError) else None for name, one in _tasks_plugins().items()}
+    errors: dict[str, PluginError | None] = {}
+    for name, folders in _tasks_plugins().items():
+        errors[name] = folders if isinstance(folders, PluginError) else None
+    return errors
 
 
 @cache
@@ -217,5 +224,6 @@ def _name_by_kind(run: Located) -> None:
     """Add the tasks that a suite's run lists under their kind to its tasks: `lm_eval: [hellaswag]`."""
     for kind in kind_names():
         if kind in run:
+            prefix = kind.replace("_", "-") + BY_KIND
             names = convert(tuple[str, ...], run.pop(kind), f"{run.where(kind)}: `{kind}`")
-            run["tasks"] = [*run.get("tasks", []), *(kind.replace("_", "-") + BY_KIND + name for name in names)]
+            run["tasks"] = [*run.get("tasks", []), *(prefix + name for name in names)]

@@ -174,7 +174,9 @@ def import_(
             remark(clean(f"{name}: {note}"))
         outcomes.append(clean(f"{name}: {_outcome(imported)}"))
     if json:
-        print_json({"entries": [one.entry for one in done], "added": sum(one.added for one in done)})
+        entries = [one.entry for one in done]
+        added = [one.added for one in done]
+        print_json({"entries": entries, "added": sum(added)})
     else:
         print_out(*outcomes)
     if problems:

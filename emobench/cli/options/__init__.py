@@ -29,7 +29,7 @@ def json_alone(context: typer.Context, value: bool) -> bool:
 
 
 def whole_number(option: str, more: str = "") -> dict[str, Any]:
-    """Return how an option reads its value; the ConfigError for what is no whole number ends with `more`."""
+    """Return how an option reads its value; the ConfigError for a value that is no whole number ends with `more`."""
 
     def parse(text: str) -> int:
         try:

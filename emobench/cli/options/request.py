@@ -114,7 +114,7 @@ class PlanningOptions(LoadingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(PlanningOptions):
-    """What is trained, or was."""
+    """The objectives, model and seeds of trainings."""
 
     objective: Annotated[
         list[str] | None,
@@ -192,7 +192,7 @@ class PlaceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelOptions(TrainingOptions, PlaceOptions):
-    """What is trained and evaluated, and by how many processes."""
+    """Trainings and evaluations, and the number of their processes."""
 
     def planned(self, **more: Any) -> tuple[Request, list[Place]]:
         """Return what the options ask for, and where worker processes compute."""
@@ -203,7 +203,7 @@ class ParallelOptions(TrainingOptions, PlaceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions(ParallelOptions):
-    """What is trained and evaluated, by processes that each train a model, or that train one together."""
+    """Trainings and evaluations, by processes that each train a model, or that train one together."""
 
     launch: Annotated[
         str | None,
@@ -301,7 +301,7 @@ class BudgetOptions:
         return size
 
     def check_tokens(self, requests: Sequence[Request]) -> None:
-        """Raise ConfigError where what is not finished of these requests trains on more than --max-tokens."""
+        """Raise ConfigError where the unfinished trainings of these requests read more than --max-tokens."""
         if self.max_tokens is None:
             return
         read = Read()

@@ -93,7 +93,9 @@ def _print_prompt(shown: ShownTask, prompt: ShownPrompt) -> None:
         title.append(f"too long, without the last {prompt.cut} tokens of its longest label's prompt")
     print_lines(" · ".join(title), "", *_lines(prompt), "")
     if prompt.shots:
-        shots = [f"{place}. {identity} ({label})" for place, (identity, label) in enumerate(prompt.shots, 1)]
+        shots = []
+        for place, (identity, label) in enumerate(prompt.shots, 1):
+            shots.append(f"{place}. {identity} ({label})")
         print_lines(f"shots: {', '.join(shots)}")
     print_lines(f"first ids: {' '.join(map(str, prompt.first_ids))}", "")
     rows = []
@@ -162,8 +164,11 @@ def answers(
         return
     if named.note():
         print_lines(named.note(), "")
-    for name in dict.fromkeys(one.task for one in seeds):
-        _print_answers([one for one in seeds if one.task == name], worst)
+    by_task: dict[str, list[FoundAnswers]] = {}
+    for one in seeds:
+        by_task.setdefault(one.task, []).append(one)
+    for of_task in by_task.values():
+        _print_answers(of_task, worst)
 
 
 def _print_answers(seeds: Sequence[FoundAnswers], count: int) -> None:
@@ -175,7 +180,11 @@ def _print_answers(seeds: Sequence[FoundAnswers], count: int) -> None:
         title.append(f"{len(seeds)} seeds pooled")
     elif one.seed is not None:
         title.append(f"seed {one.seed}")
-    right = sum(row["right"] == row["answer"] for row in rows)
+    right = 0
+    given = set()
+    for row in rows:
+        right += row["right"] == row["answer"]
+        given.add(row["answer"])
     title += [f"{len(rows)} examples", f"accuracy {percent(right / len(rows))}"]
     if table["tied"]:
         title.append(f"ties: {table['tied']}")
@@ -192,11 +201,13 @@ def _print_answers(seeds: Sequence[FoundAnswers], count: int) -> None:
         f1 = row["f1"] if row["support"] else None
         shares = map(percent, [row["precision"], row["recall"], f1])
         classes.append((clean(row["name"]), str(row["support"]), *shares, *map(str, counts)))
-    print_table("", ("class", "n", "precision", "recall", "F1", *(f"→ {clean(n)}" for n in table["classes"])), classes)
-    if table["per_group"]:
-        groups = [(clean(row["name"]), str(row["n"]), percent(row["accuracy"])) for row in table["per_group"]]
+    answered = [f"→ {clean(name)}" for name in table["classes"]]
+    print_table("", ("class", "n", "precision", "recall", "F1", *answered), classes)
+    groups = []
+    for row in table["per_group"]:
+        groups.append((clean(row["name"]), str(row["n"]), percent(row["accuracy"])))
+    if groups:
         print_table("", ("group", "n", "accuracy"), groups)
-    given = {row["answer"] for row in rows}
     if len(given) == 1:
         print_lines(f"Every answer is {clean(given.pop())}.")
     mistakes = worst(seeds, count)
@@ -206,13 +217,14 @@ def _print_answers(seeds: Sequence[FoundAnswers], count: int) -> None:
 
 
 def _print_mistakes(mistakes: Sequence[tuple[FoundAnswers, dict[str, Any]]], unit: str, *, several: bool) -> None:
-    header = ["worst mistakes", "right", "answer", f"margin ({unit})", "posterior", "seed"]
+    header = ["worst mistakes", "right", "answer", f"margin ({unit})", "posterior"]
+    if several:
+        header.append("seed")
     rows = []
     for one, row in mistakes:
         margin, posterior = plain(row["margin"], unit, LOSS_PLACES), percent(row["confidence"])
-        rows.append([row["id"], clean(row["right"]), clean(row["answer"]), margin, posterior, str(one.seed)])
-    if not several:
-        header, rows = header[:-1], [row[:-1] for row in rows]
+        cells = [row["id"], clean(row["right"]), clean(row["answer"]), margin, posterior, str(one.seed)]
+        rows.append(cells[: len(header)])
     print_lines("")
     print_table("", header, rows, unbroken=header[:1])
     print_lines(_posterior_line(unit, "the answer given"))

@@ -39,17 +39,27 @@ class SeedGroup:
         for _, log in self.members:
             for name, curve in log.curves.items():
                 by_name[name].append(curve)
-        means = {name: mean_curve(curves) for name, curves in by_name.items()}
-        return {name: mean for name, mean in means.items() if mean}
+        means = {}
+        for name, curves in by_name.items():
+            mean = mean_curve(curves)
+            if mean:
+                means[name] = mean
+        return means
 
     def title(self) -> str:
-        seeds = [str(training.seed) for training, _ in self.members if training.seed is not None]
-        done, steps = min(log.done for _, log in self.members), max(log.steps for _, log in self.members)
+        seeds, finished = [], True
+        _, first = self.members[0]
+        done, steps = first.done, first.steps
+        for training, log in self.members:
+            if training.seed is not None:
+                seeds.append(str(training.seed))
+            finished = finished and training.finished
+            done, steps = min(done, log.done), max(steps, log.steps)
         parts = [self.label]
         if seeds:
             parts.append(f"mean of seeds {', '.join(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}")
         parts.append(f"{done} of {steps} steps" if done < steps else f"{steps} steps")
-        if not all(training.finished for training, _ in self.members):
+        if not finished:
             parts.append("not finished")
         return clean(" · ".join(parts))
 

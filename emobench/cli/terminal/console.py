@@ -105,13 +105,11 @@ class _Bars:
 
 
 def _new_bars(console: Console) -> progress.Progress:
-    columns = (
-        progress.TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-        progress.BarColumn(bar_width=6),
-        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        progress.TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
-        progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-    )
+    title = progress.TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    counts = progress.MofNCompleteColumn(table_column=Column(no_wrap=True))
+    rate = progress.TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True))
+    remaining = progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
+    columns = (title, progress.BarColumn(bar_width=6), counts, rate, remaining)
     # Without a terminal (CI, a log file) a line at the end is enough.
     return progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
@@ -181,7 +179,7 @@ def _stdout() -> Console:
 
 
 def stdout_width() -> int:
-    """Return the columns of what is printed on stdout."""
+    """Return the width of stdout in columns."""
     return _stdout().width
 
 

@@ -113,7 +113,7 @@ def _as_sentence() -> Iterator[None]:
 
 
 def _discard() -> None:
-    """Let what is still to be written go nowhere: Python writes it when it ends."""
+    """Let the rest of the output go nowhere: Python writes it when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
