@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -53,7 +54,7 @@ class Results:
     @property
     def runs(self) -> pd.DataFrame:
         """A row for each entry, seed and metric: the value of that seed."""
-        return _frame(row for entry in self.entries for row in _runs(entry))
+        return _frame(chain.from_iterable(map(_runs, self.entries)))
 
     @property
     def examples(self) -> pd.DataFrame:
@@ -62,7 +63,7 @@ class Results:
         The value is on the scale on which examples are averaged: nats per token for a perplexity. Raises DataError for
         a file that was altered; a run that recorded no examples has no rows.
         """
-        return _frame(row for entry in self.entries for row in self._examples(entry))
+        return _frame(chain.from_iterable(map(self._examples, self.entries)))
 
     def compare(self, *names: str, **options: Any) -> Compared:
         """Compare entries of this board; see `emobench.compare`."""
@@ -105,7 +106,7 @@ class Compared:
 
         `effect` is the candidate minus the baseline, or the logarithm of their ratio where `log_scale` (perplexities).
         """
-        return _frame(row for comparison in self.comparisons for row in compare_table.plain_rows(comparison))
+        return _frame(chain.from_iterable(map(compare_table.plain_rows, self.comparisons)))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,7 +119,9 @@ class Compared:
         parts = []
         for table, _ in compare_table.pair_tables(self.comparisons):
             parts += [f"<p><b>{html.escape(table.title)}</b></p>", table.frame.to_html(index=False)]
-        return "\n".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
+        for note in self.notes:
+            parts.append(f"<p>{html.escape(note)}</p>")
+        return "\n".join(parts)
 
 
 class RunOptions(TypedDict, total=False):
@@ -238,9 +241,13 @@ def compare(
 def _of_suite(text: str, suite: str | None, root: Path) -> list[Entry]:
     """Return the entries that a text names, of one suite (name or name@version) if it is given."""
     named = select(text, root)
-    kept = [entry for entry in named if suite in (None, entry.suite.name, f"{entry.suite.name}@{entry.suite.version}")]
+    kept, suites = [], set()
+    for entry in named:
+        suites.add(entry.suite.name)
+        if suite in (None, entry.suite.name, f"{entry.suite.name}@{entry.suite.version}"):
+            kept.append(entry)
     if not kept:
-        raise UnknownNameError("suite", str(suite), {entry.suite.name for entry in named}, where=f"{text}: ")
+        raise UnknownNameError("suite", str(suite), suites, where=f"{text}: ")
     return kept
 
 
@@ -249,11 +256,12 @@ def _of_files(
 ) -> Compared:
     if across_bases:
         raise ConfigError("--across-bases compares entries of a board; drop it to compare result files.")
-    if entry := next((text for text in filter(None, [*texts, baseline]) if not names_results(text)), None):
-        raise ConfigError(
-            f"{entry} is no result file, and others are. Give files and folders alone, or record the files with "
-            "`emobench leaderboard import` and compare entries."
-        )
+    for text in filter(None, [*texts, baseline]):
+        if not names_results(text):
+            raise ConfigError(
+                f"{text} is no result file, and others are. Give files and folders alone, or record the files with "
+                "`emobench leaderboard import` and compare entries."
+            )
     comparison, problems = compare_files(texts, baseline, anyway=anyway)
     shown = _metrics(patterns, [[comparison.baseline, *comparison.candidates]])
     kept = tuple(c for c in comparison.contrasts if shown is None or c.metric in shown)
@@ -264,7 +272,9 @@ def _metrics(patterns: Sequence[str], chosen: Sequence[Sequence[Entry]]) -> list
     """Return the metrics that patterns mean; None for all."""
     if not patterns:
         return None
-    known = dict.fromkeys(metric for entries in chosen for entry in entries for metric in entry.metrics)
+    known: dict[str, None] = {}
+    for entry in chain.from_iterable(chosen):
+        known |= dict.fromkeys(entry.metrics)
     for pattern in patterns:
         if not any(wanted(metric, [pattern]) for metric in known):
             raise UnknownNameError("metric", pattern, known)

@@ -15,7 +15,7 @@ from statistics import fmean
 from emobench.core.errors import DataError
 from emobench.core.settings import PRETRAINED
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
+from emobench.leaderboard.stats.classical import LogLine, fit_log_line
 from emobench.reproduce.run import DATA, MODEL, Step, measure, steps_of
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.request import Request

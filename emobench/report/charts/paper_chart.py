@@ -9,7 +9,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.stats.log_line import LogLine
+from emobench.leaderboard.stats.classical import LogLine
 from emobench.report.charts.generation_charts import scatter as scatter_of
 from emobench.report.charts.vega_lite import Row, known, panel, picture, series_of, write_picture
 from emobench.report.numbers import scale, unit_label

@@ -39,7 +39,7 @@ from emobench.report import compare_table
 from emobench.report.board_table import to_json as board_json
 from emobench.report.charts.compare_chart import specification, write
 from emobench.report.compare_table import noise_tables, to_csv, to_json
-from emobench.report.site.groups import board_groups
+from emobench.report.site.data import board_groups
 from emobench.tasks.families import PRIMARY, SECONDARIES
 from emobench.tasks.scores import SECONDARY
 

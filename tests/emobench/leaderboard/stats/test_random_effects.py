@@ -13,7 +13,7 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
 from emobench.leaderboard.stats import random_effects
-from emobench.leaderboard.stats.log_line import fit_log_line
+from emobench.leaderboard.stats.classical import fit_log_line
 from emobench.leaderboard.stats.random_effects import (
     Uncertainty,
     alike,

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from emobench.leaderboard.entry import Entry, EntrySource
-from emobench.report.site.data import default_baseline
-from emobench.report.site.groups import group_titles
+from emobench.report.site.data import default_baseline, group_titles
 from emobench.report.site.runs import links
 
 Row = Callable[..., Entry]
