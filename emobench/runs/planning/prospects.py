@@ -63,7 +63,7 @@ class Prospects:
     """The suite's primary metric, if no task of the plan has it."""
 
     def lines(self) -> list[str]:
-        """Return the prospects as text: a line for the tasks whose metric has the same."""
+        """Return the prospects as text: a line for the metrics and tasks that have the same."""
         alike: dict[tuple[str, str], list[Prospect]] = {}
         for one in self.metrics:
             if one.verdict != "descriptive" and not one.secondary:
@@ -79,9 +79,13 @@ class Prospects:
         if self.rows > self.trained:
             parts.append("the model as it is")
         lines = [f"Verdicts that {' and '.join(parts)} can give:"]
+        names: dict[str, list[str]] = {}
         for (name, sentence), group in alike.items():
-            primary = " (primary)" if any(one.primary for one in group) else ""
-            lines.append(f"  {name}{primary} of {_tasks_of(group)}: {sentence}.")
+            if any(one.primary for one in group):
+                name += " (primary)"
+            names.setdefault(f"{_tasks_of(group)}: {sentence}.", []).append(name)
+        for text, metrics in names.items():
+            lines.append(f"  {', '.join(metrics)} of {text}")
         if self.absent:
             lines.append(f"  No task here has the suite's primary metric, {self.absent}.")
         if self.needed > self.runs:
