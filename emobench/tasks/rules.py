@@ -33,7 +33,6 @@ class RuleGroup:
     """Rules that several kinds share, with a `--set` of its own: `--set mauve.featurizer=X` reaches every task that has
     a field `mauve` of it."""
 
-    """A setting, for error messages: "featurizer=gpt2-large"."""
     NOT_IDENTIFYING: ClassVar[tuple[str, ...]] = ()
     """As of `Rules`."""
 

@@ -178,11 +178,6 @@ def _stdout() -> Console:
     return _console(markup=False, highlight=False, width=PIPED_WIDTH)
 
 
-def stdout_width() -> int:
-    """Return the width of stdout in columns."""
-    return _stdout().width
-
-
 class _Visible:
     def __init__(self, inner: ConsoleRenderable) -> None:
         self.inner = inner
