@@ -185,13 +185,10 @@ class Outline:
         lines: dict[tuple[str, str], StageLine] = {}
         for line in (*self.lines, *other.lines):
             lines.setdefault((line.stage, line.what), line)
-        return replace(
-            self,
-            lines=tuple(sorted(lines.values(), key=lambda line: ORDER.index(line.stage))),
-            assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
-            ahead=tuple(dict.fromkeys((*self.ahead, *other.ahead))),
-            verdicts=(),
-        )
+        ordered = sorted(lines.values(), key=lambda line: ORDER.index(line.stage))
+        assumptions = dict.fromkeys((*self.assumptions, *other.assumptions))
+        ahead = dict.fromkeys((*self.ahead, *other.ahead))
+        return replace(self, lines=tuple(ordered), assumptions=tuple(assumptions), ahead=tuple(ahead), verdicts=())
 
 
 def requests_words(requests: int, tokens: int | None) -> str:

@@ -109,36 +109,46 @@ def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages)
 def _fields(
     plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution
 ) -> dict[str, Any]:
-    request, tasks = plan.request, [planned.task for planned in row.runs[0].tasks()]
+    request = plan.request
+    protocols = {}
+    changes = {}
+    for planned in row.runs[0].tasks():
+        task = planned.task
+        protocols[task.name] = task.protocol_id
+        if task.changes:
+            changes[task.name] = published(task.changes, published_value)
+    seeds = [] if row.objective is None else [run.seed for run in row.runs]
     metrics, missing = _metrics(evaluations)
     environment = None
     if evaluations[-1] and (facts := read_environment(evaluations[-1][-1].folder)):
         environment = {name: fact for name, fact in facts.items() if isinstance(fact, str) and name != "python"}
     # A name of bytes that are not UTF-8 cannot be written as JSON, and is no reason to lose a run.
     command = published_command(shlex.split(request.command)).encode(errors="replace").decode()
+    provenance = {
+        "commit": _commit(),
+        "packages": packages(),
+        "hardware": hardware(request.device),
+        "data": published(data_of(row) | _prompts_of(row, execution.stages)),
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "environment": environment,
+    }
+    runs = [_run(plan, row, run, execution) for run in row.runs]
     return {
         "kind": "measured",
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
-        "protocols": {task.name: task.protocol_id for task in tasks},
-        "changes": {task.name: published(task.changes, published_value) for task in tasks if task.changes},
+        "protocols": protocols,
+        "changes": changes,
         "model": plan.model.entry_fields(),
         "objective": objective_fields(row),
         "recipe": _recipe(plan, row),
-        "seeds": [] if row.objective is None else [run.seed for run in row.runs],
+        "seeds": seeds,
         "metrics": metrics,
         "primary": endpoint(plan.suite.primary, [*metrics, *missing]),
         "missing": published(missing),
         "cost": _cost(row, evaluations, execution.stages),
         "source": {"command": command or None, "cite": None},
-        "provenance": {
-            "commit": _commit(),
-            "packages": packages(),
-            "hardware": hardware(request.device),
-            "data": published(data_of(row) | _prompts_of(row, execution.stages)),
-            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "environment": environment,
-        },
-        "runs": [_run(plan, row, run, execution) for run in row.runs],
+        "provenance": provenance,
+        "runs": runs,
         "supersedes": None,
     }
 

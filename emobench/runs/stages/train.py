@@ -118,17 +118,20 @@ class PlannedTraining(Stage):
                 loaded = self._load(folder, tools)
                 tokenizer = loaded.tokenizer
                 # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
-                ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+                padding = tokenizer.pad_token_id
+                if padding is None:
+                    padding = tokenizer.eos_token_id or 0
+                # What a copy of the objective holds on a device is gone with this training.
+                objective = copy.deepcopy(self.objective.objective)
                 return Training(
                     model=loaded.model,
                     tokenizer=tokenizer,
-                    # A copy, so that what it holds on a device is gone with this training.
-                    objective=copy.deepcopy(self.objective.objective),
+                    objective=objective,
                     recipe=recipe,
                     split=recipe != self.recipe,
                     train=rows["train"],
                     validation=rows["validation"],
-                    collate=RowCollator(next(one for one in ids if one is not None)),
+                    collate=RowCollator(padding),
                     seed=self.seed,
                     folder=folder,
                     pretrained=self._pretrained,
