@@ -25,6 +25,7 @@ from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
 from emobench.leaderboard.stats.difference import Difference, compare_rows, paired_test
+from emobench.leaderboard.stats.random_effects import Uncertainty
 from emobench.leaderboard.stats.series import Seed, Series, centre_of, mean
 from emobench.tasks.families import DUPLICATES, PRIMARY, families
 from emobench.tasks.scores import SECONDARY
@@ -82,6 +83,8 @@ class Contrast:
     test: str | None = None
     detectable: float | None = None
     detectable_ci95: tuple[float, float] | None = None
+    noise: Uncertainty | None = None
+    """The variance of the effect, by its sources; `power.what_decides` plans from it."""
     seeds: int | None = None
     items: int | None = None
     common_examples: int | None = None
@@ -90,6 +93,8 @@ class Contrast:
     """Seed -> the test of its two models."""
     family: str | None = None
     tests: int = 0
+    level: float = ALPHA
+    """The p, before its adjustment, that decides the contrast while the rest of its family stays as it is."""
     secondary: bool = False
     small_n: bool = False
 
@@ -319,7 +324,9 @@ def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
         tested = [contrast for contrast in contrasts if contrast.family == family and contrast.p is not None]
         deciding = [contrast for contrast in tested if not contrast.small_n]
         for among in (tested, deciding):  # metrics that decide something pay for none that do not
-            for contrast, p_holm in zip(among, holm([contrast.p or 0.0 for contrast in among]), strict=True):
+            adjusted = holm([contrast.p or 0.0 for contrast in among])
+            undecided = sum(p_holm > ALPHA for p_holm in adjusted)
+            for contrast, p_holm in zip(among, adjusted, strict=True):
                 verdict: Verdict = "worse"
                 if contrast.small_n:
                     verdict = "undetermined"
@@ -327,7 +334,9 @@ def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
                     verdict = "tied"
                 elif (contrast.effect > 0) == contrast.higher_is_better:
                     verdict = "better"
-                settled[contrast.metric] = replace(contrast, p_holm=p_holm, tests=len(among), verdict=verdict)
+                level = ALPHA / max(undecided, 1)
+                changed = replace(contrast, p_holm=p_holm, tests=len(among), level=level, verdict=verdict)
+                settled[contrast.metric] = changed
     return list(settled.values())
 
 

@@ -59,8 +59,8 @@ class Difference:
 
     `test` names the test, `seeds` counts those of a test over seeds, and `items` the items that were paired (None: the
     seeds' scores alone). `detectable` estimates the true effect that the test detects with 80 % power, with a 95 %
-    interval. Equal values have no interval and nothing detectable: no noise was seen. Where a run lacks an example, all
-    of this is over the `common_examples` of `all_examples`.
+    interval; both follow from the `noise`. Equal values have no interval and nothing detectable: no noise was seen.
+    Where a run lacks an example, all of this is over the `common_examples` of `all_examples`.
     """
 
     effect: float
@@ -72,6 +72,7 @@ class Difference:
     seeds: int | None = None
     detectable: float | None = None
     detectable_ci95: tuple[float, float] | None = None
+    noise: Uncertainty | None = None
     common_examples: int | None = None
     all_examples: int | None = None
 
@@ -173,6 +174,7 @@ def _difference(effect: float, noise: Uncertainty | None, examples: tuple[int, i
         p=noise.p_value(effect),
         detectable=noise.detectable,
         detectable_ci95=noise.detectable_ci95,
+        noise=noise,
         **known,
     )
 

@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -89,6 +89,8 @@ class Uncertainty:
     of: Randomness
     skewness: float = 0.0
     skewness_limits: tuple[float, float] = (0.0, 0.0)
+    residual: float = 0.0
+    """How much of the first part, the seeds', is the residual's variance: more items reduce that, too."""
 
     @property
     def standard_error(self) -> float:
@@ -169,9 +171,12 @@ class Uncertainty:
 
     def detectable_limit(self, confidence: float) -> float:
         """Return an upper limit of `detectable`: that of the standard error, times the noncentrality that t needs."""
-        limit = Uncertainty(_limit(self.parts, confidence), self.of)
-        needed = limit._between(lambda df: float(special().nctdtrinc(df, 1 - POWER, -t_quantile(df, ALPHA / 2))))
-        return needed * limit.standard_error
+        limit = Uncertainty(upper_limit(self.parts, confidence), self.of)
+        return limit.noncentrality() * limit.standard_error
+
+    def noncentrality(self, alpha: float = ALPHA) -> float:
+        """Return the true difference, in standard errors, at which the two-sided test has a power of 80 %."""
+        return self._between(lambda df: float(special().nctdtrinc(df, 1 - POWER, -t_quantile(df, alpha / 2))), alpha)
 
 
 def exponent(alpha: float, df: float) -> float:
@@ -179,7 +184,7 @@ def exponent(alpha: float, df: float) -> float:
     return max(LEAST_EXPONENT, EXPONENT * min(1.0, alpha / ALPHA) ** (0.45 / df))
 
 
-def _limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
+def upper_limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
     """Return parts whose sum is an upper limit of the true variance; a confidence of 0.5 gives its median estimate.
 
     The modified large-sample limit of a sum of variances: the sum of the estimates and the root of the squared
@@ -212,12 +217,14 @@ def crossed(
         seed_means.append(values_SI.mean(1))
         if skewed:
             means.append(values_SI.mean(0))
-    parts = [_part(np.mean(seed_means, axis=0))]
+    parts, residual = [_part(np.mean(seed_means, axis=0))], 0.0
     counts = effective or [values_SI.shape[1] for values_SI in values_SI_of]
     for values_SI, items in zip(values_SI_of, counts, strict=True):
         variance = max(items_variance(values_SI), 0.0)
         parts.append((variance / len(values_SI_of) ** 2, _freedom(items)))
-    return _uncertain(tuple(parts), "seeds and items", *values_SI_of, item_means=means, members=members)
+        residual += _mean_squares(values_SI)[1] / values_SI.size / len(values_SI_of) ** 2
+    uncertainty = _uncertain(tuple(parts), "seeds and items", *values_SI_of, item_means=means, members=members)
+    return uncertainty and replace(uncertainty, residual=residual)
 
 
 def unpaired(
@@ -230,7 +237,7 @@ def unpaired(
     are those of `crossed`.
     """
     seed_means_a, seed_means_b, means, values = [], [], [], []
-    items_parts = []
+    items_parts, of_residuals = [], 0.0
     for place, (a_SI, b_SI) in enumerate(pairs):
         seed_means_a.append(a_SI.mean(1))
         seed_means_b.append(b_SI.mean(1))
@@ -239,11 +246,13 @@ def unpaired(
         variance = max(float(mean_I.var(ddof=1)) - residual, 0.0) / len(mean_I)
         items = effective[place] if effective else len(mean_I)
         items_parts.append((variance / len(pairs) ** 2, _freedom(items)))
+        of_residuals += residual / len(mean_I) / len(pairs) ** 2
         means.append(mean_I)
         values += [a_SI, b_SI]
     of_seeds = _welch(np.mean(seed_means_a, axis=0), np.mean(seed_means_b, axis=0))
     parts = (of_seeds, *items_parts)
-    return _uncertain(parts, "seeds and items", *values, item_means=means, members=members)
+    uncertainty = _uncertain(parts, "seeds and items", *values, item_means=means, members=members)
+    return uncertainty and replace(uncertainty, residual=of_residuals)
 
 
 def unpaired_seeds(a_S: Array, b_S: Array) -> Uncertainty | None:

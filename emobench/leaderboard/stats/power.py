@@ -1,0 +1,118 @@
+"""How many seeds or items show a difference: the power of comparisons that were not run.
+
+**Scaling.** The variance of a mean difference over S seeds and I items is v_seed / S + v_item / I + v_residual / (S I)
+(`random_effects.py`). With k times the seeds and m times the items, the seeds' variance is divided by k, the items' by
+m, and the residual's by k m. Degrees of freedom grow alike. Items can be too few for any number of seeds: v_item / I
+stays.
+
+**Power.** The noncentrality at which the test has 80 % power lies between those of the seeds and of the items, as its
+critical value does. A plan from estimated variances has less power than one from true ones: of a variance that three
+seeds estimate, half of all samples show less than 0.7 times the truth. So the power is 80 % on average over the true
+variances that an estimate allows. Write c for the needed noncentrality less 0.84, and s for the planned standard error,
+whose variance has f degrees of freedom (Satterthwaite). If the true variance is s^2 f / chi2_f, a difference d is found
+with the probability P(Z + d / s sqrt(chi2_f / f) > c): d / s is the 80 % quantile of the noncentral t with f degrees of
+freedom and noncentrality c. `tests/benchmarks/evidence/planned_power.py` simulates pilots and their plans.
+
+**Interval.** The numbers that would do at either end of the variance's own 95 % interval. From three seeds it is wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emobench.leaderboard.stats.classical import ALPHA, POWER, special
+from emobench.leaderboard.stats.compare import Contrast
+from emobench.leaderboard.stats.random_effects import Uncertainty, upper_limit
+
+MOST = 1_000_000
+"""Seeds or items up to which a number is searched."""
+STEP = 1.1
+"""From 10 on, numbers are searched in steps of 10 %."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """A number of seeds or of items, with its 95 % interval; None: no number shows the difference."""
+
+    count: int | None
+    ci95: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What shows a true difference as large as the observed one, with 80 % power at the level of its family.
+
+    `seeds` counts the seeds of each side and `items` the sampling units (examples, documents): all of them, with the
+    other number as it is. None where a comparison does not sample them.
+    """
+
+    effect: float
+    """Observed, as in the contrast: in the metric's unit, or the logarithm of a ratio."""
+    seeds: Count | None
+    items: Count | None
+
+
+def what_decides(contrast: Contrast) -> Decision | None:
+    """Return the seeds or the items that would decide a tie; None without a tie, or for equal values."""
+    noise, effect = contrast.noise, contrast.effect
+    if contrast.verdict != "tied" or noise is None or effect == 0:
+        return None
+    seeds = items = None
+    if contrast.seeds is not None and noise.of != "items":
+        seeds = _count(contrast.seeds, lambda factor, limit: _with(contrast, limit, seeds=factor))
+    if contrast.items is not None and noise.of != "seeds":
+        items = _count(contrast.items, lambda factor, limit: _with(contrast, limit, items=factor))
+    return Decision(effect=effect, seeds=seeds, items=items)
+
+
+def _with(contrast: Contrast, limit: float | None, *, seeds: float = 1.0, items: float = 1.0) -> bool:
+    assert contrast.noise is not None
+    shown = detectable_with(contrast.noise, seeds=seeds, items=items, level=contrast.level, limit=limit)
+    return shown <= abs(contrast.effect)
+
+
+def _count(now: int, shows: Callable[[float, float | None], bool]) -> Count:
+    """Return the smallest number above `now` with which `shows(number / now, limit)` holds."""
+
+    def smallest(limit: float | None) -> int | None:
+        return fewest(now + 1, lambda count: shows(count / now, limit))
+
+    return Count(count=smallest(None), ci95=(smallest(ALPHA / 2), smallest(1 - ALPHA / 2)))
+
+
+def fewest(least: int, enough: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from `least` on that is enough, within 10 %; None if none up to `MOST` is."""
+    count = least
+    while count <= MOST:
+        if enough(count):
+            return count
+        count = max(count + 1, int(count * STEP))
+    return None
+
+
+def detectable_with(
+    noise: Uncertainty, *, seeds: float = 1.0, items: float = 1.0, level: float = ALPHA, limit: float | None = None
+) -> float:
+    """Return the true difference that a comparison of another size shows with 80 % power.
+
+    `seeds` and `items` are how many times as many there are as in the comparison with this noise. With a `limit`, it is
+    of the variance at that confidence; without, the power is 80 % on average over what the variance may be.
+    """
+    estimated, planned = [], []
+    for place, (variance, df) in enumerate(noise.parts):
+        factor = items
+        if place == 0 and noise.of != "items":
+            factor = seeds
+            residual = min(noise.residual, variance)
+            variance += residual / items - residual
+        estimated.append((variance / factor, df))
+        planned.append((variance / factor, max((df + 1) * factor - 1, 1.0)))
+    study = Uncertainty(tuple(planned), noise.of)
+    noncentrality = study.noncentrality(level)
+    if limit is not None:
+        return noncentrality * Uncertainty(upper_limit(tuple(estimated), limit), noise.of).standard_error
+    squares = sum(variance**2 / df for variance, df in estimated)
+    freedom = study.standard_error**4 / squares
+    critical = noncentrality - float(special().ndtri(POWER))
+    return study.standard_error * float(special().nctdtrit(freedom, critical, POWER))
