@@ -68,7 +68,12 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, ctx.allow_extra_args = list(args), True
-        super().parse_args(ctx, args)
+        try:
+            super().parse_args(ctx, args)
+        except Exception as error:
+            if option := getattr(error, "option_name", None):  # an option that the command does not have
+                refuse_foreign_option(option, ctx)
+            raise
         if not ctx.resilient_parsing:
             refuse_strays(ctx, given)
         return ctx.args
@@ -113,6 +118,22 @@ def refuse_strays(context: Any, given: Sequence[str]) -> None:
         called = f"`{_called(context)}`"
         meant = _meant(context, given) or f"{called[:-1]} --help` shows what it takes."
         raise ConfigError(f"{called} has no place for {' '.join(context.args)}; {meant}")
+
+
+def refuse_foreign_option(option: str, context: Any) -> None:
+    """Raise ConfigError for an option that has another name here, or that is a setting."""
+    from emobench.runs.inspect.settings import own_names  # reads what is installed, which takes a moment
+
+    known: list[str] = []
+    for parameter in context.command.params:
+        known += parameter.opts
+    usable = []
+    for own in own_names(option):
+        word = own if own.startswith("--") else f"--set {own}=VALUE"
+        if word.split()[0] in known:
+            usable.append(word)
+    if usable:
+        raise ConfigError(f"There is no option {option}; use {' or '.join(usable)} instead.")
 
 
 def _called(context: Any) -> str:

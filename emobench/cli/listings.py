@@ -27,7 +27,7 @@ from emobench.models.packaged import PACKAGED, convert_gguf, installed_pieces
 from emobench.registry import find_recipe, find_suite, find_task, kinds_with, suite_names, task_names, tasks_plugins
 from emobench.report.numbers import large
 from emobench.runs.inspect.prompts import export_task
-from emobench.runs.inspect.settings import Setting, meanings_of_settings
+from emobench.runs.inspect.settings import Setting, meanings_of_settings, search
 from emobench.runs.inspect.settings import settings as settings_of
 from emobench.tasks.rules import rule_groups
 
@@ -249,8 +249,12 @@ def convert(
 
 
 def settings(
-    section: Annotated[
-        str | None, typer.Argument(help="The first word of the settings, such as recipe. Default: all.")
+    word: Annotated[
+        str | None,
+        typer.Argument(
+            help="A section, such as recipe, or a word to search for in names and meanings, such as warmup; names of "
+            "transformers, TRL and peft are found, too. Default: all settings."
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -259,7 +263,7 @@ def settings(
     A recipe's or a task's file may have another value than the default: `emobench suites show` and `emobench tasks
     show` print the values in force.
     """
-    chosen = settings_of(section)
+    chosen = settings_of() if word is None else search(word)
     if json:
         print_json([setting._asdict() for setting in chosen])
         return

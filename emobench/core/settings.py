@@ -14,7 +14,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -360,6 +360,19 @@ def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
         except (yaml.YAMLError, ValueError):  # ValueError: an invalid date or number, such as 2020-13-45
             node[keys[-1]] = raw
     return tree
+
+
+def dotted_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings by their dotted names, the reverse of `parse_overrides`.
+
+    >>> dict(dotted_settings({"recipe": {"epochs": 1}}))
+    {'recipe.epochs': 1}
+    """
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from dotted_settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:

@@ -43,7 +43,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError, first_line
 from emobench.core.files import write_whole
 from emobench.core.reading import read_text
-from emobench.core.settings import build, parse_overrides, to_plain
+from emobench.core.settings import build, dotted_settings, parse_overrides, to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.models.device import Place
 from emobench.runs.execution.execution import Execution
@@ -176,7 +176,7 @@ def differing_settings(requests: Sequence[Request]) -> list[list[str]]:
     """Return, for each request, its settings that not all of them have, as --set takes them."""
     each: list[list[str]] = []
     for request in requests:
-        each.append([f"{name}={_word(value)}" for name, value in _dotted(request.settings)])
+        each.append([f"{name}={_word(value)}" for name, value in dotted_settings(request.settings)])
     common = set(each[0]).intersection(*each[1:]) if each else set()
     differing = []
     for words in each:
@@ -184,17 +184,9 @@ def differing_settings(requests: Sequence[Request]) -> list[list[str]]:
     return differing
 
 
-def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
 def _flat(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return a table with its settings by their dotted names, however they were nested."""
-    pairs = list(_dotted(table))
+    pairs = list(dotted_settings(table))
     flat = dict(pairs)
     if len(flat) < len(pairs):
         raise ConfigError(f"{where}: a setting has two values in one table; keep one.")

@@ -14,30 +14,58 @@ from emobench.data.conversations import Responses
 from emobench.models.device import AUTO
 
 SET_BY = {
-    "recipe.epochs or recipe.max_tokens": "num_train_epochs max_steps",
-    "recipe.batch or recipe.accumulation": "per_device_train_batch_size per_device_eval_batch_size "
-    "gradient_accumulation_steps auto_find_batch_size eval_accumulation_steps",
-    "recipe.learning_rate": "learning_rate",
-    "recipe.schedule": "lr_scheduler_type",
+    "recipe.epochs": "num_train_epochs num_epochs n_epochs train_epochs",
+    "recipe.max_tokens": "max_steps max_train_steps",
+    "recipe.batch": "per_device_train_batch_size per_device_eval_batch_size batch_size train_batch_size "
+    "micro_batch_size global_batch_size auto_find_batch_size",
+    "recipe.accumulation": "gradient_accumulation_steps grad_accum_steps eval_accumulation_steps",
+    "recipe.learning_rate": "learning_rate lr",
+    "recipe.schedule": "lr_scheduler_type lr_scheduler scheduler",
     "recipe.warmup": "warmup_steps warmup_ratio",
-    "recipe.weight_decay": "weight_decay",
-    "recipe.clip": "max_grad_norm",
+    "recipe.weight_decay": "weight_decay wd",
+    "recipe.clip": "max_grad_norm gradient_clipping gradient_clip_val clip_grad_norm",
+    "recipe.max_length": "max_length max_seq_length max_seq_len seq_length seq_len sequence_len block_size cutoff_len "
+    "model_max_length",
+    "recipe.packing": "packing packing_strategy sample_packing padding_free",
+    "recipe.template": "assistant_only_loss completion_only_loss train_on_responses_only chat_template "
+    "chat_template_path",
     "recipe.optimizer": "optim",
-    "recipe.precision": "bf16 fp16 bf16_full_eval fp16_full_eval half_precision_backend tf32",
+    "recipe.precision": "bf16 fp16 bf16_full_eval fp16_full_eval half_precision_backend tf32 mixed_precision",
     "recipe.gradient_checkpointing": "gradient_checkpointing gradient_checkpointing_kwargs activation_checkpointing "
     "activation_checkpointing_kwargs",
     "recipe.compile": "torch_compile",
-    "recipe.liger": "use_liger_kernel liger_kernel_config",
+    "recipe.liger": "use_liger_kernel use_liger liger_kernel_config",
     "recipe.select": "eval_strategy eval_steps eval_delay eval_on_start save_strategy save_steps "
     "load_best_model_at_end metric_for_best_model greater_is_better",
-    "--objective label-smoothing": "label_smoothing_factor",
+    "recipe.lora": "use_peft peft_config use_lora",
+    "recipe.lora.rank": "r lora_r lora_rank",
+    "recipe.lora.alpha": "lora_alpha",
+    "recipe.lora.dropout": "lora_dropout",
+    "recipe.lora.targets": "target_modules lora_target_modules",
+    "corpus": "dataset datasets dataset_name dataset_path dataset_text_field train_file train_dataset",
+    "--dtype": "dtype torch_dtype model_dtype",
+    "--objective label-smoothing": "label_smoothing_factor label_smoothing",
+    "--objective": "loss loss_type",
+    "--model": "model_name_or_path model_name base_model",
     "--seed": "seed data_seed full_determinism",
     "--device": "use_cpu no_cuda",
     "--launch": "deepspeed fsdp fsdp_config parallelism_config local_rank ddp_backend",
     "--track": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
     "--runs": "output_dir logging_dir",
+    "--data-dir": "data_dir",
+    "--trust-remote-code": "trust_remote_code",
 }
-"""Arguments of transformers' TrainingArguments that emobench sets, by the setting or option that decides each."""
+"""Names of transformers (TrainingArguments), TRL, peft and axolotl, by the setting or option of emobench that decides
+the same. `recipe.trainer.*` refuses those that are arguments of TrainingArguments."""
+PASSED_ON = frozenset({
+    "adam_beta1", "adam_beta2", "adam_epsilon", "dataloader_in_order", "dataloader_multiprocessing_context",
+    "dataloader_persistent_workers", "dataloader_pin_memory", "dataloader_prefetch_factor", "ddp_broadcast_buffers",
+    "ddp_bucket_cap_mb", "ddp_static_graph", "ddp_timeout", "include_num_input_tokens_seen", "log_level",
+    "log_level_replica", "log_on_each_node", "lr_scheduler_kwargs", "neftune_noise_alpha", "optim_args",
+    "optim_target_modules", "skip_memory_metrics", "torch_compile_backend", "torch_compile_mode",
+    "torch_empty_cache_steps", "use_cache",
+})  # fmt: skip
+"""Arguments of TrainingArguments that emobench leaves to `recipe.trainer.*`."""
 FIXED = frozenset({
     "accelerator_config", "average_tokens_across_devices", "batch_eval_metrics", "dataloader_drop_last",
     "dataloader_num_workers", "ddp_find_unused_parameters", "debug", "disable_tqdm", "do_eval", "do_predict",
@@ -51,6 +79,14 @@ FIXED = frozenset({
 """Arguments that emobench sets, or whose change it would not survive: data order, logs, checkpoints, uploads."""
 
 
+def own_name(name: str) -> str | None:
+    """Return the setting or option that has another name elsewhere: recipe.learning_rate for lr."""
+    for own, others in SET_BY.items():
+        if name in others.split():
+            return own
+    return None
+
+
 def _trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for transformers' TrainingArguments, converted to their types.
 
@@ -61,18 +97,15 @@ def _trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     from transformers import TrainingArguments
 
     hints = get_type_hints(TrainingArguments)
-    owners: dict[str, str] = {}
-    for owner, names in SET_BY.items():
-        owners |= dict.fromkeys(names.split(), owner)
     values: dict[str, Any] = {}
     for name, value in given.items():
-        if name in owners:
-            raise ConfigError(f"`trainer.{name}`: emobench sets this argument; use {owners[name]} instead.")
+        if owner := own_name(name):
+            raise ConfigError(f"`trainer.{name}`: emobench sets this argument; use {owner} instead.")
         if name in FIXED:
             raise ConfigError(f"`trainer.{name}`: emobench sets this argument, and it cannot be changed; drop it.")
         if name not in TrainingArguments.__dataclass_fields__:
-            free = set(TrainingArguments.__dataclass_fields__) - set(owners) - FIXED
-            raise UnknownNameError("argument of TrainingArguments", f"trainer.{name}", [f"trainer.{n}" for n in free])
+            known = [f"trainer.{argument}" for argument in PASSED_ON]
+            raise UnknownNameError("argument of TrainingArguments", f"trainer.{name}", known)
         values[name] = convert(hints[name], value, f"`trainer.{name}`")
     return values
 

@@ -7,17 +7,18 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from emobench.core.errors import UnknownNameError
+from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import to_plain
 from emobench.registry import usable_kinds
 from emobench.runs.planning.request import setting_names
 from emobench.tasks.rules import RuleGroup, rule_groups
-from emobench.training.recipe import Lora, Recipe
+from emobench.training.recipe import PASSED_ON, Lora, Recipe, own_name
 
 WORDS = {
     "objective": (
@@ -43,6 +44,9 @@ WORDS = {
 }
 """The settings that no dataclass has: name, type and meaning by the first word."""
 
+_PASSED = re.compile(r"^(recipe\.trainer)\..+")
+_SECTIONS_ELSEWHERE = re.compile(r"^((recipe|trainer|training|lora|peft)\.)+")
+
 
 class Setting(NamedTuple):
     """A setting. `default` is None for null and where `required`: a file, such as a task's or a recipe's, has it."""
@@ -60,6 +64,46 @@ def settings(section: str | None = None) -> list[Setting]:
     if section is not None and section not in names:
         raise UnknownNameError("section of settings", section, names)
     return [setting for name in names if section in (None, name) for setting in _section(name)]
+
+
+def search(word: str) -> list[Setting]:
+    """Return the settings of a section, or those that a word is about, best matches first.
+
+    The word may be a part of a name, the beginning of a word of a meaning, or what transformers, TRL or peft call the
+    setting. Raises ConfigError if an option decides this, and UnknownNameError if nothing matches.
+    """
+    if word in setting_names():
+        return settings(word)
+    own, part = [_PASSED.sub(r"\1", name) for name in own_names(word)], word.casefold()
+    in_meaning = re.compile(rf"\b{re.escape(part)}")
+    matches: list[tuple[int, Setting]] = []
+    for setting in settings():
+        if setting.name in own:
+            matches.append((0, setting))
+        elif part in setting.name:
+            matches.append((1, setting))
+        elif in_meaning.search(setting.meaning.casefold()):
+            matches.append((2, setting))
+    if not matches and own:
+        raise ConfigError(f"There is no setting for '{word}'; use the option {own[0]}.")
+    if not matches:
+        raise UnknownNameError("setting about", word, setting_names())
+    matches.sort(key=lambda match: match[0])
+    return [setting for _, setting in matches]
+
+
+def own_names(name: str) -> list[str]:
+    """Return the settings, or the option, that a user means by a name from elsewhere, or by a setting's last word.
+
+    >>> own_names("lora.r"), own_names("adam_beta2"), own_names("top_p")
+    (['recipe.lora.rank'], ['recipe.trainer.adam_beta2'], ['generation.sampling.top_p'])
+    """
+    word = _SECTIONS_ELSEWHERE.sub("", name.lstrip("-").replace("-", "_"))
+    if own := own_name(word):
+        return [own]
+    if word in PASSED_ON:
+        return [f"recipe.trainer.{word}"]
+    return [setting.name for setting in settings() if setting.name.rpartition(".")[2] == word]
 
 
 def meanings_of_settings() -> dict[str, str]:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emobench.core.errors import ConfigError, UnknownNameError
-from emobench.core.settings import OPTIONAL, to_plain, utf8
+from emobench.core.settings import OPTIONAL, dotted_settings, to_plain, utf8
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
-from emobench.tasks.rules import rule_groups
+from emobench.tasks.rules import dotted, rule_groups
+from emobench.training.recipe import Lora, Recipe
 
 _EXAMPLES = {"objective": "", "recipe": "", "tasks": "sst2,trec", "corpus": "ag_news", "protocol": "paper"}
 """The first words of `--set` that no kind of task has, with an example of a value."""
 MOST_EXAMPLES = 10**12
+RECIPE_SETTINGS = frozenset((*dotted(Recipe, "recipe."), *dotted(Lora, "recipe.lora.")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,9 @@ class Request:
         utf8(str(self.runs))  # safetensors takes no other path
         for key in self.settings:
             if key not in _EXAMPLES and key not in (known := setting_names()):
+                refuse_foreign({key: self.settings[key]})
                 raise UnknownNameError("setting", key, known, where="--set: ")
+        refuse_foreign({"recipe": self.settings.get("recipe")})
         if self.limit is not None and not 1 <= self.limit <= MOST_EXAMPLES:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
         if self.dtype not in (AUTO, "float32", "bfloat16", "float16"):
@@ -136,3 +140,14 @@ class Request:
 def setting_names() -> set[str]:
     """Return the first words of `--set`: those of every run, the kinds of task, and their groups of rules."""
     return {*_EXAMPLES, *kind_names(), *(group for kind in usable_kinds() for group in rule_groups(kind.rules))}
+
+
+def refuse_foreign(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a setting by the name that it has elsewhere, such as lr, or without its section."""
+    from emobench.runs.inspect.settings import own_names
+
+    for name, _ in dotted_settings(settings):
+        if name in RECIPE_SETTINGS or name.startswith("recipe.trainer."):
+            continue
+        if own := own_names(name):
+            raise ConfigError(f"--set {name}: There is no setting '{name}'; use {' or '.join(own)} instead.")

@@ -49,7 +49,7 @@ def test_a_recipe_file_that_does_not_fit(values: dict[str, Any], named: str) -> 
         ({"adam_betta2": 0.9}, "trainer.adam_betta2'; did you mean 'trainer.adam_beta2'"),
         ({"adam_beta2": "high"}, "`trainer.adam_beta2` is 'high'; expected a number"),
         ({"max_grad_norm": 1.0}, "`trainer.max_grad_norm`.*use recipe.clip"),
-        ({"per_device_train_batch_size": 4}, "recipe.batch or recipe.accumulation"),
+        ({"per_device_train_batch_size": 4}, "use recipe.batch"),
         ({"report_to": "wandb"}, "--track"),
         ({"push_to_hub": True}, "`trainer.push_to_hub`.*cannot be changed"),
     ],
