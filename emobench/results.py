@@ -150,18 +150,33 @@ def run(suite: str, objectives: Sequence[str] = (), **options: Unpack[RunOptions
     """
     from emobench.runs.run import run_plan
 
-    return _recorded(run_plan, suite, objectives, options)
+    return _recorded(run_plan, suite, options, {"objectives": tuple(objectives)})
 
 
 @missing_packages_explained()
-def evaluate(suite: str, objectives: Sequence[str] = (PRETRAINED,), **options: Unpack[RunOptions]) -> Results:
-    """Evaluate the model as it is, or models that were trained before, and train nothing: `emobench evaluate`."""
+def evaluate(
+    suite: str,
+    objectives: Sequence[str] = (),
+    *,
+    base: str | None = None,
+    trained_with: str | None = None,
+    recipe_name: str | None = None,
+    **options: Unpack[RunOptions],
+) -> Results:
+    """Evaluate the model as it is, or models that were trained before, and train nothing: `emobench evaluate`.
+
+    With `trained_with`, an objective, the model is a checkpoint that another program trained from `base`, with the one
+    seed of `seeds`; `recipe_name` is your name for everything else in that training.
+    """
+    from emobench.runs.planning.request import declared_fields
     from emobench.runs.run import evaluate_plan
 
-    return _recorded(evaluate_plan, suite, objectives, options)
+    declared = declared_fields(objectives, base, trained_with, recipe_name)
+    declared["objectives"] = declared["objectives"] or (PRETRAINED,)
+    return _recorded(evaluate_plan, suite, options, declared)
 
 
-def _recorded(run_plan: Callable[[Any], Any], suite: str, objectives: Sequence[str], options: RunOptions) -> Results:
+def _recorded(run_plan: Callable[[Any], Any], suite: str, options: RunOptions, fields: Mapping[str, Any]) -> Results:
     from emobench.models.device import resolve_device
     from emobench.runs.planning.plan import make_plan
     from emobench.runs.planning.request import Request
@@ -176,7 +191,7 @@ def _recorded(run_plan: Callable[[Any], Any], suite: str, objectives: Sequence[s
     leaderboard, runs = Path(options.get("leaderboard", BOARD)), Path(options.get("runs", RUNS))
     request = Request(
         suite=suite,
-        objectives=tuple(objectives),
+        **fields,
         model=options.get("model"),
         seeds=tuple(options.get("seeds", ())),
         settings=settings,

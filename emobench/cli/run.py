@@ -13,7 +13,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.leaderboard.show import print_board
-from emobench.cli.options.request import BudgetOptions, LaunchOptions, ParallelOptions, takes_groups
+from emobench.cli.options.request import BudgetOptions, CheckpointOptions, LaunchOptions, ParallelOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
@@ -34,7 +34,7 @@ from emobench.runs.dry_run import (
 from emobench.runs.execution.launch import Launch
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.plan import Plan, Planner, make_plan
-from emobench.runs.planning.request import Request
+from emobench.runs.planning.request import Request, declared_fields
 from emobench.runs.run import evaluate_plan, run_plan, run_stage, train_plan
 
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
@@ -103,6 +103,7 @@ def train(
 @takes_groups
 def evaluate(
     training: ParallelOptions,
+    checkpoint: CheckpointOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
@@ -119,16 +120,24 @@ def evaluate(
     """Evaluate models without training them.
 
     Without --objective, the model itself is evaluated. It is recorded as `pretrained`, in the same tables as the models
-    trained from it. With --objective, the models that `emobench train` trained are evaluated. With --rescore, texts
-    that were generated before are scored again, for example with --set mauve.seeds=[5,6,7]; give the options of the
-    run.
+    trained from it. With --objective, the models that `emobench train` trained are evaluated. With --trained-with, the
+    model is a checkpoint of another program, which is compared with checkpoints of the same base and --recipe-name.
+    With --rescore, texts that were generated before are scored again, for example with --set mauve.seeds=[5,6,7]; give
+    the options of the run.
     """
-    objectives = training.objective or [PRETRAINED]
-    if training.seed and not training.objective:
-        raise ConfigError("--seed is the seed of a training, and a model as it is has none; add --objective NAME.")
+    declared = declared_fields(
+        training.objective or (), checkpoint.from_, checkpoint.trained_with, checkpoint.recipe_name
+    )
+    if training.seed and not declared["objectives"]:
+        raise ConfigError(
+            "--seed is the seed of a training, and a model as it is has none; add --objective NAME, or --trained-with "
+            "NAME for a checkpoint of another program."
+        )
+    declared["objectives"] = declared["objectives"] or (PRETRAINED,)
     if dry_run and rescore:
         raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
-    request, places = training.planned(suite=suite, objectives=objectives, limit=limit, leaderboard=leaderboard)
+    declared["objectives"] = declared["objectives"] or [PRETRAINED]
+    request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, **declared)
     if places and rescore:
         raise ConfigError("--rescore runs in one process; drop --devices and --processes.")
     if dry_run:

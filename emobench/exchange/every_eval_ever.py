@@ -176,6 +176,8 @@ def _model_info(entry: Entry) -> dict[str, Any]:
     details["objective"] = entry.objective.label
     details["seeds"] = " ".join(map(str, entry.seeds)) or None
     details["parameters"] = entry.model.parameters
+    if entry.declared:
+        details["declared_recipe"] = entry.recipe["name"]
     info: dict[str, Any] = {"name": entry.model.name, "id": _identity(entry)}
     if "/" not in info["id"]:
         info["developer"] = DEVELOPER

@@ -418,6 +418,11 @@ class Entry:
     def untrained(self) -> bool:
         return self.objective.name == PRETRAINED
 
+    @property
+    def declared(self) -> bool:
+        """Whether another program trained the model, and objective, recipe and seed are as the user declares them."""
+        return bool(self.recipe.get("declared"))
+
     def files(self) -> dict[File, bool]:
         """Return the files of all runs, and whether each has samples."""
         files = {}

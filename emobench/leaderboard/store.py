@@ -71,6 +71,7 @@ class Row(NamedTuple):
     revision: str = ""
     """Of the model, or its source where it has none."""
     objective_version: str = ""
+    declared: bool = False
 
     @property
     def untrained(self) -> bool:
@@ -96,6 +97,7 @@ def row_of(entry: Entry, path: Path) -> Row:
         seeds=tuple(entry.seeds),
         revision=entry.model.revision or entry.model.source,
         objective_version=entry.objective.version,
+        declared=entry.declared,
     )
 
 
@@ -367,9 +369,10 @@ def _why_not(new: Row, old: Row) -> str:
     """Return why a row may not supersede another one; "" if it may.
 
     It has the same objective, model and suite, and at least the runs and seeds of the other. An import that was renamed
-    is of the same files, whose digests are the keys of its runs.
+    is of the same files, whose digests are the keys of its runs, and so is a new declaration of a checkpoint.
     """
-    if new.kind == old.kind == "imported" and new.runs and sorted(new.runs) == sorted(old.runs):
+    renamed = new.kind == old.kind == "imported" or (new.declared and old.declared)
+    if renamed and new.runs and sorted(new.runs) == sorted(old.runs):
         return ""
     for name in _SAME if new.revision else (*_SAME, "model"):
         mine, others = getattr(new, name), getattr(old, name)

@@ -60,6 +60,8 @@ class Model:
     """The maker of a model that the harness trains (`emobench.runs.planning.ingredients.TinyMaker`)."""
     trained: ModelSource | None = None
     """The output of a training that began with this model."""
+    trained_from: Model | None = None
+    """The base of a checkpoint whose training the user declares."""
     _others: dict[AuxiliaryModel, Model] = field(default_factory=dict, repr=False, compare=False)
     _encoders: dict[str, SentenceEncoder] = field(default_factory=dict, repr=False, compare=False)
 
@@ -193,10 +195,12 @@ class Model:
         return replace(self, trained=source, made_by=None, _others={}, _encoders={})
 
     def other(self, auxiliary: AuxiliaryModel) -> Model:
-        """Return a model that is used besides this one, after its checks; "pretrained" is this one.
+        """Return a model that is used besides this one, after its checks; "pretrained" is this one, or its base.
 
         Raises a UserError if it cannot be used, ConfigError if there are no weights before training.
         """
+        if auxiliary.name == PRETRAINED and self.trained_from is not None:
+            return self.trained_from
         if auxiliary.name == PRETRAINED:
             if self.made_by is None and self.options.from_scratch:
                 try:
@@ -234,7 +238,9 @@ class Model:
         return self.other(auxiliary)
 
     def entry_fields(self) -> dict[str, Any]:
-        """Return the model as a leaderboard entry names it."""
+        """Return the model as a leaderboard entry names it; a checkpoint is named by its base."""
+        if self.trained_from is not None:
+            return self.trained_from.entry_fields()
         fields: dict[str, Any] = {
             "name": self.name,
             "revision": self.source.revision or f"sha256:{content_hash(self.identity)}",

@@ -36,6 +36,7 @@ NOISE_EXPLAINED = (
 DUELS = (
     "win: preferred in both orders; tie: the orders disagree. win rate: mean of both orders. 95 %: over instructions.",
 )
+DECLARED = "Objective, recipe and seed are declared by the user: another program trained these models."
 SEEDS_NEEDED = "p compares two models of one seed (McNemar's mid-p for right or wrong answers), not their objectives."
 FEW, MANY = 3, 6
 """Metrics that are named one by one, in a sentence and in the line of verdicts."""
@@ -66,10 +67,14 @@ def conditions(rows: Sequence[Entry], tasks: Sequence[str], above: Sequence[Entr
     if recipe := first.recipe.get("name"):
         corpus = first.recipe.get("corpus")
         parts.append(f"recipe {recipe} on {corpus}" if corpus else f"recipe {recipe}")
+        if first.declared:
+            parts[-1] += " (declared)"
     if data := first.provenance.data.values():
         local = " (local)" if "(local" in "\n".join(data) else ""
         parts.append(f"data {content_hash(digests(first))[:6]}{local}")
     lines = [" · ".join(parts), parameters(rows)]
+    if first.declared:
+        lines.append(DECLARED)
     if above:
         # What a person chose says more than the hashes that follow from it.
         unlike = sorted(differences(above[0], first), key=lambda text: text.startswith("data of "))
@@ -246,6 +251,8 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     if not contrasts:
         yield f"{name} and the baseline have no metric in common."
     yield from comparison.remarks
+    if candidate.declared or baseline.declared:
+        yield DECLARED
     if "published" in (baseline.kind, candidate.kind):
         yield "Published rows have no values by seed or example: their noise is unknown."
     if comparison.replicates == "items" and _tested(contrasts):

@@ -60,6 +60,11 @@ def request_of(entry: Entry, given: Request) -> Request:
     """
     if entry.kind != "measured":
         raise ConfigError(f"{entry.id} is {entry.kind}, from {entry.source.cite}, and was not run by emobench.")
+    if entry.declared:
+        raise ConfigError(
+            f"{entry.id} is a checkpoint that another program trained. Evaluate it again with `emobench evaluate "
+            "--trained-with`."
+        )
     others = sorted(given.settings.keys() & {"objective", "recipe", "tasks", "corpus", "protocol"})
     if others:
         raise ConfigError(f"--set {others[0]}: the entry decides it; drop it.")

@@ -28,7 +28,7 @@ from emobench.core.settings import parse_overrides
 from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
 from emobench.runs.dry_run import Read, make_outline
 from emobench.runs.execution.launch import LAUNCHERS, ZERO, JoinedLaunch, Launch, LocalLaunch, world_size
-from emobench.runs.planning.request import Request
+from emobench.runs.planning.request import UNNAMED, Request
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -243,6 +243,38 @@ class LaunchOptions(ParallelOptions):
         """Return what the options ask for, and where workers compute that each train a model of their own."""
         request, places = super().planned(**more)
         return request, [] if launch is not None else places
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """The training of a checkpoint by another program, as the user declares it."""
+
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="The base that --model was trained from: an alias, a folder, or a Hugging Face id.",
+            show_default=False,
+        ),
+    ] = None
+    trained_with: Annotated[
+        str | None,
+        typer.Option(
+            "--trained-with",
+            help="The objective with which another program trained --model, such as emo or tailr(gamma=0.2); with "
+            "--seed, the seed of that training.",
+            show_default=False,
+        ),
+    ] = None
+    recipe_name: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe-name",
+            help="With --trained-with: your name for everything else in that training. Only checkpoints with the same "
+            f"name and base are compared. Default: {UNNAMED}.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

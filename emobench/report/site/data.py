@@ -202,7 +202,9 @@ def _facts(entry: Entry) -> dict[str, str]:
         if name != "suite" and not (entry.untrained and name.startswith("recipe.")):
             facts[name] = str(value)
     if entry.untrained:
-        facts["recipe.name"] = "not trained"
+        facts["recipe.name"] = "as it is"
+    if entry.declared:
+        facts["recipe.name"] += " (declared)"
     for name, value in facts.items():
         text = clean(value[7:13] if value.startswith("sha256:") else value)
         facts[name] = text if len(text) <= LONGEST else text[:LONGEST] + "…"

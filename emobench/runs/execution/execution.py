@@ -144,7 +144,7 @@ class Execution:
     def _other(self, auxiliary: AuxiliaryModel) -> Model:
         if auxiliary not in self._others:
             if auxiliary.name == PRETRAINED:
-                self._others[auxiliary] = self.base(self.model)
+                self._others[auxiliary] = self.base(self.model.trained_from or self.model)
             else:
                 self._others[auxiliary] = replace(self.model.other(auxiliary))
         return self._others[auxiliary]

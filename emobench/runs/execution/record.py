@@ -32,6 +32,7 @@ from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.runs.stages.evaluate import EXAMPLES, Evaluation, merged_scores
 from emobench.runs.stages.stage import Stages, storage_errors
 from emobench.runs.stages.train import PlannedTraining
+from emobench.runs.stages.weights import DIGESTS
 from emobench.tasks.families import endpoint
 from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
@@ -47,6 +48,8 @@ PACKAGES = (
     *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
     *("mauve-text", "rouge-score", "lm-eval", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
 )
+DECLARED = ("objective", "recipe", "seeds")
+"""Fields of an entry that the user declares for a checkpoint of another program."""
 PROMPTS = "prompts of"
 """What is known of a task only once it has generated begins with this in an entry's data."""
 
@@ -55,7 +58,8 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     """Append the entry of a row, and return it; or the entry that holds these runs with the same results already.
 
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
-    results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
+    results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one. A new
+    declaration of a checkpoint supersedes the one before.
     """
     fields, stages = _fields(plan, row, evaluations, execution), execution.stages
     board, keys = Leaderboard(plan.request.leaderboard), {run["key"] for run in fields["runs"]}
@@ -66,6 +70,8 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
                 continue
             with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
                 recorded = board.read(listed)
+                if recorded.declared != plan.request.declared:
+                    continue
                 if _holds(recorded, fields) and not _names_damaged(recorded, fields["runs"], stages):
                     return recorded
                 if {run.key for run in recorded.runs} <= keys:
@@ -76,7 +82,12 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
 
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
-    """Return whether an entry has all runs of another one's fields, with the same values, as computed there."""
+    """Return whether an entry has all runs of another one's fields, with the same values, as computed there.
+
+    It also has the same declaration, if it has one.
+    """
+    if entry.declared and any(to_plain(getattr(entry, name)) != to_plain(fields[name]) for name in DECLARED):
+        return False
     keys = [run.key for run in entry.runs]
     environments = {run.environment.path: run.environment.sha256 for run in entry.runs if run.environment}
     for run in fields["runs"]:
@@ -167,6 +178,11 @@ def _run(plan: Plan, row: PlannedRow, run: PlannedRun, execution: Execution) -> 
             if digests is not None:
                 weights = {when: digests[when][plan.request.weights] for when in ("base", "trained")}
                 fields["weights"].append({"tasks": [planned.task.name for planned in tasks], **weights})
+    if run.weights:
+        base, trained = (json.loads((execution.folder(stage) / DIGESTS).read_text()) for stage in run.weights)
+        tasks = [planned.task.name for planned in run.tasks()]
+        of_dtype = {"base": base[plan.request.weights], "trained": trained[plan.request.weights]}
+        fields["weights"].append({"tasks": tasks, **of_dtype})
     for planned in run.tasks():
         # Generations may have been removed by hand once they were scored.
         for path in sorted(stages.folder(planned.generation).glob("samples.json*")):
@@ -224,6 +240,8 @@ def objective_fields(row: PlannedRow) -> dict[str, Any]:
 def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     if row.objective is None:
         return {"dtype": plan.request.weights}
+    if plan.request.declared:
+        return {"name": plan.request.declared_recipe, "declared": True, "dtype": plan.request.weights}
     run = {"dtype": plan.request.weights, "from_scratch": plan.request.from_scratch}
     run |= computed_with(plan.request.device, *plan.recipes)
     recipes = {}

@@ -133,11 +133,13 @@ def _of_board(name: str, runs: Path, board: Leaderboard) -> Iterator[FoundTraini
     if len(entries) > 1:
         raise ConfigError(f"'{name}' begins the ids {', '.join(one.id for one in entries)}; give more of one.")
     for entry in entries:
-        if not entry.runs or entry.untrained:
-            raise ConfigError(f"The entry {entry.id} has no run, or is of a model as it is: nothing was trained.")
+        if not entry.runs or entry.untrained or entry.declared:
+            raise ConfigError(f"The entry {entry.id} has no training by emobench, and so no curves.")
     if not entries:
         with suppress(UserError):
-            entries = [entry for entry in select(name, board.root) if not entry.untrained and entry.runs]
+            for entry in select(name, board.root):
+                if entry.runs and not entry.untrained and not entry.declared:
+                    entries.append(entry)
     if not entries:
         raise ConfigError(
             f"'{name}' is not a folder, a key of a stage in {runs}, an objective that was trained there or an entry "
@@ -208,7 +210,7 @@ def _of_stage(folder: Path, runs: Path) -> list[FoundTraining]:
         return trainings
     key = facts["subject"].get("training") if "subject" in facts else folder.name
     if key is None:
-        raise DataError(f"{folder} is of a model as it is: nothing was trained.")
+        raise DataError(f"{folder} is of a model that emobench did not train.")
     training = runs / "train" / key
     if not (training / LOG).is_file():
         raise DataError(f"{training} has no {LOG}; give the folder of these runs with --runs DIR.")

@@ -20,6 +20,7 @@ from emobench.data.instruction_sets import documented_rows, load_conversations, 
 from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.models.catalog import CATALOG, ModelFacts, ModelSource, find_made_model
+from emobench.models.checkpoint import require_base
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import encoder_size, find_encoder
 from emobench.models.folder import identity
@@ -172,6 +173,12 @@ class Ingredients:
         """Return the model of a name, checked if it is on this machine. Raises a UserError for an unknown name."""
         model = self._once(("base model", name), lambda: base_model(name, self.request))
         self.read(model.require_files)
+        return model
+
+    def checkpoint(self, name: str, base: str) -> Model:
+        """Return a checkpoint with its base, both checked if they are on this machine."""
+        model = replace(self.base_model(name), trained_from=self.base_model(base))
+        self.read(lambda: require_base(model))
         return model
 
     def auxiliary(self, model: AuxiliaryModel) -> ModelFacts | None:

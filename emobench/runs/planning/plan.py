@@ -29,16 +29,21 @@ from emobench.runs.planning.resolve import check_sections, objectives_of, parts_
 from emobench.runs.stages.evaluate import PlannedTask, RunExamples
 from emobench.runs.stages.stage import Stage
 from emobench.runs.stages.train import PlannedTraining, known_language, models_read
+from emobench.runs.stages.weights import WeightDigests
 from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One seed of one row: its trainings, one for each recipe of the suite, and the tasks of each."""
+    """One seed of one row: its trainings, one for each recipe of the suite, and the tasks of each.
+
+    A checkpoint of another program has no training; `weights` are the digests of its base and of itself.
+    """
 
     seed: int
     parts: tuple[tuple[PlannedTraining | None, tuple[PlannedTask, ...]], ...]
+    weights: tuple[WeightDigests, ...] = ()
 
     def trainings(self) -> list[PlannedTraining]:
         """Return its trainings; none for a model as it is."""
@@ -50,6 +55,7 @@ class PlannedRun:
 
     def stages(self) -> Iterator[Stage]:
         """Yield its trainings, and the generation and the scores of each task, in an order to make them in."""
+        yield from self.weights
         for training, tasks in self.parts:
             if training is not None:
                 yield training
@@ -59,7 +65,7 @@ class PlannedRun:
 
     def examples(self, command: str) -> RunExamples:
         """Return the stage of the run's per-example results, which the command recorded."""
-        return RunExamples(self.tasks(), self.trainings(), command)
+        return RunExamples(self.tasks(), [*self.weights, *self.trainings()], command)
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,10 @@ class Planner:
         self.objectives = objectives_of(request, self.suite)
         self.seeds = request.seeds or self.suite.seeds
         self.parts = parts_of(request, self.suite)
-        self.trained = [objective for objective in self.objectives if objective is not None]
+        self.trained: list[LoadedObjective] = []
+        """The objectives that the plan trains with."""
+        if not request.declared:
+            self.trained += [objective for objective in self.objectives if objective is not None]
         check_sections(request, self.parts, trains=bool(self.trained))
         if any(recipe.adapters for recipe, _ in self.parts):
             require("peft")
@@ -208,7 +217,10 @@ class Planner:
         name = request.model or self.suite.model
         if name is None:
             raise ConfigError(f"{self.suite.name} names no model; add --model NAME, see `emobench models list`.")
-        self.model = self.ingredients.base_model(name)
+        if request.declared:
+            self.model = self.ingredients.checkpoint(name, request.base or "")
+        else:
+            self.model = self.ingredients.base_model(name)
         if look:
             self._look()
         ready = check and there and not self.ingredients.missing
@@ -234,14 +246,17 @@ class Planner:
         parts = []
         for recipe, tasks in self.parts:
             training = None
-            if objective is not None:
+            if self.trained and objective is not None:
                 training = PlannedTraining(self.model, objective, recipe, seed, self._texts(recipe))
             planned = []
             for task in tasks:
                 data = self.ingredients.task_data(task)
                 planned.append(PlannedTask(task, data, self.model, training, **uses[task.name]))
             parts.append((training, tuple(planned)))
-        return PlannedRun(seed, tuple(parts))
+        weights = ()
+        if self.model.trained_from is not None:
+            weights = (WeightDigests(self.model.trained_from), WeightDigests(self.model))
+        return PlannedRun(seed, tuple(parts), weights)
 
     def _texts(self, recipe: Recipe) -> dict[str, Texts]:
         """Return the train and validation splits of a recipe's corpus, as far as they are on this machine."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from emobench.core.errors import ConfigError, UnknownNameError
-from emobench.core.settings import OPTIONAL, dotted_settings, to_plain, utf8
+from emobench.core.settings import OPTIONAL, PRETRAINED, dotted_settings, to_plain, utf8
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted, rule_groups
 from emobench.training.recipe import Lora, Recipe
 
+UNNAMED = "unnamed"
+"""The recipe of a declared training whose user names none."""
 _EXAMPLES = {"objective": "", "recipe": "", "tasks": "sst2,trec", "corpus": "ag_news", "protocol": "paper"}
 """The first words of `--set` that no kind of task has, with an example of a value."""
 MOST_EXAMPLES = 10**12
 RECIPE_SETTINGS = frozenset((*dotted(Recipe, "recipe."), *dotted(Lora, "recipe.lora.")))
+LONGEST_NAME = 100
+"""Characters of the name of a declared recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,10 @@ class Request:
     """The command line, for the entry."""
     max_memory: int | None = field(default=None, metadata=OPTIONAL)
     """Bytes that each process may hold of its GPU; it decides no result."""
+    base: str | None = field(default=None, metadata=OPTIONAL)
+    """What `model` was trained from."""
+    declared_recipe: str | None = field(default=None, metadata=OPTIONAL)
+    """The user's name for the training of `model`, a checkpoint of another program; None: no training is declared."""
     recorded: Recorded | None = field(default=None, metadata=OPTIONAL)
     """What an entry says, where one is repeated."""
 
@@ -85,6 +93,8 @@ class Request:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
         if self.dtype not in (AUTO, "float32", "bfloat16", "float16"):
             raise ConfigError(f"--dtype is {self.dtype}; expected auto, float32, bfloat16 or float16.")
+        if self.declared:
+            self._check_declared()
         if (self.suite is None) == (self.recipe is None):
             raise ConfigError("Give a suite or a recipe, and not both.")
         if len(set(self.seeds)) < len(self.seeds):
@@ -92,6 +102,29 @@ class Request:
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise ConfigError(f"--seed is {seed}; expected a number from 0 to 2**32 - 1.")
+
+    def _check_declared(self) -> None:
+        if self.model is None or self.base is None:
+            raise ConfigError(
+                "--trained-with declares the training of a checkpoint; give the checkpoint and its base: --model "
+                "./ckpt --from BASE."
+            )
+        if len(self.seeds) != 1:
+            raise ConfigError(
+                f"--seed is given {len(self.seeds)} times with --trained-with; expected one: the seed with which "
+                f"{self.model} was trained. Give each checkpoint a command of its own."
+            )
+        name = self.declared_recipe or ""
+        if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+            raise ConfigError(
+                f"--recipe-name is {name[:LONGEST_NAME]!r}; expected at most {LONGEST_NAME} printable characters, such "
+                "as sft-v1."
+            )
+
+    @property
+    def declared(self) -> bool:
+        """Whether `model` is a checkpoint whose training the user declares."""
+        return self.declared_recipe is not None
 
     @property
     def weights(self) -> str:
@@ -135,6 +168,24 @@ class Request:
         if len(set(listed)) < len(listed):
             raise ConfigError(f"--set {name}: {', '.join(listed)} has a name twice; give each once.")
         return tuple(listed)
+
+
+def declared_fields(
+    objectives: Sequence[str], base: str | None, trained_with: str | None, recipe: str | None
+) -> dict[str, Any]:
+    """Return the fields of a request that evaluates with --from, --trained-with and --recipe-name, if they are given.
+
+    Raises ConfigError for a combination of them that means nothing.
+    """
+    if trained_with is None:
+        if recipe is not None:
+            raise ConfigError("--recipe-name names the recipe of a declared training; add --trained-with NAME.")
+        return {"objectives": tuple(objectives), "base": base}
+    if objectives:
+        raise ConfigError("--objective means a training of emobench, and --trained-with another one; give one of them.")
+    if trained_with == PRETRAINED:
+        raise ConfigError("--trained-with pretrained: a model as it is was not trained; drop the option.")
+    return {"objectives": (trained_with,), "base": base, "declared_recipe": UNNAMED if recipe is None else recipe}
 
 
 def setting_names() -> set[str]:

@@ -209,7 +209,8 @@ class RunExamples(Stage):
 
     kind = "examples"
     tasks: Sequence[PlannedTask]
-    trainings: Sequence[PlannedTraining]
+    before: Sequence[Stage]
+    """The stages that belong to the run besides its scores: its trainings, or the digests of a checkpoint."""
     command: str
 
     @cached_property
@@ -218,7 +219,7 @@ class RunExamples(Stage):
 
     @property
     def needs(self) -> Sequence[Stage]:
-        return (*self.trainings, *(task.scores for task in self.tasks))
+        return (*self.before, *(task.scores for task in self.tasks))
 
     def make(self, folder: Path, tools: Execution) -> None:
         write_examples(folder / EXAMPLES, merged_scores(tools.evaluations(self.tasks)))

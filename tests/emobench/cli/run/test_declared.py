@@ -1,0 +1,146 @@
+"""Checkpoints of other programs: rows whose objective, recipe and seed the user declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import emobench
+from emobench.leaderboard.stats.series import no_replicates
+
+SUITE = "lm-quick"
+SMALL = {"generation.max_length": 32, "generation.prefix": 4, "generation.continuation": 8, "mauve.seeds": [0]}
+SETTINGS = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+
+
+def _checkpoint(base: Path, folder: Path, seed: int, scale: float = 0.02) -> Path:
+    """Write a model whose weights differ from those of its base by noise."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += scale * torch.randn(weight.shape, generator=generator)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def evaluate(
+    command: Callable[..., Any], small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    monkeypatch.chdir(tmp_path)
+    given = ("--suite", SUITE, "--data-dir", small_data, "--limit", 12, "--offline", "--quiet", "--json", *SETTINGS)
+
+    def run(model: Path, *arguments: object) -> Any:
+        return command("evaluate", "--model", model, *given, *arguments)
+
+    return run
+
+
+def test_checkpoints_of_another_program_are_rows_of_their_base(
+    evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    entries = []
+    for seed, objective in enumerate(("emo", "tailr(gamma=0.2)")):
+        checkpoint = _checkpoint(small_model, tmp_path / f"ckpt{seed}", seed)
+        declared = ("--from", small_model, "--trained-with", objective, "--seed", 7, "--recipe-name", "sft-v1")
+        done = evaluate(checkpoint, *declared).ok()
+        entries += done.json["entries"]
+        assert evaluate(checkpoint, *declared).ok().json["entries"] == done.json["entries"]
+    (as_it_is,) = evaluate(small_model).ok().json["entries"]
+    emo, tailr = entries
+    assert emo["model"] == tailr["model"] == as_it_is["model"]
+    assert emo["recipe"] == {"name": "sft-v1", "declared": True, "dtype": "float32"}
+    assert emo["seeds"] == [7] == [run["seed"] for run in emo["runs"]]
+    assert tailr["objective"]["params"] == {"gamma": 0.2, "min_weight": 0.0}
+    assert emo["objective"]["source_sha256"]
+    board = emobench.load_board()
+    assert len(board) == 3
+    compared = board.compare("tailr", "emo", anyway=False)
+    assert set(compared.frame.verdict.dropna()) == {"undetermined"}
+    assert all("declared" in note for note in compared.notes if "outside" in note)
+    assert board.compare("emo", "pretrained").comparisons
+
+
+def test_a_new_declaration_replaces_the_one_before(
+    evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    checkpoint = _checkpoint(small_model, tmp_path / "ckpt", 0)
+    evaluate(checkpoint).ok()  # as it is: another row
+    declared = ("--from", small_model, "--trained-with", "emo")
+    (first,) = evaluate(checkpoint, *declared, "--seed", 0).ok().json["entries"]
+    assert first["recipe"]["name"] == "unnamed"
+    (second,) = evaluate(checkpoint, *declared, "--seed", 1, "--recipe-name", "dpo").ok().json["entries"]
+    assert second["supersedes"] == first["id"]
+    assert len(emobench.load_board()) == 2
+
+
+def test_a_base_that_calls_itself_a_checkpoint_changed_no_weight(
+    evaluate: Callable[..., Any], small_model: Path, small_data: Path
+) -> None:
+    made = emobench.evaluate(
+        SUITE,
+        model=str(small_model),
+        base=str(small_model),
+        trained_with="emo",
+        seeds=[0],
+        settings=SMALL,
+        limit=12,
+        data_dirs=[small_data],
+        device="cpu",
+    )
+    (entry,) = made.entries
+    assert "changed no weight" in str(no_replicates(entry, next(iter(entry.protocols))))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--trained-with", "emo", "--seed", 0), ["--from"]),
+        (("--trained-with", "emo", "--from", "{base}"), ["--seed"]),
+        (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--seed", 1), ["--seed", "2"]),
+        (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--objective", "mle"), ["--objective"]),
+        (("--trained-with", "emoo", "--from", "{base}", "--seed", 0), ["emoo", "emo"]),
+        (("--trained-with", "pretrained", "--from", "{base}", "--seed", 0), ["pretrained"]),
+        (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--recipe-name", " "), ["--recipe-name"]),
+        (("--recipe-name", "sft"), ["--trained-with"]),
+        (("--trained-with", "emo", "--from", "{bytes}", "--seed", 0), ["bytes", "not trained from"]),
+        (("--trained-with", "emo", "--from", "./nowhere", "--seed", 0), ["./nowhere"]),
+    ],
+)
+def test_wrong_declarations_are_refused(
+    evaluate: Callable[..., Any],
+    small_model: Path,
+    byte_model: Path,
+    tmp_path: Path,
+    options: tuple[Any, ...],
+    named: list[str],
+) -> None:
+    words = [str(word).format(base=small_model, bytes=byte_model) for word in options]
+    evaluate(small_model, *words).refused(*named)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_declared_rows_are_marked_wherever_they_are_shown(
+    evaluate: Callable[..., Any], command: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    declared = ("--from", small_model, "--seed", 0, "--recipe-name", "sft-v1")
+    for number, objective in enumerate(("emo", "mle")):
+        checkpoint = _checkpoint(small_model, tmp_path / f"ckpt{number}", number)
+        evaluate(checkpoint, "--trained-with", objective, *declared).ok()
+    evaluate(small_model).ok()
+    assert "sft-v1 (declared)" in command("leaderboard", "show").ok().out
+    assert "declared by the user" in command("compare", "emo", "mle").ok().out
+    command("leaderboard", "site", "page").ok()
+    page = "".join(path.read_text() for path in (tmp_path / "page").rglob("*") if path.suffix in (".html", ".js"))
+    assert "not trained" not in page
+    entry = next(entry for entry in emobench.load_board().entries if entry.declared)
+    for refused in (("curves", entry.id), ("rerun", entry.id), ("curves", "emo")):
+        command(*refused).refused(refused[1])
