@@ -321,7 +321,7 @@ def make_outline(
         size = "size not known" if download.size is None else gigabytes(download.size)
         what = f"{download.item} from {download.source}"
         lines.append(StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size))
-    ahead, missing = plan.warnings(), plan.ingredients.missing.values()
+    ahead, missing = [*plan.warnings(), *costs.notes()], plan.ingredients.missing.values()
     ahead[:0] = [one.how for one in missing if one.by_hand]
     if request.offline and plan.ingredients.downloads:
         items = ", ".join(download.item for download in plan.ingredients.downloads)
@@ -432,6 +432,8 @@ class Costs:
         self._exact = exact
         self.corpora = corpora or PackedCorpora(Stages(plan.request.runs), Silent(), keep=False)
         self._amounts: dict[Recipe, tuple[int | None, int | None, bool]] = {}
+        self._validated: dict[Recipe, int] = {}
+        """The tokens of all validations of a training, if its texts are on this machine."""
         self._counts: dict[str, Cost] = {}
         self.size = plan.model.size
         self.machine: Machine = this_machine(plan.request.device) if is_here(plan.request.device) else H100
@@ -535,7 +537,16 @@ class Costs:
         if line.tokens is None:
             return line
         rate = self.machine.rate(estimate.computes_in(recipe)) * self.machine.share
-        return replace(line, seconds=estimate.training_operations(self.size, line.tokens, recipe) / rate)
+        operations = estimate.training_operations(self.size, line.tokens, recipe)
+        operations += estimate.scoring_operations(self.size, self._validated.get(recipe, 0))
+        return replace(line, seconds=operations / rate)
+
+    def notes(self) -> Iterator[str]:
+        """Yield a note for each recipe whose validations take longer than its trainings."""
+        for recipe, validated in self._validated.items():
+            note = estimate.long_validation(recipe, self._amounts[recipe][0] or 0, validated)
+            if note is not None:
+                yield note
 
     def _amount(self, planned: PlannedTraining) -> tuple[int | None, int | None, bool]:
         """Return the target tokens of all epochs, the steps, and whether these come from the bytes of the texts."""
@@ -544,6 +555,9 @@ class Costs:
             packed = self.corpora.rows(planned.corpora["train"])
             steps = total_steps(recipe, len(packed))
             require_a_rate(recipe, steps)
+            if "validation" in planned.corpora:
+                validation = self.corpora.rows(planned.corpora["validation"])
+                self._validated[recipe] = estimate.validated_tokens(recipe, validation.target_count)
             return int(packed.target_count * recipe.epochs), steps, False
         size, count = corpus_size(recipe.corpus, texts)
         if size is not None:

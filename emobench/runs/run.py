@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emobench.core.errors import ConfigError, DataError, EmobenchError
+from emobench.data.packing import Packed
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import digest
 from emobench.leaderboard.store import Leaderboard
@@ -18,6 +19,7 @@ from emobench.runs.execution.launch import Launch, join_group
 from emobench.runs.execution.record import record_row, track_metrics
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.execution.workers import Workers, jobs_of
+from emobench.runs.planning.estimate import long_validation, validated_tokens
 from emobench.runs.planning.plan import Plan, PlannedRow, make_plan
 from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.rebuild import describe, find_planned, find_stage, require_trusted
@@ -25,6 +27,7 @@ from emobench.runs.stages.corpora import PackedCorpora
 from emobench.runs.stages.evaluate import Evaluation
 from emobench.runs.stages.stage import Stages, require_writable
 from emobench.runs.stages.train import PlannedTraining
+from emobench.training.recipe import Recipe
 
 SCORED = ("score", "examples", "features", "perplexity")
 """Kinds of stage that hold scores, and the human texts' vectors that they are made of."""
@@ -131,10 +134,18 @@ def prepared(
         execution.reporter.note(note)
     describe(plan.model.stages, request, stages)
     keyed = plan.model.has_identity
+    unfinished: dict[Recipe, dict[str, Packed]] = {}
     for training in plan.trainings():
         if not keyed or not stages.is_finished(training):
-            for corpus in training.corpora.values():  # an error of the data comes before any training
-                execution.corpora.rows(corpus)
+            rows = unfinished.setdefault(training.recipe, {})
+            for split, corpus in training.corpora.items():  # an error of the data comes before any training
+                rows[split] = execution.corpora.rows(corpus)
+    for recipe, rows in unfinished.items():
+        trained = int(rows["train"].target_count * recipe.epochs)
+        validated = validated_tokens(recipe, rows["validation"].target_count)
+        note = long_validation(recipe, trained, validated)
+        if note is not None:
+            execution.reporter.note(note)
     if not keyed:
         execution.base(plan.model)
     describe(plan.stages(), request, stages)
@@ -149,10 +160,11 @@ def made_by_workers(
 
     Without places, all groups are given at once.
     """
+    jobs = list(jobs_of(plan, execution.stages))
     if not places:
+        execution.expect(dict.fromkeys(job.key for job in jobs))
         yield ((place, None) for place in range(len(wanted)))
         return
-    jobs = jobs_of(plan, execution.stages)
     with Workers(places, jobs, execution.stages.root, execution.reporter) as workers:
         yield workers.completed(wanted)
 

@@ -65,6 +65,9 @@ class Events:
     def note(self, text: str) -> None:
         self.send("note", text=text)
 
+    def stage(self, number: int, total: int) -> None:
+        """Show nothing: the process that gives out the stages counts them."""
+
     def worker(self, name: str) -> Reporter:
         return self
 

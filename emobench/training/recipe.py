@@ -173,6 +173,8 @@ class Recipe:
     """rows: no loss on the text up to and including this marker, such as "### Response:". Empty: no masking."""
     max_tokens: int | None = setting(None, low=2, high=10**14)
     """Largest number of tokens to train on. None: no limit."""
+    validation_tokens: int | None = setting(None, low=2, high=10**14, optional=True)
+    """Largest number of tokens of the validation split, which is read after each epoch. None: the whole split."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the matrix products, by autocast. float32: no autocast. auto: that of --dtype; without it, like the
     EMO paper's code, on a GPU float16 with LoRA and bfloat16 without, and float32 on a CPU."""
@@ -205,8 +207,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.max_tokens is not None and self.max_tokens < self.max_length:
-            raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
+        for name in ("max_tokens", "validation_tokens"):
+            tokens = getattr(self, name)
+            if tokens is not None and tokens < self.max_length:
+                raise ConfigError(f"`{name}` is {tokens}; expected at least max_length, {self.max_length}.")
         object.__setattr__(self, "trainer", _trainer_arguments(self.trainer or {}) or None)
         if self.weight_dtype == "float16" and self.adapters is None:
             raise ConfigError(

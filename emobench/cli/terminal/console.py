@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TextIO
 
 from rich import progress
@@ -16,71 +17,116 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook,
 from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Column
+from rich.text import Text
 
 from emobench.cli.terminal.streams import json_stream, visible, visible_json, visible_lines
 from emobench.cli.terminal.tables import TextTable
 from emobench.core.settings import to_plain
 from emobench.runs.execution.reporter import Progress, Silent
 
-SHOWN = {"loss": "loss {:z.3f}", "weight": "weight {:z.3f}", "tokens_per_second": "{:,.0f} tok/s"}
+SHOWN = {"loss": "loss {:z.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
 
 PIPED_WIDTH = 120
 SHORT = 1.0
 """Seconds of a piece of work that is not worth a line of its own."""
+OFTEN, SELDOM, SHARE = 30.0, 600.0, 0.05
+"""Without a terminal, a line of progress comes after 5 % of the work, if that took 30 s; or after 10 min."""
 
 
 class Terminal(Silent):
-    """Reports on stderr: a bar for each piece of work, and a line where one ends."""
+    """Reports on stderr: a bar for each piece of work, and a line where one ends. A file gets lines in between."""
 
-    def __init__(self, bars: _Bars | None = None, name: str = "") -> None:
-        self._bars = bars or _Bars(_console(stderr=True))
+    def __init__(self, bars: Bars | None = None, name: str = "") -> None:
+        self._bars = bars or Bars(_console(stderr=True))
         self._prefix = f"[{name}] " if name else ""
         self._values = ""
+        self._stage = ""
 
     @property
     def console(self) -> Console:
         return self._bars.console
 
     def note(self, text: str) -> None:
-        self.console.print(f"{self._prefix}{text}", highlight=False, markup=False)
+        # A log has no width: a sentence stays one line.
+        soft_wrap = not self.console.is_terminal
+        self.console.print(f"{self._prefix}{text}", highlight=False, markup=False, soft_wrap=soft_wrap)
+
+    def stage(self, number: int, total: int) -> None:
+        self._stage = f"{number}/{total} "
 
     @contextmanager
     def work(self, title: str, unit: str) -> Iterator[Progress]:
         began = time.monotonic()
+        pace = _Pace()
         with self._bars.shown() as bar:
             self._values = ""
-            label = visible(f"{self._prefix}{title}")
+            label = visible(f"{self._prefix}{self._stage}{title}")
             task = bar.add_task(escape(label), total=None, rate="")
 
             def advance(done: int, total: int) -> None:
+                due = pace.is_due(done, total)
                 rate = self._values
-                speed = bar._tasks[task].speed
-                if not rate and speed:
-                    rate = f"{speed:.1f} {unit}/s"
+                if not rate and pace.rate:
+                    rate = f"{pace.rate:,.1f} {unit}/s"
                 bar.update(task, completed=done, total=total, rate=rate)
+                if due and not self.console.is_terminal:
+                    left = _duration((total - done) / pace.rate)
+                    self.note(f"  {self._stage}{title}: {done:,} of {total:,} {unit}, {rate}, {left} left")
 
             yield advance
             bar.remove_task(task)
         seconds = time.monotonic() - began
         if seconds >= SHORT:
-            minutes, rest = divmod(seconds, 60)
-            duration = f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{rest:.1f} s"
-            self.note(f"  {title}: {duration}")
+            self.note(f"  {self._stage}{title}: {_duration(seconds)}")
 
     def values(self, values: Mapping[str, float]) -> None:
         shown = [text.format(values[name]) for name, text in SHOWN.items() if name in values]
-        self._values = "  ".join(shown)
+        self._values = ", ".join(shown)
 
     def worker(self, name: str) -> Terminal:
         return Terminal(self._bars, name)
 
 
-class _Bars:
+class _Pace:
+    """How fast a piece of work is, and whether a line about it is due."""
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        """Units a second since the first report: work that was resumed does not begin at 0."""
+        self._first: tuple[int, float] | None = None
+        self._last = (0, 0.0)
+
+    def is_due(self, done: int, total: int) -> bool:
+        """Note a report, and return whether a line is due."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = self._last = (done, now)
+        first, began = self._first
+        if now > began:
+            self.rate = (done - first) / (now - began)
+        last, shown = self._last
+        much = done - last >= SHARE * total and now - shown >= OFTEN
+        if not self.rate or done >= total or not (much or now - shown >= SELDOM):
+            return False
+        self._last = (done, now)
+        return True
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+class Bars:
     """The bars of all works in progress: a terminal shows one live display at a time."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._began = time.monotonic()
         self._lock = threading.Lock()
         self._works = 0
         self._bars: progress.Progress | None = None
@@ -90,7 +136,7 @@ class _Bars:
         """Return the display, which is there while any work is in progress."""
         with self._lock:
             if self._bars is None:
-                self._bars = _new_bars(self.console)
+                self._bars = self._new()
                 self._bars.start()
             bars = self._bars
             self._works += 1
@@ -103,15 +149,27 @@ class _Bars:
                     bars.stop()
                     self._bars = None
 
+    def _new(self) -> progress.Progress:
+        title = progress.TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        counts = progress.MofNCompleteColumn(table_column=Column(no_wrap=True))
+        rate = progress.TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True))
+        remaining = progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
+        columns = (title, progress.BarColumn(bar_width=6), counts, rate, remaining, _CommandTime(self._began))
+        # Without a terminal (CI, a log file) there are lines instead.
+        disable = not self.console.is_terminal
+        return progress.Progress(*columns, console=self.console, transient=True, disable=disable)
 
-def _new_bars(console: Console) -> progress.Progress:
-    title = progress.TextColumn("{task.description}", table_column=Column(no_wrap=True))
-    counts = progress.MofNCompleteColumn(table_column=Column(no_wrap=True))
-    rate = progress.TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True))
-    remaining = progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
-    columns = (title, progress.BarColumn(bar_width=6), counts, rate, remaining)
-    # Without a terminal (CI, a log file) a line at the end is enough.
-    return progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+class _CommandTime(progress.ProgressColumn):
+    """The time since the command began."""
+
+    def __init__(self, began: float) -> None:
+        super().__init__(Column(no_wrap=True))
+        self._began = began
+
+    def render(self, task: progress.Task) -> Text:
+        elapsed = timedelta(seconds=int(time.monotonic() - self._began))
+        return Text(f"{str(elapsed).removeprefix('0:')} in all")
 
 
 def reporter(quiet: bool) -> Silent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -50,14 +50,23 @@ class Execution:
         self.corpora = corpora or PackedCorpora(self.stages, self.reporter)
         self._loaded: dict[str, Model] = {}
         """The evaluated model by its training's key, one at a time."""
+        self._expected: list[str] = []
+        self._begun: set[str] = set()
         self._others: dict[AuxiliaryModel, Model] = {}
         if request.max_memory is not None:
             from emobench.training.memory import limit_memory
 
             limit_memory(request.device, request.max_memory)
 
+    def expect(self, keys: Iterable[str]) -> None:
+        """Report each of these stages, before it is made, with its place among them."""
+        self._expected = list(keys)
+
     def folder(self, stage: Stage, *, reads: bool = False) -> Path:
         """Return the folder of a stage, after making it and what it needs; with `reads`, all its files are hashed."""
+        if stage.key in self._expected and stage.key not in self._begun:
+            self._begun.add(stage.key)
+            self.reporter.stage(len(self._begun), len(self._expected))
         for source in stage.made_of:
             if damage := self.stages.damage(source, full=True):
                 self.stages.drop(stage, f"{damage}, of which scores were made")

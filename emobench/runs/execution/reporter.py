@@ -23,6 +23,9 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """Say one sentence."""
 
+    def stage(self, number: int, total: int) -> None:
+        """Show that the next work belongs to stage `number` of the `total` that the command makes."""
+
     def worker(self, name: str) -> Reporter:
         """Return a reporter for a worker process; its lines begin with the name."""
         ...
@@ -38,6 +41,9 @@ class Silent:
         pass
 
     def note(self, text: str) -> None:
+        pass
+
+    def stage(self, number: int, total: int) -> None:
         pass
 
     def worker(self, name: str) -> Reporter:

@@ -55,6 +55,8 @@ class Schedule:
         self._trainings: deque[Job] = deque()
         self._tasks: dict[str, deque[Job]] = {}
         self.keys: set[str] = set()
+        self.begun: list[str] = []
+        """The keys of jobs that were given out, in order."""
         for job in jobs:
             if job.key not in self.keys:
                 self.keys.add(job.key)
@@ -78,13 +80,18 @@ class Schedule:
         """
         if model not in self._ready:
             if self._trainings:
-                return self._trainings.popleft()
+                return self._begin(self._trainings)
             if not self._ready:
                 return None
             model = next(iter(self._ready))
-        job = self._tasks[model].popleft()
+        job = self._begin(self._tasks[model])
         if not self._tasks[model]:
             del self._tasks[model], self._ready[model]
+        return job
+
+    def _begin(self, queue: deque[Job]) -> Job:
+        job = queue.popleft()
+        self.begun.append(job.key)
         return job
 
     def settle(self, job: Job, error: EmobenchError | None) -> None:
@@ -196,6 +203,7 @@ class Workers:
                             process.terminate()
                 if job.run != run:
                     shown.note(job.run)
+                shown.stage(self._schedule.begun.index(job.key) + 1, len(self._schedule.keys))
                 error = process.make(job.key, f"{job.run}, {job.title}", shown)
                 if process.ended:
                     process.finish()

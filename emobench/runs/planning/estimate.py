@@ -1,12 +1,13 @@
 """What a training or an evaluation may take: operations, memory and time, from sizes alone. Plain arithmetic, no model.
 
 Rough by design, within a factor of two or three: attention over the prefix (about 2 % of a 7B model's operations at 600
-tokens), the cost matrix product, validation passes, padding and loading are left out.
+tokens), the cost matrix product, padding and loading are left out; so is validation on texts that are not here.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -90,18 +91,44 @@ def _timed(device: str, precision: str) -> float:
     return 2 * size**3 / min(times)
 
 
+FORWARD = 2
+"""Operations of a forward pass, by parameter and token."""
+
+
 def training_operations(size: ModelFacts, tokens: int, recipe: Recipe) -> float:
     """Return 6 N T: 2 N T forward and twice as many backward; with LoRA 4 N T, as frozen weights get no gradient.
 
     Gradient checkpointing adds a second forward pass, 2 N T.
     """
-    passes = 6 - 2 * (recipe.adapters is not None) + 2 * recipe.gradient_checkpointing
-    return passes * size.parameters * tokens
+    return FORWARD * _passes(recipe) * size.parameters * tokens
 
 
 def scoring_operations(size: ModelFacts, tokens: int) -> float:
     """Return 2 N T, a forward pass."""
-    return 2 * size.parameters * tokens
+    return FORWARD * size.parameters * tokens
+
+
+def _passes(recipe: Recipe) -> int:
+    """Return how many forward passes take as long as a step of a training."""
+    return 3 - (recipe.adapters is not None) + recipe.gradient_checkpointing
+
+
+def validated_tokens(recipe: Recipe, tokens: int) -> int:
+    """Return the tokens that are read by all validations of a training, with `tokens` in the split."""
+    return tokens * math.ceil(recipe.epochs)
+
+
+def long_validation(recipe: Recipe, trained: int, validated: int) -> str | None:
+    """Return a note if the validations of a training take longer than its steps, else None.
+
+    `trained` and `validated` are the target tokens of all epochs.
+    """
+    if validated <= _passes(recipe) * trained:
+        return None
+    return (
+        f"Recipe {recipe.name}: validation takes longer than the training, because it reads {validated:,} tokens, and "
+        f"only {trained:,} are trained on. To read fewer: --set recipe.validation_tokens=N."
+    )
 
 
 def sampling_seconds(machine: Machine, size: ModelFacts, texts: int, length: int, batch: int, precision: str) -> float:

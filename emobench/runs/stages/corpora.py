@@ -37,7 +37,7 @@ MOST_KEPT = 64
 
 @dataclass(frozen=True, eq=False)
 class Corpus(Stage):
-    """All packed rows of a split, of which `recipe.max_tokens` takes the first ones."""
+    """All packed rows of a split. A recipe's `max_tokens` or `validation_tokens` takes the first ones."""
 
     kind = "corpus"
     model: Model
@@ -107,8 +107,9 @@ class PackedCorpora:
             if len(self._open) >= MOST_KEPT:
                 del self._open[next(iter(self._open))]
             self._open[corpus.key] = self._packed(corpus)
-        packed, limit = self._open[corpus.key], corpus.recipe.max_tokens
-        return packed if limit is None or corpus.split != "train" else packed.first(limit)
+        packed, recipe = self._open[corpus.key], corpus.recipe
+        limit = recipe.max_tokens if corpus.split == "train" else recipe.validation_tokens
+        return packed if limit is None else packed.first(limit)
 
     def _packed(self, corpus: Corpus) -> Packed:
         if not self._keep and not self._stages.is_finished(corpus):

@@ -234,6 +234,30 @@ def test_what_is_here_is_counted(byte_model: Path, small_data: Path, labelled: P
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_validation_that_takes_longer_than_the_training_is_noted(
+    byte_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    asked = Request(
+        recipe="lm-finetune",
+        objectives=("mle",),
+        model=str(byte_model),
+        data_dirs=(small_data,),
+        device="cpu",
+        offline=True,
+        runs=tmp_path,
+        settings={"recipe": {"max_length": 32, "max_tokens": 64, "epochs": 1, "warmup": 0}},
+    )
+    long = make_outline(asked)
+    (note,) = [note for note in long.notes() if "recipe.validation_tokens" in note]
+    texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.validation.jsonl").read_text().splitlines()]
+    assert f"reads {sum(map(len, texts)) // 32 * 31:,} tokens" in note
+    assert "only 62 are" in note
+    settings = {"recipe": {**asked.settings["recipe"], "validation_tokens": 64}}
+    short = make_outline(replace(asked, settings=settings))
+    assert not [note for note in short.notes() if "recipe.validation_tokens" in note]
+    assert (of(short, "train")[0].seconds or 0) < (of(long, "train")[0].seconds or 0)
+
+
 def test_data_that_is_here_is_counted_where_other_data_is_not(byte_model: Path, labelled: Path) -> None:
     found = local(byte_model, labelled)
     assert {line.what for line in of(found, "missing")} == {

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emobench.core.errors import ConfigError
 from emobench.data.packing import Packed, pack_blocks, pack_rows
 from emobench.models.folder import tokenizer_digest
 from emobench.runs.dry_run import make_outline
@@ -77,13 +78,24 @@ def test_rows_with_masked_prompts_come_back_as_they_were(tmp_path: Path, ask: As
     assert same(Packed.load(tmp_path), made)
 
 
-def test_a_limit_takes_the_first_rows_of_the_same_stage(ask: Ask) -> None:
-    whole, cut = training(ask()), training(ask(recipe={"max_tokens": 320}))
-    assert whole.corpora["train"].key == cut.corpora["train"].key
+@pytest.mark.parametrize(
+    ("setting", "split", "other"),
+    [("max_tokens", "train", "validation"), ("validation_tokens", "validation", "train")],
+)
+def test_a_limit_takes_the_first_rows_of_the_same_stage(setting: str, split: str, other: str, ask: Ask) -> None:
+    whole, cut = training(ask()), training(ask(recipe={setting: 160}))
+    assert whole.corpora[split].key == cut.corpora[split].key
+    assert whole.key != cut.key
     packed = PackedCorpora(Stages(ask().runs), Silent())
-    assert len(packed.rows(cut.corpora["train"])) == 10
-    assert len(packed.rows(whole.corpora["train"])) > 10
-    assert len(packed.rows(cut.corpora["validation"])) == len(packed.rows(whole.corpora["validation"]))
+    assert len(packed.rows(cut.corpora[split])) == 5
+    assert len(packed.rows(whole.corpora[split])) > 5
+    assert len(packed.rows(cut.corpora[other])) == len(packed.rows(whole.corpora[other]))
+
+
+def test_a_limit_that_is_not_given_is_in_no_key(ask: Ask) -> None:
+    assert "validation_tokens" not in training(ask()).facts["recipe"]
+    with pytest.raises(ConfigError, match="validation_tokens"):
+        training(ask(recipe={"validation_tokens": 31}))
 
 
 def test_what_decides_the_rows_is_in_the_key(ask: Ask, tmp_path: Path, small_model: Path, byte_model: Path) -> None:
@@ -132,6 +144,7 @@ def test_a_dry_run_reads_packed_corpora_and_writes_none(ask: Ask, monkeypatch: p
     request = ask()
     first = make_outline(request)
     assert not request.runs.exists()
-    PackedCorpora(Stages(request.runs), Silent()).rows(training(request).corpora["train"])
+    for corpus in training(request).corpora.values():
+        PackedCorpora(Stages(request.runs), Silent()).rows(corpus)
     monkeypatch.setattr(corpora, "pack_blocks", no_packing)
     assert make_outline(request).lines == first.lines
