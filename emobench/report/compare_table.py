@@ -15,6 +15,7 @@ from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import MEAN, clean
 from emobench.leaderboard.stats.compare import Comparison, Contrast, place, title
+from emobench.leaderboard.stats.power import what_decides
 from emobench.leaderboard.stats.summary import SOURCES
 from emobench.report import notes as captions
 from emobench.report.numbers import ABSENT, contrast_mean, contrast_texts, deviation, unit_label
@@ -84,7 +85,9 @@ def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Co
     columns = ("metric", *pair, "difference", "95 % interval", "p", "detectable", "verdict")
     rows = tuple(_row(contrast, one_task, footnotes) for contrast in contrasts)
     above = tuple(map(clean, captions.verdict_line(contrasts, one_task)))
-    below = tuple(map(clean, captions.within_lines(contrasts, one_task)))
+    sample = "pre-trained models" if comparison.replicates == "bases" else "seeds"
+    deciding = captions.deciding_lines(contrasts, baseline, one_task, sample)
+    below = tuple(map(clean, [*captions.within_lines(contrasts, one_task), *deciding]))
     title = clean(" · ".join(filter(None, parts)))
     table = Table(title=title, columns=columns, rows=rows, above=above, below=below, left=("verdict",))
     shown = set()
@@ -205,11 +208,14 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         components[metric] = {}
         for identity, summary in by_entry.items():
             components[metric][identity] = to_plain(summary.components)
+    contrasts = []
+    for contrast in comparison.contrasts:
+        contrasts.append({**to_plain(contrast), "decided_by": to_plain(what_decides(contrast))})
     return {
         "replicates": comparison.replicates,
         "baseline": named[0],
         "candidates": named[1:],
-        "contrasts": to_plain(comparison.contrasts),
+        "contrasts": contrasts,
         "apart": to_plain(comparison.apart),
         "missing": to_plain(comparison.missing),
         "remarks": list(comparison.remarks),

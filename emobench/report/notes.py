@@ -12,6 +12,7 @@ from emobench.leaderboard.labels import MEAN, clean, labels, parameters
 from emobench.leaderboard.query.standings import Standings
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
 from emobench.leaderboard.stats.compare import Comparison, Contrast, rows_of
+from emobench.leaderboard.stats.power import Count, what_decides
 from emobench.report.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
 from emobench.tasks.scores import SECONDARY
@@ -239,6 +240,60 @@ def verdict_line(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]
             parts.append(f"{word}: {listed(by_word[word], MANY)}")
     if parts:
         yield " · ".join(parts)
+
+
+DECIDING = (
+    f"To decide a tie (a true difference as large as the observed one, {100 * POWER:.0f} % power; [95 % interval]):"
+)
+
+
+def deciding_lines(contrasts: Sequence[Contrast], baseline: Entry, one_task: bool, sample: str = "seeds") -> list[str]:
+    """Return what would decide each tie, `MANY` at most; nothing without ties that more data would decide."""
+    lines = []
+    for contrast in contrasts:
+        if text := deciding_text(contrast, baseline, sample):
+            name = contrast.metric.split("/", 1)[1] if one_task else _row_name(contrast)
+            lines.append(f"  {name}, {text}")
+    if len(lines) > MANY:
+        lines[MANY:] = [f"  and {len(lines) - MANY} more ties (--json)"]
+    return [DECIDING, *lines] if lines else []
+
+
+def deciding_text(contrast: Contrast, baseline: Entry, sample: str = "seeds") -> str:
+    """Return what would decide a tie: "+3.4: 9 seeds [4, 60], or 90 more documents [20, 400]"; empty for others.
+
+    `sample` is what each side has beside its items: seeds, or pre-trained models.
+    """
+    decision = what_decides(contrast)
+    if decision is None:
+        return ""
+    units, parts = "examples", []
+    for task in contrast.tasks:
+        summary = baseline.metrics.get(f"{task}/{contrast.metric.partition('/')[2]}")
+        if summary and (summary.units or 0) < (summary.n or 0):
+            units = "documents"
+    if decision.seeds:
+        parts.append(_needed(decision.seeds, 0, sample))
+    if decision.items:
+        parts.append(_needed(decision.items, contrast.items or 0, f"more {units}"))
+    effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
+    return f"{effect}: {', or '.join(parts)}"
+
+
+def _needed(count: Count, now: int, what: str) -> str:
+    """Return "9 seeds [4, 60]", less the number that is there `now`."""
+    if count.count is None:
+        return f"no number of {what}"
+    ends = []
+    for end in count.ci95:
+        ends.append("∞" if end is None else _two_digits(end - now))
+    return f"{_two_digits(count.count - now)} {what} [{', '.join(ends)}]"
+
+
+def _two_digits(count: int) -> str:
+    """Return a count; one from 100 on is rounded up to two digits."""
+    step = 10 ** max(len(str(count)) - 2, 0)
+    return f"{-(-count // step) * step:,}"
 
 
 def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:

@@ -27,8 +27,6 @@ from emobench.leaderboard.stats.random_effects import Uncertainty, upper_limit
 
 MOST = 1_000_000
 """Seeds or items up to which a number is searched."""
-STEP = 1.1
-"""From 10 on, numbers are searched in steps of 10 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +80,19 @@ def _count(now: int, shows: Callable[[float, float | None], bool]) -> Count:
 
 
 def fewest(least: int, enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from `least` on that is enough, within 10 %; None if none up to `MOST` is."""
-    count = least
-    while count <= MOST:
-        if enough(count):
-            return count
-        count = max(count + 1, int(count * STEP))
-    return None
+    """Return the smallest number from `least` on that is enough; None if `MOST` is not. More must never be worse."""
+    if not enough(MOST):
+        return None
+    low, high = least - 1, least
+    while not enough(high):
+        low, high = high, min(2 * high, MOST)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def detectable_with(

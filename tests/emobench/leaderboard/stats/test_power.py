@@ -79,7 +79,7 @@ def test_more_seeds_or_more_items_decide_a_tie(tie: Contrast) -> None:
         assert now < low <= number.count
         assert high is None or number.count <= high
         enough = {name: number.count / now}
-        before = {name: (number.count / 1.11 - 1) / now}
+        before = {name: (number.count - 1) / now}
         assert detectable_with(tie.noise, **enough) <= tie.effect < detectable_with(tie.noise, **before)
     stricter = what_decides(replace(tie, level=0.025))
     assert stricter.seeds.count > decision.seeds.count
