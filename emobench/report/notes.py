@@ -130,7 +130,9 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         lines.append(f"Differences from {labels[against.id]}: {UNITS}. {TESTED}")
     elif shown.baseline:
         lines.append(f"No differences: {shown.baseline}.")
-    lines += adjustment(shown.tested if shown.baseline is None else contrasts.values())
+    compared = shown.tested if shown.baseline is None else tuple(contrasts.values())
+    lines += adjustment(compared)
+    lines += _ties_for_first(shown, labels, compared)
     if not intervals and not against:
         hiding = set()
         for entry in current:
@@ -152,6 +154,26 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
     if older := [labels[entry.id] for entry in shown.rows if entry.id in shown.older]:
         lines.append(f"{', '.join(older)}: other code; neither marked nor ranked.")
     return list(map(clean, filter(None, lines)))
+
+
+def _ties_for_first(shown: Standings, labels: Mapping[str, str], contrasts: Sequence[Contrast]) -> list[str]:
+    """Return what would decide the ties of rows that no row beats on the primary endpoint, `FEW` at most."""
+    rows = {entry.id: entry for entry in shown.rows}
+    places = shown.ranking.places if shown.ranking else {}
+    ties = {}
+    for contrast in contrasts:
+        pair = frozenset((contrast.candidate, contrast.baseline))
+        first = all(places.get(key, 1) == 1 for key in pair)
+        if contrast.family == PRIMARY and contrast.verdict == "tied" and first and pair <= rows.keys():
+            ties.setdefault(pair, contrast)
+    lines = []
+    for contrast in list(ties.values())[:FEW]:
+        if text := deciding_text(contrast, rows[contrast.candidate]):
+            ours, theirs = labels[contrast.candidate], labels[contrast.baseline]
+            lines.append(f"  {ours} against {theirs}, {_row_name(contrast)}, {text}")
+    if lines and len(ties) > FEW:
+        lines.append(f"  and {len(ties) - FEW} more ties")
+    return [DECIDING, *lines] if lines else []
 
 
 def _range(numbers: Iterable[int]) -> str:
@@ -259,17 +281,17 @@ def deciding_lines(contrasts: Sequence[Contrast], baseline: Entry, one_task: boo
     return [DECIDING, *lines] if lines else []
 
 
-def deciding_text(contrast: Contrast, baseline: Entry, sample: str = "seeds") -> str:
+def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> str:
     """Return what would decide a tie: "+3.4: 9 seeds [4, 60], or 90 more documents [20, 400]"; empty for others.
 
-    `sample` is what each side has beside its items: seeds, or pre-trained models.
+    `entry` is either side, and `sample` what each has several of: seeds, or pre-trained models.
     """
     decision = what_decides(contrast)
     if decision is None:
         return ""
     units, parts = "examples", []
     for task in contrast.tasks:
-        summary = baseline.metrics.get(f"{task}/{contrast.metric.partition('/')[2]}")
+        summary = entry.metrics.get(f"{task}/{contrast.metric.partition('/')[2]}")
         if summary and (summary.units or 0) < (summary.n or 0):
             units = "documents"
     if decision.seeds:

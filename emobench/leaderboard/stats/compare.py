@@ -67,6 +67,7 @@ class Contrast:
     """
 
     candidate: str
+    baseline: str
     metric: str
     tasks: tuple[str, ...]
     unit: str
@@ -258,6 +259,7 @@ def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequen
     tasks = [metric.split("/", 1)[0] for metric in columns]
     return Contrast(
         candidate=candidate.id,
+        baseline=baseline.id,
         metric=name,
         tasks=tuple(tasks),
         unit=unit,

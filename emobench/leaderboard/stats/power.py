@@ -18,6 +18,7 @@ freedom and noncentrality c. `tests/benchmarks/evidence/planned_power.py` simula
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,29 +46,31 @@ class Decision:
     other number as it is. None where a comparison does not sample them.
     """
 
-    effect: float
-    """Observed, as in the contrast: in the metric's unit, or the logarithm of a ratio."""
     seeds: Count | None
     items: Count | None
 
 
 def what_decides(contrast: Contrast) -> Decision | None:
-    """Return the seeds or the items that would decide a tie; None without a tie, or for equal values."""
-    noise, effect = contrast.noise, contrast.effect
-    if contrast.verdict != "tied" or noise is None or effect == 0:
+    """Return the seeds or the items that would decide a tie; None without a tie, or for equal values.
+
+    A first call takes some milliseconds.
+    """
+    if contrast.verdict != "tied" or contrast.noise is None or contrast.effect == 0:
         return None
+    return _decision(contrast.noise, abs(contrast.effect), contrast.seeds, contrast.items, contrast.level)
+
+
+@functools.lru_cache(1_000)
+def _decision(
+    noise: Uncertainty, effect: float, seeds_now: int | None, items_now: int | None, level: float
+) -> Decision:
+    detectable = functools.partial(detectable_with, noise, level=level)
     seeds = items = None
-    if contrast.seeds is not None and noise.of != "items":
-        seeds = _count(contrast.seeds, lambda factor, limit: _with(contrast, limit, seeds=factor))
-    if contrast.items is not None and noise.of != "seeds":
-        items = _count(contrast.items, lambda factor, limit: _with(contrast, limit, items=factor))
-    return Decision(effect=effect, seeds=seeds, items=items)
-
-
-def _with(contrast: Contrast, limit: float | None, *, seeds: float = 1.0, items: float = 1.0) -> bool:
-    assert contrast.noise is not None
-    shown = detectable_with(contrast.noise, seeds=seeds, items=items, level=contrast.level, limit=limit)
-    return shown <= abs(contrast.effect)
+    if seeds_now is not None and noise.of != "items":
+        seeds = _count(seeds_now, lambda factor, limit: detectable(seeds=factor, limit=limit) <= effect)
+    if items_now is not None and noise.of != "seeds":
+        items = _count(items_now, lambda factor, limit: detectable(items=factor, limit=limit) <= effect)
+    return Decision(seeds=seeds, items=items)
 
 
 def _count(now: int, shows: Callable[[float, float | None], bool]) -> Count:

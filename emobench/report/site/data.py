@@ -53,6 +53,8 @@ ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""
 BUDGET = 1500
 """Pairs of one page. It names the command that compares any others."""
+MOST_TIES = 400
+"""Ties of which a page says what would decide them; each takes some milliseconds."""
 FIELDS: tuple[str, ...] = (
     "baseline", "candidate", "metric", "effect", "low", "high", "unit", "text", "interval", "p", "family", "detectable",
     "word", "why", "test", "within",
@@ -532,7 +534,7 @@ class PageContrasts:
     """Compares entries of comparable groups until the page's budget of pairs is spent."""
 
     def __init__(self, examples_of: ExamplesOf | None) -> None:
-        self._left = BUDGET
+        self._left, self._ties = BUDGET, MOST_TIES
         self._examples_of = examples_of
 
     def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[Any]:
@@ -554,9 +556,17 @@ class PageContrasts:
                 for contrast in compared.of(group[place]):
                     if contrast.metric in numbers:
                         metric = numbers[contrast.metric]
-                        shown.append([base, place, metric, *_shown(contrast)])
-                        shown.append([place, base, metric, *_shown(_turned(contrast))])
+                        for first, second, one in ((base, place, contrast), (place, base, _turned(contrast))):
+                            shown.append([first, second, metric, *_shown(one, self._deciding(one, group[base]))])
         return shown
+
+    def _deciding(self, contrast: Contrast, entry: Entry) -> str:
+        """Return what would decide a tie, of the first `MOST_TIES` ties."""
+        if contrast.verdict != "tied" or not self._ties:
+            return ""
+        self._ties -= 1
+        text = captions.deciding_text(contrast, entry)
+        return f"To decide {text} (80 % power, 95 % intervals)." if text else ""
 
 
 def _turned(contrast: Contrast) -> Contrast:
@@ -582,7 +592,7 @@ def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
     return ci95 and (-ci95[1], -ci95[0])
 
 
-def _shown(contrast: Contrast) -> list[Any]:
+def _shown(contrast: Contrast, deciding: str) -> list[Any]:
     """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
     places = effect_decimals(contrast)
     within = []
@@ -593,6 +603,6 @@ def _shown(contrast: Contrast) -> list[Any]:
     if contrast.p_holm is not None:
         adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
         facts["family"] = f"{contrast.family}, {adjusted}"
-    why = " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ")
+    why = " ".join(filter(None, [*contrast.notes, deciding])).removeprefix(f"{NO_VERDICT}, without a verdict: ")
     facts |= {"word": contrast.word or ABSENT, "why": why or ABSENT, "test": contrast.test or ABSENT}
     return [facts[name] for name in FIELDS[3:-1]] + [within]

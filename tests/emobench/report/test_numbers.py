@@ -18,6 +18,7 @@ MakeEntry = Callable[..., Entry]
 def contrast(effect: float, unit: str, log: bool, ci95: tuple[float, float] | None = None) -> Contrast:
     return Contrast(
         candidate="0" * 12,
+        baseline="1" * 12,
         metric="a/b",
         tasks=("a",),
         unit=unit,

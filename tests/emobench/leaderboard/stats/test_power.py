@@ -16,6 +16,8 @@ from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import Contrast, compare
 from emobench.leaderboard.stats.power import detectable_with, fewest, what_decides
 from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_items, over_seeds, unpaired
+from emobench.report import board_table, compare_table
+from emobench.report.notes import deciding_text
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 12, 60])
@@ -58,13 +60,21 @@ def test_each_variance_is_divided_by_its_own_numbers(seeds: float, items: float,
 
 
 @pytest.fixture
-def tie(make_entry: Callable[..., Entry], runs: Path) -> Contrast:
+def entries(make_entry: Callable[..., Entry]) -> tuple[Entry, Entry]:
     """Two objectives whose differences vary by seed and by item."""
     rng = np.random.default_rng(7)
     item = rng.normal(0, 0.5, 60)
     item -= item.mean()
-    scores = [rng.normal(0, 0.1, (3, 1)) + sign * item / 2 + rng.normal(0, 0.3, (3, 60)) for sign in (1, -1)]
-    mle, emo = (make_entry(name, {"nli": values}, unit="score") for name, values in zip("ab", scores, strict=True))
+    made = []
+    for name, sign in (("mle", 1), ("emo", -1)):
+        values_SI = rng.normal(0, 0.1, (3, 1)) + sign * item / 2 + rng.normal(0, 0.3, (3, 60))
+        made.append(make_entry(name, {"nli": values_SI}, unit="score", primary="nli/accuracy"))
+    return made[0], made[1]
+
+
+@pytest.fixture
+def tie(entries: tuple[Entry, Entry], runs: Path) -> Contrast:
+    mle, emo = entries
     (contrast,) = compare(mle, [emo], ExamplesReader(runs)).contrasts
     assert contrast.verdict == "tied"
     return replace(contrast, effect=3 * contrast.noise.standard_error)
@@ -72,7 +82,6 @@ def tie(make_entry: Callable[..., Entry], runs: Path) -> Contrast:
 
 def test_more_seeds_or_more_items_decide_a_tie(tie: Contrast) -> None:
     decision = what_decides(tie)
-    assert decision.effect == tie.effect
     for name, now in (("seeds", 3), ("items", 60)):
         number = getattr(decision, name)
         low, high = number.ci95
@@ -106,3 +115,15 @@ def test_only_what_was_sampled_is_counted(tie: Contrast) -> None:
 def test_nothing_decides_what_is_no_tie(tie: Contrast) -> None:
     for changed in ({"verdict": "better"}, {"verdict": "undetermined"}, {"noise": None}, {"effect": 0.0}):
         assert what_decides(replace(tie, **changed)) is None
+
+
+def test_tables_say_what_decides_a_tie(entries: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = entries
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    (contrast,) = comparison.contrasts
+    text = deciding_text(contrast, mle)
+    assert "seeds" in text
+    assert text in compare_table.report([comparison]).markdown()
+    assert text.partition(":")[2] in board_table.report([mle, emo], ExamplesReader(runs)).markdown()
+    (plain,) = compare_table.to_json(comparison)["contrasts"]
+    assert plain["decided_by"]["seeds"]["count"] == what_decides(contrast).seeds.count

@@ -15,6 +15,7 @@ from scipy.stats import binom
 from emobench.core.settings import file_sha256
 from emobench.leaderboard.entry import Component, Entry
 from emobench.leaderboard.stats.compare import compare
+from emobench.report.notes import deciding_text
 
 Opened = Callable[..., Page]
 Row = Callable[..., Entry]
@@ -104,7 +105,9 @@ def test_the_verdicts_are_those_of_compare(board: Opened, row: Row) -> None:
     assert accuracy.ci95 is not None
     low, high = (f"{100 * bound:+.1f}" for bound in accuracy.ci95)
     p, within = f"{accuracy.p_holm:.3f}".removeprefix("0"), "other metrics, 2 tests (Holm)"
-    assert shown[0][3:8] == ["+1.0", accuracy.verdict, f"[{low}, {high}]", p, within]
+    word, deciding = shown[0][4].split("\n")
+    assert [shown[0][3], word, *shown[0][5:8]] == ["+1.0", accuracy.verdict, f"[{low}, {high}]", p, within]
+    assert deciding_text(accuracy, base) in deciding
     # Of perplexities the relative change of the geometric means.
     assert shown[1][3] == f"-{100 * (1 - (25.0 * 25.3 * 24.8 / (30.0 * 30.3 * 29.7)) ** (1 / 3)):.2f} %"
     assert shown[1][4] == ppl.verdict == "better"
