@@ -85,8 +85,8 @@ def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Co
     columns = ("metric", *pair, "difference", "95 % interval", "p", "detectable", "verdict")
     rows = tuple(_row(contrast, one_task, footnotes) for contrast in contrasts)
     above = tuple(map(clean, captions.verdict_line(contrasts, one_task)))
-    sample = "pre-trained models" if comparison.replicates == "bases" else "seeds"
-    deciding = captions.deciding_lines(contrasts, baseline, one_task, sample)
+    named = {contrast.metric: contrast for contrast in contrasts}
+    deciding = captions.deciding_lines(named, baseline, comparison.replicates)
     below = tuple(map(clean, [*captions.within_lines(contrasts, one_task), *deciding]))
     title = clean(" · ".join(filter(None, parts)))
     table = Table(title=title, columns=columns, rows=rows, above=above, below=below, left=("verdict",))

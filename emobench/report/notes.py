@@ -130,9 +130,11 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         lines.append(f"Differences from {labels[against.id]}: {UNITS}. {TESTED}")
     elif shown.baseline:
         lines.append(f"No differences: {shown.baseline}.")
-    compared = shown.tested if shown.baseline is None else tuple(contrasts.values())
-    lines += adjustment(compared)
-    lines += _ties_for_first(shown, labels, compared)
+    lines += adjustment(shown.tested if shown.baseline is None else contrasts.values())
+    ties = {}
+    for tie in shown.ties:
+        ties[f"{labels[tie.candidate]} against {labels[tie.baseline]}, {tie.metric}"] = tie
+    lines += deciding_lines(ties, shown.rows[0])
     if not intervals and not against:
         hiding = set()
         for entry in current:
@@ -154,26 +156,6 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
     if older := [labels[entry.id] for entry in shown.rows if entry.id in shown.older]:
         lines.append(f"{', '.join(older)}: other code; neither marked nor ranked.")
     return list(map(clean, filter(None, lines)))
-
-
-def _ties_for_first(shown: Standings, labels: Mapping[str, str], contrasts: Sequence[Contrast]) -> list[str]:
-    """Return what would decide the ties of rows that no row beats on the primary endpoint, `FEW` at most."""
-    rows = {entry.id: entry for entry in shown.rows}
-    places = shown.ranking.places if shown.ranking else {}
-    ties = {}
-    for contrast in contrasts:
-        pair = frozenset((contrast.candidate, contrast.baseline))
-        first = all(places.get(key, 1) == 1 for key in pair)
-        if contrast.family == PRIMARY and contrast.verdict == "tied" and first and pair <= rows.keys():
-            ties.setdefault(pair, contrast)
-    lines = []
-    for contrast in list(ties.values())[:FEW]:
-        if text := deciding_text(contrast, rows[contrast.candidate]):
-            ours, theirs = labels[contrast.candidate], labels[contrast.baseline]
-            lines.append(f"  {ours} against {theirs}, {_row_name(contrast)}, {text}")
-    if lines and len(ties) > FEW:
-        lines.append(f"  and {len(ties) - FEW} more ties")
-    return [DECIDING, *lines] if lines else []
 
 
 def _range(numbers: Iterable[int]) -> str:
@@ -269,12 +251,11 @@ DECIDING = (
 )
 
 
-def deciding_lines(contrasts: Sequence[Contrast], baseline: Entry, one_task: bool, sample: str = "seeds") -> list[str]:
-    """Return what would decide each tie, `MANY` at most; nothing without ties that more data would decide."""
+def deciding_lines(named: Mapping[str, Contrast], entry: Entry, sample: str = "seeds") -> list[str]:
+    """Return what would decide each tie among contrasts with names, `MANY` at most."""
     lines = []
-    for contrast in contrasts:
-        if text := deciding_text(contrast, baseline, sample):
-            name = contrast.metric.split("/", 1)[1] if one_task else _row_name(contrast)
+    for name, contrast in named.items():
+        if text := deciding_text(contrast, entry, sample):
             lines.append(f"  {name}, {text}")
     if len(lines) > MANY:
         lines[MANY:] = [f"  and {len(lines) - MANY} more ties (--json)"]
@@ -286,36 +267,32 @@ def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> st
 
     `entry` is either side, and `sample` what each has several of: seeds, or pre-trained models.
     """
-    decision = what_decides(contrast)
+    decision, parts = what_decides(contrast), []
     if decision is None:
         return ""
-    units, parts = "examples", []
-    for task in contrast.tasks:
-        summary = entry.metrics.get(f"{task}/{contrast.metric.partition('/')[2]}")
-        if summary and (summary.units or 0) < (summary.n or 0):
-            units = "documents"
     if decision.seeds:
         parts.append(_needed(decision.seeds, 0, sample))
     if decision.items:
-        parts.append(_needed(decision.items, contrast.items or 0, f"more {units}"))
+        metric = f"{contrast.tasks[0]}/{contrast.metric.partition('/')[2]}"
+        counted = entry.metrics[metric]
+        units = "more examples" if counted.units == counted.n else "more documents"
+        parts.append(_needed(decision.items, contrast.items or 0, units))
     effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
     return f"{effect}: {', or '.join(parts)}"
 
 
 def _needed(count: Count, now: int, what: str) -> str:
-    """Return "9 seeds [4, 60]", less the number that is there `now`."""
+    """Return "9 seeds [4, 60]", less the number that there is `now`; from 100 on, two digits, rounded up."""
+    numbers = []
+    for number in (count.count, *count.ci95):
+        text = "∞"
+        if number is not None:
+            step = 10 ** max(len(str(number - now)) - 2, 0)
+            text = f"{-(-(number - now) // step) * step:,}"
+        numbers.append(text)
     if count.count is None:
         return f"no number of {what}"
-    ends = []
-    for end in count.ci95:
-        ends.append("∞" if end is None else _two_digits(end - now))
-    return f"{_two_digits(count.count - now)} {what} [{', '.join(ends)}]"
-
-
-def _two_digits(count: int) -> str:
-    """Return a count; one from 100 on is rounded up to two digits."""
-    step = 10 ** max(len(str(count)) - 2, 0)
-    return f"{-(-count // step) * step:,}"
+    return f"{numbers[0]} {what} [{numbers[1]}, {numbers[2]}]"
 
 
 def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:

@@ -129,7 +129,7 @@ def prepared(
         require_writable(request.leaderboard, "--leaderboard")
     notes = plan.warnings()
     if plan.evaluated():
-        notes += prospects(plan).lines()
+        notes += prospects(plan).lines(impossible=True)
     for note in notes:
         execution.reporter.note(note)
     describe(plan.model.stages, request, stages)

@@ -20,6 +20,7 @@ from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
 from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesReader
 from emobench.leaderboard.stats.series import Series, mean
+from emobench.tasks.families import PRIMARY
 
 ORDERS = ("created", "name")
 
@@ -94,6 +95,8 @@ class Standings:
     baseline: Entry | str | None = None
     differences: Mapping[str, Mapping[str, Contrast]] = field(default_factory=dict)
     tested: tuple[Contrast, ...] = ()
+    ties: tuple[Contrast, ...] = ()
+    """By the primary endpoint, of rows that share the first place, or have none."""
 
 
 def standings(
@@ -169,6 +172,12 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
                 contrast = pairs(entry, baseline, metric)
                 if contrast is not None:
                     differences[entry.id][name] = contrast
+    places = ranking.places if ranking else {}
+    ties = {}
+    for contrast in pairs.made.values():
+        pair = frozenset((contrast.candidate, contrast.baseline))
+        if contrast.family == PRIMARY and contrast.verdict == "tied" and all(places.get(key, 1) == 1 for key in pair):
+            ties[pair] = contrast
     return Standings(
         rows=tuple(_ordered(group, older, baseline, ranking, view)),
         older=older,
@@ -180,6 +189,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         baseline=baseline,
         differences=differences,
         tested=tuple(contrast for contrast in pairs.made.values() if contrast.p is not None),
+        ties=tuple(ties.values()),
     )
 
 

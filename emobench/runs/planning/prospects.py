@@ -62,11 +62,12 @@ class Prospects:
     absent: str | None = None
     """The suite's primary metric, if no task of the plan has it."""
 
-    def lines(self) -> list[str]:
-        """Return the prospects as text: a line for the metrics and tasks that have the same."""
+    def lines(self, *, impossible: bool = False) -> list[str]:
+        """Return the prospects as text, a line for metrics and tasks that have the same; or the `impossible` ones."""
         alike: dict[tuple[str, str], list[Prospect]] = {}
         for one in self.metrics:
-            if one.verdict != "descriptive" and not one.secondary:
+            kept = one.verdict == "impossible" if impossible else one.verdict != "descriptive"
+            if kept and not one.secondary:
                 sentence = WORDS[one.verdict]
                 if one.missing:
                     sentence += f" ({'; '.join(one.missing)})"
@@ -78,7 +79,8 @@ class Prospects:
             parts.append(f"{_counted(self.trained, 'objective')} with {_counted(self.seeds, 'seed')}")
         if self.rows > self.trained:
             parts.append("the model as it is")
-        lines = [f"Verdicts that {' and '.join(parts)} can give:"]
+        verb = "cannot" if impossible else "can"
+        lines = [f"Verdicts that {' and '.join(parts)} {verb} give:"]
         names: dict[str, list[str]] = {}
         for (name, sentence), group in alike.items():
             if any(one.primary for one in group):

@@ -186,3 +186,12 @@ def test_the_start_of_a_run_says_so(
     assert done.code == 0, done.err
     assert "no trained model: add --objective NAME" in done.err
     assert "4 sampling units (documents, passages), 10 needed; 4 texts, 1,000 needed" in done.err
+
+
+def test_a_run_says_at_its_start_only_what_gets_no_verdict() -> None:
+    mixed = planned("generation.limit=400", suite="generation", objectives=("emo", "mle"), seeds=(0, 1, 2))
+    text = "\n".join(mixed.lines(impossible=True))
+    assert "mauve" in text
+    assert "rouge1" in "\n".join(mixed.lines())
+    assert "rouge1" not in text
+    assert planned("tasks=[sst2]", objectives=("emo", "mle"), seeds=(0, 1, 2)).lines(impossible=True) == []
