@@ -52,7 +52,7 @@ docs: setup
 	@echo "Open docs/_build/index.html."
 
 site: setup
-	@$(BIN)/emobench leaderboard site site --baseline mle $(addprefix --leaderboard ,$(wildcard leaderboards/measured) leaderboards/studies leaderboards/published)
+	@$(BIN)/emobench leaderboard site site --all $(addprefix --leaderboard ,$(wildcard leaderboards/measured) studies:smollm2 published:)
 
 check: setup
 	@$(BIN)/ruff check .

@@ -22,14 +22,17 @@ from emobench.core.extras import missing_packages_explained
 from emobench.core.settings import PRETRAINED
 from emobench.exchange.result_files import compare_files, names_results
 from emobench.exchange.tables import metric_rows
+from emobench.leaderboard.boards import board_folder, boards_of
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import wanted
-from emobench.leaderboard.query.rows import PUBLISHED, select
+from emobench.leaderboard.query.newest import newest_common
+from emobench.leaderboard.query.rows import ANY, select
 from emobench.leaderboard.run_files import ExamplesReader, read_examples, recorded_file
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
-from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.leaderboard.store import Leaderboard
 from emobench.report import compare_table
+from emobench.report.baseline import default_baseline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,10 +98,14 @@ class Results:
 
 @dataclass(frozen=True)
 class Compared:
-    """Comparisons. `problems` names the per-example results that could not be read."""
+    """Comparisons. `problems` names the per-example results that could not be read.
+
+    `older` counts the older comparable groups that the names mean as well.
+    """
 
     comparisons: tuple[Comparison, ...]
     problems: tuple[str, ...] = field(default=())
+    older: int = 0
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -207,11 +214,11 @@ def _recorded(run_plan: Callable[[Any], Any], suite: str, options: RunOptions, f
 
 @missing_packages_explained()
 def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> Results:
-    """Return all entries of a board, or of the papers' with the name "published:".
+    """Return all entries of a board: a folder, "published:" (the papers' numbers) or a study, "studies:smollm2".
 
     Raises DataError for a folder that is not there, or a file that is no entry.
     """
-    board = Leaderboard(published_root() if leaderboard == PUBLISHED else Path(leaderboard))
+    board = Leaderboard(board_folder(leaderboard))
     board.require_folder()
     entries = tuple(board.entries())
     if board.problems:
@@ -227,14 +234,19 @@ def compare(
     metrics: Sequence[str] = (),
     anyway: bool = False,
     across_bases: bool = False,
+    older: bool = False,
     leaderboard: str | Path = BOARD,
     runs: str | Path = RUNS,
 ) -> Compared:
-    """Compare entries of a board, or result files of other tools, with the last one or `baseline`.
+    """Compare entries of a board, or result files of other tools, with `baseline`.
+
+    Without a baseline it is the last of several names; of the entries that one name means, or of all without names, it
+    is mle, else the suite's first objective.
 
     Names are those of `emobench compare`: an objective, an id, a query, a paper's row, or a result file; `suite` leaves
-    out entries of other suites. Raises ConfigError for entries that are not comparable, unless `anyway`;
-    UnknownNameError for a name, suite or metric that does not exist.
+    out entries of other suites. Of names that mean several entries, the newest comparable group is compared, or with
+    `older` each one. Raises ConfigError for entries that are not comparable, unless `anyway`; UnknownNameError for a
+    name, suite or metric that does not exist.
     """
     if across_bases and anyway:
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")
@@ -242,15 +254,27 @@ def compare(
         if suite is not None:
             raise ConfigError("--suite chooses among entries of a board; drop it to compare result files.")
         return _of_files(names, baseline, metrics, anyway=anyway, across_bases=across_bases)
-    chosen = [_of_suite(text, suite, Path(leaderboard)) for text in names]
-    base = None if baseline is None else _of_suite(baseline, suite, Path(leaderboard))
-    examples = ExamplesReader(Path(runs), [Path(leaderboard)])
+    named = [*names] or [ANY]
+    if baseline is not None:
+        named.append(baseline)
+    root = board_folder(leaderboard)
+    choices: list[Sequence[Entry]] = [_of_suite(text, suite, root) for text in named]
+    hidden = 0
+    if not (older or anyway or across_bases):
+        choices, hidden = newest_common([_with_metrics(choice, metrics) for choice in choices])
+    chosen, base = choices, None
+    if baseline is not None:
+        *chosen, base = choices
+    elif len(choices) == 1:
+        usual = default_baseline(choices[0])
+        base = [entry for entry in choices[0] if entry.objective.name == usual] or choices[0]
+    examples = ExamplesReader(Path(runs), boards_of(named, root))
     shown = _metrics(metrics, chosen)
     if across_bases:
         made = compare_across_bases(chosen, base, examples, metrics=shown)
     else:
         made = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
-    return Compared(tuple(made), tuple(examples.problems))
+    return Compared(tuple(made), tuple(examples.problems), hidden)
 
 
 def _of_suite(text: str, suite: str | None, root: Path) -> list[Entry]:
@@ -264,6 +288,12 @@ def _of_suite(text: str, suite: str | None, root: Path) -> list[Entry]:
     if not kept:
         raise UnknownNameError("suite", str(suite), suites, where=f"{text}: ")
     return kept
+
+
+def _with_metrics(choice: Sequence[Entry], patterns: Sequence[str]) -> Sequence[Entry]:
+    """Return the entries that have a metric that the patterns mean; all entries if none has."""
+    having = [entry for entry in choice if any(wanted(metric, patterns) for metric in entry.metrics)]
+    return having or choice
 
 
 def _of_files(

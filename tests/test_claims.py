@@ -233,7 +233,7 @@ def test_the_tables_are_rows_of_what_the_demo_prints() -> None:
 def test_the_first_table_is_a_comparison_on_the_board_that_ships(tmp_path: Path) -> None:
     text = (ROOT / README).read_text()
     (command,) = re.findall(
-        r"^`emobench (compare .*--leaderboard leaderboards/studies)` prints, with more rows:$", text, re.MULTILINE
+        r"^`emobench (compare .*--leaderboard studies:smollm2)` prints, with more rows:$", text, re.MULTILINE
     )
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     words = [sys.executable, "-m", "emobench", *shlex.split(command), "--runs", str(tmp_path)]

@@ -14,7 +14,7 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify
 
 ROOT = Path(__file__).parents[1]
-BOARD, PAGE = ROOT / "leaderboards" / "studies", ROOT / "docs" / "evidence.md"
+BOARD, PAGE = ROOT / "leaderboards" / "studies" / "smollm2", ROOT / "docs" / "evidence.md"
 sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))  # as `python tests/benchmarks NAME` does
 
 from evidence.smollm2_page import TABLES, Study, filled  # noqa: E402

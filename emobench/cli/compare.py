@@ -13,6 +13,7 @@ from emobench.cli.terminal.console import print_json
 from emobench.cli.terminal.reports import Format, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError
+from emobench.leaderboard.query.newest import older_groups
 from emobench.report import compare_table
 from emobench.report.charts import compare_chart
 from emobench.report.compare_table import to_json
@@ -22,17 +23,24 @@ FILES = "A result file of lm_eval, inspect or Every Eval Ever (JSON), or the fol
 
 def compare(
     entries: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="A B [C ...]", help=f"Entries or result files: {options.ENTRY} {FILES}", show_default=False
+            metavar="A B [C ...]",
+            help=f"Entries or result files: {options.ENTRY} {FILES} Default: all entries of the newest table.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option("--baseline", help="The entry that the others are compared with. Default: the last one."),
+        typer.Option(
+            "--baseline",
+            help="The entry that the others are compared with. Default: the last of several names; else mle or, "
+            "without it, the suite's first objective.",
+        ),
     ] = None,
     suite: Annotated[str | None, typer.Option("--suite", help="Only entries of this suite: nlu, or nlu@1.")] = None,
     metric: options.Metrics = None,
+    all_: options.All = False,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Show entries that are not comparable side by side, without a verdict.")
     ] = False,
@@ -68,12 +76,13 @@ def compare(
     if png is not None and png.suffix.lower() != ".png":
         raise ConfigError(f"--png {png}: expected the name of a PNG file, such as differences.png.")
     compared = results.compare(
-        *entries,
+        *(entries or ()),
         baseline=baseline,
         suite=suite,
         metrics=metric or (),
         anyway=anyway,
         across_bases=across_bases,
+        older=all_,
         leaderboard=leaderboard,
         runs=runs,
     )
@@ -89,6 +98,8 @@ def compare(
         elif latex:
             format = "latex"
         print_report(compare_table.report(comparisons, explain=explain), format)
+    if more := older_groups(compared.older, "narrow with --suite or a query, or give --all"):
+        remark(more)
     remark_unpaired(compared.problems)
     if png is not None:
         compare_chart.write(comparisons, png)

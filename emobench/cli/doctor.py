@@ -35,7 +35,7 @@ PACKAGES = {
 
 def doctor(
     runs: options.Runs = options.DEFAULT_RUNS,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:

@@ -62,7 +62,7 @@ def reproduce(
     ] = None,
     seed: options.Seeds = None,
     limit: options.Limit = None,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
     format: Annotated[Format, typer.Option("--format", help="The format of the table.")] = "text",

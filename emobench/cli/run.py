@@ -46,7 +46,7 @@ def run(
     budget: BudgetOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
     probe: options.Probe = False,
@@ -106,7 +106,7 @@ def evaluate(
     checkpoint: CheckpointOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     rescore: Annotated[
         bool,
         typer.Option(

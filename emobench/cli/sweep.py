@@ -51,7 +51,7 @@ def run(
         ),
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     dry_run: options.DryRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -42,8 +42,6 @@ LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""
 LONGEST = 600
 """Characters of a sentence about a file: what it quotes may have any length."""
-_INSTALLED = Path(__file__).with_name("data") / "published"
-_CHECKOUT = Path(__file__).parents[2] / "leaderboards" / "published"
 
 
 class Row(NamedTuple):
@@ -129,11 +127,6 @@ def _unchecked_row(plain: Mapping[str, Any], root: Path, file: str) -> Row:
     if file != f"{row.suite}-v{row.suite_version}/{row.id}.json":
         raise ValueError
     return row
-
-
-def published_root() -> Path:
-    """Return the folder of the papers' numbers: in an installed package next to this module, else in the checkout."""
-    return _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
 
 
 class Leaderboard:

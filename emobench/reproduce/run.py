@@ -16,10 +16,11 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError, MetricError, UnknownNameError
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
+from emobench.leaderboard.boards import PUBLISHED, board_folder
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.leaderboard.store import Leaderboard
 from emobench.models.catalog import CATALOG
 from emobench.models.model import Model
 from emobench.registry import find_suite, load_kind
@@ -178,7 +179,7 @@ def published_entries(table: Table) -> list[Entry]:
     """
     if table.published is None:
         return []
-    entries = Leaderboard(published_root()).entries(suite=table.published)
+    entries = Leaderboard(board_folder(PUBLISHED)).entries(suite=table.published)
     if not entries:
         raise ConfigError(f"{table.name}: the published board has no entry of {table.published}; install it whole.")
     missing = {entry.objective.name for entry in entries} ^ set(table.rows)

@@ -137,7 +137,7 @@ def import_(
     renamed: Annotated[
         bool, typer.Option("--renamed", help="Rename results that are on the board under another name.")
     ] = False,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:

@@ -26,7 +26,7 @@ Repo = Annotated[
 
 
 def pack(
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     quiet: options.Quiet = False,
 ) -> None:
@@ -47,7 +47,7 @@ def pack(
 
 def push(
     repo: Repo,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     sign_key: Annotated[
         Path | None,
@@ -74,7 +74,7 @@ def push(
 
 def pull(
     repo: Repo,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
+    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     allowed_signers: Annotated[
         Path | None,
         typer.Option(

@@ -12,12 +12,11 @@ from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.reports import print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import Filters, read_page
 from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import ExamplesReader
-from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify as check
 from emobench.report import board_table
 
@@ -45,34 +44,26 @@ def show(
         str | None, typer.Option("--sort", help="Sort by a metric (best first, with ranks), by created, or by name.")
     ] = None,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95 % intervals and n instead of ±.")] = False,
-    rows: Annotated[
-        int, typer.Option("--rows", min=1, help="The largest number of rows. The newest tables come first.")
-    ] = ROWS,
-    published: Annotated[
-        bool, typer.Option("--published", help="Show the papers' own numbers instead of --leaderboard.")
-    ] = False,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="The largest number of rows.")] = ROWS,
+    all_: options.All = False,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     markdown: options.Markdown = False,
     json: options.Json = False,
 ) -> None:
-    """Show the entries in tables; a table holds what may be compared.
+    """Show the newest entries in a table, which holds what may be compared.
 
     A table is ranked by the mean over its tasks, or by --sort. Objectives without a difference beyond the noise share
     a rank.
     """
-    named = leaderboard != options.DEFAULT_BOARD
-    if published and named:
-        raise ConfigError("--published and --leaderboard name two boards; give one of them.")
-    if named:
+    if leaderboard != options.DEFAULT_BOARD:
         Leaderboard(leaderboard).require_folder()
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
         objectives = (*objectives, baseline)
     filters = Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since)
     view = View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals)
-    root = published_root() if published else leaderboard
-    print_board(root, runs, filters=filters, view=view, rows=rows, markdown=markdown, json=json)
+    print_board(leaderboard, runs, filters=filters, view=view, rows=rows, older=all_, markdown=markdown, json=json)
 
 
 def print_board(
@@ -82,14 +73,18 @@ def print_board(
     filters: Filters | None = None,
     view: View | None = None,
     rows: int = ROWS,
+    older: bool = False,
     around: Collection[str] = (),
     markdown: bool = False,
     json: bool = False,
 ) -> None:
-    """Print a board, or of it the tables around some entries' ids, which stand out; name skipped files on stderr."""
+    """Print the newest table of a board, with `older` all of them, or those around some entries' ids, which stand out.
+
+    Skipped files are named on stderr.
+    """
     view = view or View(own=frozenset(around))
     board, examples = Leaderboard(root), ExamplesReader(runs, [root])
-    page = read_page(board, (filters or Filters()).of(board.rows()), rows, around)
+    page = read_page(board, (filters or Filters()).of(board.rows()), rows, around, older=older)
     if json:
         print_json({**board_table.to_json(page.entries, examples, view), "left_out": page.left_out})
     elif not page.entries:
@@ -104,12 +99,7 @@ def print_board(
 
 
 def verify(
-    leaderboard: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--leaderboard", help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}.", show_default=False
-        ),
-    ] = None,
+    leaderboard: options.Boards = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     entries_only: Annotated[
         bool,

@@ -15,8 +15,9 @@ from emobench.core.errors import UserError
 from emobench.core.extras import require
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.query.newest import newest_first, older_groups
 from emobench.leaderboard.run_files import ExamplesReader
-from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.site.build import Board, write_site
 from emobench.report.site.runs import RunFiles
 
@@ -26,29 +27,28 @@ LONGEST = 20_000
 
 def site(
     out: Annotated[Path, typer.Argument(help="The folder to write the pages to.")],
-    leaderboard: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--leaderboard",
-            help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}, and the papers' own numbers.",
-            show_default=False,
-        ),
-    ] = None,
+    leaderboard: options.Boards = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="The baseline of the differences when the page opens.")
     ] = None,
+    all_: options.All = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
 ) -> None:
-    """Write each board as one web page."""
+    """Write the newest comparable entries of each board as one web page; with --all, all of them."""
     require("itables")
     boards = []
-    roots = leaderboard or [options.DEFAULT_BOARD, published_root()]
+    roots = leaderboard or [options.DEFAULT_BOARD]
     for root in roots:
         board = Leaderboard(root)
         if leaderboard:
             board.require_folder()
         entries = board.entries()
+        if not all_ and entries:
+            newest, *older = newest_first(entries)
+            entries = newest
+            if more := older_groups(len(older), "give --all"):
+                remark(f"{root}: {more}")
         # A page is published: it names files, and not where this machine has them.
         problems = tuple(problem.replace(f"{root}/", "") for problem in board.problems)
         boards.append(Board(name=root.resolve().name, entries=entries, problems=problems))

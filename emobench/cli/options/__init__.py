@@ -9,6 +9,7 @@ import typer
 
 from emobench.cli.terminal.console import stdout_for_json_alone
 from emobench.core.errors import ConfigError
+from emobench.leaderboard.boards import board_folder, own_board
 from emobench.models.device import AUTO
 
 DEFAULT_DEVICE = AUTO
@@ -16,8 +17,8 @@ DEFAULT_SUITE = "oracle-language"
 DEFAULT_RUNS = Path("runs")
 DEFAULT_BOARD = Path("leaderboards/measured")
 ENTRY = (
-    "An objective (emo), an id or its first digits, a query (model=gpt2,objective=emo), or a row of a paper "
-    "(published:emo-table3/llama-7b/emo)."
+    "An objective (emo), an id or its first digits, a query (model=gpt2,objective=emo), an entry of a study that ships "
+    "(studies:smollm2/emo), or a row of a paper (published:emo-table3/llama-7b/emo)."
 )
 
 
@@ -76,8 +77,39 @@ Metrics = Annotated[
     ),
 ]
 Entries = Annotated[list[str], typer.Argument(metavar="ENTRY [ENTRY ...]", help=f"{ENTRY} Several are shown together.")]
+EntriesOrNewest = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ENTRY ...]",
+        help=f"{ENTRY} Several are shown together. Default: those of the newest table.",
+        show_default=False,
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Show older groups of comparable entries, too.")]
 Runs = Annotated[Path, typer.Option("--runs", help="The folder of finished stages.")]
-Board = Annotated[Path, typer.Option("--leaderboard", help="The folder of recorded entries.")]
+Board = Annotated[
+    Path,
+    typer.Option(
+        "--leaderboard",
+        parser=board_folder,
+        metavar="DIRECTORY",
+        help="The folder of recorded entries, or a board that ships: published:, studies:smollm2.",
+    ),
+]
+OwnBoard = Annotated[
+    Path, typer.Option("--leaderboard", parser=own_board, metavar="DIRECTORY", help="The folder of recorded entries.")
+]
+Boards = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--leaderboard",
+        parser=board_folder,
+        metavar="DIRECTORY",
+        help="A board's folder, or a board that ships: published:, studies:smollm2. Repeatable. "
+        f"Default: {DEFAULT_BOARD}.",
+        show_default=False,
+    ),
+]
 Offline = Annotated[bool, typer.Option("--offline", help="Use only what is on disk, and no network.")]
 Device = Annotated[
     str, typer.Option("--device", help="auto (a GPU if there is one, else the CPU), cpu, cuda or cuda:N.")

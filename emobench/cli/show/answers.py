@@ -12,6 +12,7 @@ from emobench.cli import options
 from emobench.cli.options.request import PlanningOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_lines, print_table, reporter, visible
 from emobench.kinds.views import ShownPrompt
+from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import select
 from emobench.report.numbers import LOSS_PLACES, listed, percent, plain
@@ -158,7 +159,7 @@ def answers(
     entries match, the newest one is shown. Where the runs are not here, the answers are made again from the losses that
     a packed board has, which tell no groups.
     """
-    seeds, named = find_answers(select(entry, leaderboard), runs, task or (), [leaderboard])
+    seeds, named = find_answers(select(entry, leaderboard), runs, task or (), boards_of([entry], leaderboard))
     if json:
         print_json({"answers": seeds, "older": [one.id for one in named.older]})
         return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -15,9 +17,10 @@ from emobench.cli.terminal.console import print_json, print_table
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import DataError
 from emobench.leaderboard.labels import clean
+from emobench.leaderboard.query.newest import older_groups
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import alike
-from emobench.runs.inspect.trainings import FoundTraining, find_trainings
+from emobench.runs.inspect.trainings import FoundTraining, find_trainings, newest_trainings
 from emobench.training.curves import Curve, TrainingCurves, averaged, mean_curve, read_curves
 
 WIDTH = 30
@@ -81,10 +84,12 @@ def curves(
     run: Annotated[
         list[str] | None,
         typer.Argument(
-            help="An objective's name, an entry's id, a training's folder, or a key in --runs. Default: all trainings.",
+            help="An objective's name, an entry's id, a training's folder, or a key in --runs. Default: the newest "
+            "trainings of one model and recipe.",
             show_default=False,
         ),
     ] = None,
+    all_: options.All = False,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     json: options.Json = False,
@@ -94,7 +99,13 @@ def curves(
     The loss, its parts and the validation loss over the steps, as means over seeds. Logs of an entry whose runs are not
     here are read from its board, if the board is packed.
     """
-    groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
+    trainings = find_trainings(run or (), runs, Leaderboard(leaderboard))
+    older = 0
+    if not (all_ or (run and all(map(_is_one, run)))):
+        trainings, older = newest_trainings(trainings)
+    groups = _grouped(trainings)
+    if more := older_groups(older, "name an entry, or give --all"):
+        remark(more)
     if json:
         print_json({"curves": [group.plain() for group in groups]})
         return
@@ -108,6 +119,11 @@ def curves(
         header = ("part", "over the steps", "first", "middle", "last")
         print_table("", header, rows, unbroken=header[1:2])
         print_text("")
+
+
+def _is_one(name: str) -> bool:
+    """Return whether a name is a folder, a key or an id, and so no objective."""
+    return Path(name).is_dir() or re.fullmatch("[0-9a-f]+", name) is not None
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
 from emobench.cli.terminal.streams import remark
+from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.pack import PROMPTS
 from emobench.runs.inspect.recorded_runs import newest_of, notes_of
 from emobench.runs.inspect.samples import SideBySide, has_texts, side_by_side
@@ -22,7 +23,7 @@ END = "∎"
 
 
 def samples(
-    entry: options.Entries,
+    entry: options.EntriesOrNewest = None,
     task: options.Tasks = None,
     count: Annotated[int, typer.Option("--count", min=1, help="The largest number of prompts of each task.")] = 5,
     seed: Annotated[
@@ -40,7 +41,8 @@ def samples(
     line break of the text; ∎ is an end that the model generated. Where the runs are not here, a packed board has the
     texts of the first prompts, without prefixes and human texts.
     """
-    boards, tasks = [leaderboard], task or ()
+    entry = entry or []
+    boards, tasks = boards_of(entry, leaderboard), task or ()
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, tasks, seed, boards))
     entries = [one.entry for one in named]
     tables = side_by_side(entries, runs, tasks, boards=boards, seed=seed, sample=sample, prompt=prompt, count=count)
@@ -102,7 +104,7 @@ def _text(text: str | None) -> Text:
 
 
 def figures(
-    entry: options.Entries,
+    entry: options.EntriesOrNewest = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="The folder to write the pictures to. Default: .figures, next to the entry."),
@@ -120,9 +122,11 @@ def figures(
     """
     from emobench.runs.inspect.figures import can_draw, draw, pictures_folder
 
-    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, [leaderboard]))
+    entry = entry or []
+    boards = boards_of(entry, leaderboard)
+    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, boards))
     entries = [one.entry for one in named]
-    drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard), [leaderboard])
+    drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard), boards)
     if json:
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return

@@ -11,16 +11,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError
+from emobench.leaderboard.boards import PUBLISHED, split_reference
 from emobench.leaderboard.comparable import differences, groups, older_code
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean, is_row, wanted
-from emobench.leaderboard.store import Leaderboard, Row, published_root
+from emobench.leaderboard.query.newest import older_groups
+from emobench.leaderboard.store import Leaderboard, Row
 
-PUBLISHED = "published:"
 FORMS = (
-    "Give an entry's id or its first 4 digits or more, an objective (emo), a query (model=gpt2,objective=emo) or a "
-    "paper's row (published:emo-table3/llama-7b/emo)."
+    "Give an entry's id or its first 4 digits or more, an objective (emo) or a query (model=gpt2,objective=emo), of a "
+    "study that ships as studies:smollm2/emo, or a paper's row (published:emo-table3/llama-7b/emo)."
 )
+ANY = ""
+"""The reference that means all entries of a board."""
 NEAREST = 20
 """Names that an error lists at most."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -94,7 +97,7 @@ def matching(rows: Sequence[Row], key: str, name: str, hint: str = "") -> list[R
     if not matches:
         near = difflib.get_close_matches(name, sorted(known), n=NEAREST, cutoff=0)
         if (key, name) == ("kind", "published"):
-            hint = "The papers' own numbers are a board of their own: `emobench leaderboard show --published`."
+            hint = "The papers' own numbers are on a board of their own: --leaderboard published:."
         elif len(known) > NEAREST:
             hint = f"These are the nearest of {len(known)}."
         raise UnknownNameError(f"entry of the {key}", name, near, hint=hint)
@@ -122,14 +125,14 @@ def _created(row: Row) -> datetime:
 
 
 def select(text: str, root: Path) -> list[Entry]:
-    """Return the entries that `text` names on the board at `root` (or on the papers', after "published:"), one or more.
+    """Return the entries, one or more, that `text` names on the board at `root`, or on the one that it begins with.
 
     An id names an entry even if it is superseded; a query leaves out rows of older code. Raises DataError
     for a board without a folder, ConfigError for an empty one and UnknownNameError for a name that none has.
     """
     published = text.startswith(PUBLISHED)
-    board = Leaderboard(published_root() if published else root)
-    name = text.removeprefix(PUBLISHED)
+    folder, name = split_reference(text, root)
+    board = Leaderboard(folder)
     board.require_folder()
     if re.fullmatch(r"[0-9a-fA-F]{4,12}", name):
         rows = [row for row in board.rows(superseded=True) if row.id.startswith(name.lower())]
@@ -141,9 +144,10 @@ def select(text: str, root: Path) -> list[Entry]:
     rows = board.rows()
     if not rows:
         raise ConfigError(board.without_entries())
-    terms = list(zip(("suite", "model", "objective"), name.split("/", 2), strict=False))
-    if not published or "=" in name:
-        terms = []
+    terms: list[tuple[str, str]] = []
+    if published and "=" not in name:
+        terms += zip(("suite", "model", "objective"), name.split("/", 2), strict=False)
+    elif name != ANY:
         for term in re.split(r",(?![^(]*\))", name):  # commas outside brackets
             key, equals, value = term.partition("=")
             terms.append((key.strip(), value.strip()) if equals and "(" not in key else ("objective", term.strip()))
@@ -165,25 +169,33 @@ def select(text: str, root: Path) -> list[Entry]:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """`left_out` counts the rows that are not among the `entries`, and `cut` those of them that are of their group."""
+    """`left_out` counts the rows that are not among the `entries`, and `cut` those of them that are of their group.
+
+    `older` counts the groups that are not shown.
+    """
 
     entries: tuple[Entry, ...]
     left_out: int
     cut: int
+    older: int
     problems: tuple[str, ...]
 
     @property
     def more(self) -> str:
         """A sentence on the rows that are not shown; empty if all are."""
-        if not self.left_out:
-            return ""
-        cut = f", {self.cut} of them of this table, whose marks and ranks are among the rows shown" if self.cut else ""
-        advice = "narrow with --model, --objective, --suite or --since, or show more with --rows N."
-        return f"{self.left_out:,} more entries{cut}: {advice}"
+        sentences = []
+        if self.cut:
+            rows = f"Rows of this table that are not shown, and not part of its marks and ranks: {self.cut:,}."
+            sentences.append(f"{rows} Give --rows N.")
+        how = "narrow with --model, --objective, --suite or --since, or give --all and --rows N"
+        sentences.append(older_groups(self.older, how))
+        return " ".join(filter(None, sentences))
 
 
-def read_page(board: Leaderboard, rows: Sequence[Row], limit: int, around: Collection[str] = ()) -> Page:
-    """Read the groups of rows that may be compared, the newest group first, until `limit` rows are reached.
+def read_page(
+    board: Leaderboard, rows: Sequence[Row], limit: int, around: Collection[str] = (), *, older: bool = False
+) -> Page:
+    """Read the newest group of rows that may be compared; with `older`, the others too, until `limit` rows are reached.
 
     A group is read whole, with the `pretrained` rows that belong to it; only where the first one alone is larger than
     `limit`, its newest rows are, and its newest `pretrained` one. With `around`, only the groups that hold one of
@@ -205,11 +217,13 @@ def read_page(board: Leaderboard, rows: Sequence[Row], limit: int, around: Colle
         return one is not None and other is not None and not differences(one, other)
 
     shown: dict[str, Row] = {}
-    cut = 0
+    cut = hidden = 0
     for group in _groups(rows, joins, around):
         fresh = [row for row in group if row.id not in shown]
-        if shown and len(shown) + len(fresh) > limit:
-            break
+        full = len(shown) + len(fresh) > limit or not (older or around)
+        if shown and (full or hidden):
+            hidden += not around
+            continue
         for row in fresh:
             if row.untrained:  # the newest one stands first
                 fresh.remove(row)
@@ -220,7 +234,7 @@ def read_page(board: Leaderboard, rows: Sequence[Row], limit: int, around: Colle
             shown[row.id] = row
     entries = tuple(filter(None, map(read, shown.values())))
     left = cut if around else len(rows) - len(shown)
-    return Page(entries=entries, left_out=left, cut=cut, problems=tuple(problems))
+    return Page(entries=entries, left_out=left, cut=cut, older=hidden, problems=tuple(problems))
 
 
 def _groups(

@@ -27,6 +27,7 @@ from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, SeriesReade
 from emobench.leaderboard.stats.series import mean_summary
 from emobench.registry.measures import describe
 from emobench.report import notes as captions
+from emobench.report.baseline import default_baseline
 from emobench.report.charts.compare_chart import page_forest, unit_of
 from emobench.report.compare_table import noise_row
 from emobench.report.numbers import (
@@ -290,7 +291,7 @@ class _Suite:
         entries = list(chain.from_iterable(group.rows for group in groups))
         self.baseline = baseline
         if all(entry.objective.name != baseline for entry in entries):
-            self.baseline = default_baseline([group.rows for group in groups])
+            self.baseline = default_baseline(entries)
         tasks: Counter[str] = Counter()
         for group in groups:
             tasks.update(set(map(captions.task_of, group.metrics)))
@@ -452,28 +453,6 @@ def _summaries(group: BoardGroup, key: str) -> Iterator[MetricSummary]:
     for entry in group.rows:
         if summary := group.value(entry, key):
             yield summary
-
-
-def default_baseline(groups: Sequence[Sequence[Entry]]) -> str | None:
-    """Return the objective that most groups have beside another one; of several, the one that was recorded first.
-
-    If no group has two, each one counts.
-    """
-    recorded = []
-    for place, rows in enumerate(groups):
-        for entry in rows:
-            if not entry.untrained:
-                recorded.append((entry.provenance.created, entry.id, entry.objective.name, place))
-    named = dict.fromkeys((name, place) for _, _, name, place in sorted(recorded))
-    in_group = Counter(place for _, place in named)
-    all_groups: Counter[str] = Counter()
-    of_several: Counter[str] = Counter()
-    for name, place in named:
-        all_groups[name] += 1
-        if in_group[place] > 1:
-            of_several[name] += 1
-    counts = of_several or all_groups
-    return max(counts, key=counts.__getitem__, default=None)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

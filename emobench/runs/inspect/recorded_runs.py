@@ -15,7 +15,8 @@ from emobench.exchange.every_eval_ever import Shown
 from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
-from emobench.leaderboard.query.rows import select
+from emobench.leaderboard.query.newest import newest_common, newest_first, older_groups
+from emobench.leaderboard.query.rows import ANY, select
 from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
 from emobench.registry import find_task, kind_names, load_kind, task_names
 from emobench.runs.planning.resolve import nested_rules
@@ -28,13 +29,15 @@ V = TypeVar("V")
 class Named(NamedTuple):
     """The newest entry that a name means and that has the wanted files, and the other ones, newest first.
 
-    `newer` ones lack them. `unlike` says why the entry cannot be compared with the first that is shown.
+    `newer` ones lack them. `unlike` says why the entry cannot be compared with the first that is shown. `groups` counts
+    the older groups of a board of which nobody named an entry.
     """
 
     entry: Entry
     older: list[Entry]
     newer: list[Entry]
     unlike: Sequence[str] = ()
+    groups: int = 0
 
     def note(self) -> str:
         """Return the other entries and the differences as sentences; empty without any."""
@@ -45,20 +48,33 @@ class Named(NamedTuple):
             notes.append(f"Older entries match: {_ids(self.older)}; name one by its id.")
         if self.unlike:
             notes.append(f"Not comparable with the first: {'; '.join(self.unlike)}.")
+        if self.groups:
+            notes.append(older_groups(self.groups, "name an entry of theirs"))
         return " ".join(notes)
 
 
 def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
     """Return the newest entry that each name means (`select`), of those that are wanted if any is.
 
-    Of the second name on, it is the newest that is comparable with the first one's, if any is. An entry that several
-    names mean is there once. Raises what `select` raises.
+    Entries of the newest comparable group that has one of each name are preferred, or else entries that are comparable
+    with the first name's. An entry that several names mean is there once. Without names, it is each wanted entry of the
+    newest group. Raises what `select` raises.
     """
+    if not names:
+        newest_group, *older = newest_first(select(ANY, board))
+        named = [Named(entry, [], []) for entry in newest_group if wanted(entry)]
+        named = named or [Named(newest_group[0], [], [])]  # later errors name what it lacks
+        return [named[0]._replace(groups=len(older)), *named[1:]]
     by_id: dict[str, Named] = {}
-    first = None
-    for name in names:
-        one = newest(select(name, board), wanted, first)
-        first = first or one.entry
+    choices: list[Sequence[Entry]] = [select(name, board) for name in names]
+    common, _ = newest_common(choices)
+    preferred = first = None
+    if common != choices:
+        preferred = max(common[0], key=_created)
+    for choice in choices:
+        one = newest(choice, wanted, first or preferred)
+        if first is None:
+            first, one = one.entry, one._replace(unlike=())
         by_id.setdefault(one.entry.id, one)
     return list(by_id.values())
 

@@ -89,6 +89,14 @@ class FoundTraining:
             return self.key
         return content_hash({name: value for name, value in self.facts.items() if name != "seed"})
 
+    @property
+    def conditions(self) -> str:
+        """A hash of what trainings of other objectives and seeds share; empty where the facts are not known."""
+        if self.facts is None:
+            return ""
+        own = ("seed", "objective", "log")
+        return content_hash({name: value for name, value in self.facts.items() if name not in own})
+
 
 def find_trainings(given: Sequence[str], runs: Path, board: Leaderboard) -> list[FoundTraining]:
     """Return the trainings behind each name, each once, in order.
@@ -105,6 +113,20 @@ def find_trainings(given: Sequence[str], runs: Path, board: Leaderboard) -> list
         for training in _in_runs(name, runs) or _of_board(name, runs, board):
             trainings.setdefault(training.folder, training)
     return list(trainings.values())
+
+
+def newest_trainings(trainings: Sequence[FoundTraining]) -> tuple[list[FoundTraining], int]:
+    """Return the trainings with the conditions of the newest one, and how many other conditions there are.
+
+    Trainings that are not finished have no known conditions, and are kept.
+    """
+    times: dict[str, float] = {}
+    for training in trainings:
+        if training.conditions:
+            time = training.folder.stat().st_mtime
+            times[training.conditions] = max(time, times.get(training.conditions, time))
+    newest = max(times, key=times.__getitem__, default="")
+    return [one for one in trainings if one.conditions in ("", newest)], max(len(times) - 1, 0)
 
 
 def _in_runs(name: str, runs: Path) -> list[FoundTraining]:

@@ -56,7 +56,7 @@ def distances(found: dict[str, Any], known: dict[str, Any]) -> dict[str, float]:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
-    parser.add_argument("--leaderboard", default="leaderboards/studies")
+    parser.add_argument("--leaderboard", default="leaderboards/studies/smollm2")
     parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "demo.json")
     parser.add_argument("--against", type=Path)
     options = parser.parse_args(argv)

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--base", type=Path, required=True, help="The folder of the model of middle size.")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--leaderboard", type=Path, default=Path("leaderboards/studies"))
+    parser.add_argument("--leaderboard", type=Path, default=Path("leaderboards/studies/smollm2"))
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "figure_1-cpu.json")
     options = parser.parse_args(argv)

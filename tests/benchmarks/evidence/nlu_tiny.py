@@ -29,7 +29,7 @@ def accuracies(arguments: tuple[str, ...]) -> dict[str, list[float]]:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
-    parser.add_argument("--leaderboard", default="leaderboards/studies")
+    parser.add_argument("--leaderboard", default="leaderboards/studies/smollm2")
     parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "nlu_tiny-cpu.json")
     options = parser.parse_args(argv)
     places = ("--runs", options.runs, "--leaderboard", options.leaderboard)

@@ -106,7 +106,7 @@ def table(found: dict[str, Any]) -> str:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
-    parser.add_argument("--leaderboard", default="leaderboards/studies")
+    parser.add_argument("--leaderboard", default="leaderboards/studies/smollm2")
     parser.add_argument("--seed", action="append", default=[])
     options = parser.parse_args(argv)
     seeds = options.seed or ["0", "1"]

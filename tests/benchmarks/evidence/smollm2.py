@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--leaderboard", default="leaderboards/studies")
+    parser.add_argument("--leaderboard", default="leaderboards/studies/smollm2")
     parser.add_argument("--small-model", help="A folder of a smaller model, for the part `bases`.")
     parser.add_argument("--labelled-dir", help="The folder of the part `answers`, if it is another one.")
     parser.add_argument("--list", action="store_true", help="Print the commands, and run none.")

@@ -276,7 +276,7 @@ def command(study: Study) -> str:
     """Return the command whose table has the differences of the main condition."""
     found = study.cells[("wikitext2", ())]
     ids = " ".join(found[name].id for name in ("emo", "mle"))
-    return f"```\nemobench compare {ids} --leaderboard leaderboards/studies\n```"
+    return f"```\nemobench compare {ids} --leaderboard studies:smollm2\n```"
 
 
 def objectives_table(study: Study) -> str:
@@ -414,7 +414,7 @@ TABLES = {
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--leaderboard", type=Path, default=ROOT / "leaderboards" / "studies")
+    parser.add_argument("--leaderboard", type=Path, default=ROOT / "leaderboards" / "studies" / "smollm2")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence.md")
     given = parser.parse_args(argv)

@@ -26,7 +26,7 @@ from emobench.leaderboard.store import Leaderboard
 
 Change = Callable[[dict[str, Any]], None]
 ROWS = "published:emo-table3/llama-7b/emo", "published:emo-table1"
-STUDIES = Path(__file__).parents[3] / "leaderboards" / "studies"
+STUDIES = Path(__file__).parents[3] / "leaderboards" / "studies" / "smollm2"
 SCHEMAS = Path(__file__).parent / "every_eval_ever_schemas"
 """Those of the package every-eval-ever 0.3.0 (MIT), which needs Python 3.12."""
 

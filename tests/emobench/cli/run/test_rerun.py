@@ -306,7 +306,7 @@ def test_a_missing_metric_is_no_agreement(written: Entry) -> None:
 def test_a_numbered_recipe_without_settings_is_a_sentence(
     value: Any, command: Callable[..., Any], tmp_path: Path
 ) -> None:
-    shipped = Path(__file__).parents[4] / "leaderboards" / "studies"
+    shipped = Path(__file__).parents[4] / "leaderboards" / "studies" / "smollm2"
     (entry,) = select("8055b2f60fd9", shipped)
     plain = {name: part for name, part in to_plain(entry).items() if name != "id"}
     changed = new_entry({**plain, "recipe": {"1. a": value}, "supersedes": None}, "changed")

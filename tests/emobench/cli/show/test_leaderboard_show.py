@@ -50,7 +50,7 @@ def names(done: Any) -> list[list[str]]:
 
 
 def test_filters_keep_what_is_meant(show: Callable[..., Any]) -> None:
-    assert [sorted(group) for group in names(show("--json"))] == [["emo", "mle", "tailr"]] * 2
+    assert [sorted(group) for group in names(show("--json", "--all"))] == [["emo", "mle", "tailr"]] * 2
     assert names(show("--json", "--model", "gpt2", "--objective", "mle", "--objective", "emo", "--sort", "name")) == [
         ["emo", "mle"]
     ]
@@ -69,9 +69,8 @@ def test_unknown_names_and_an_absent_board_are_the_users_errors(show: Callable[.
         (("--metric", "sst/accuracy"), "did you mean 'sst2/accuracy'?"),
         (("--sort", "acuracy"), "did you mean 'accuracy'?"),
         (("--baseline", "mlx"), "There is no objective to be the baseline 'mlx'; did you mean 'mle'?"),
-        (("--kind", "published"), "`emobench leaderboard show --published`"),
+        (("--kind", "published"), "--leaderboard published:"),
         (("--since", "soon"), "expected a date such as"),
-        (("--published",), "--published and --leaderboard name two boards"),
         (("--leaderboard", tmp_path / "none"), f"There is no leaderboard {tmp_path / 'none'}"),
     ):
         show(*arguments).refused(told)
@@ -104,12 +103,14 @@ def test_terminal_markdown_and_json_say_the_same(show: Callable[..., Any]) -> No
 
 
 def test_more_entries_than_rows_are_counted(show: Callable[..., Any]) -> None:
-    done = show("--rows", 3)
-    assert done.out.count("nlu v1 · ") == 1
-    assert "3 more entries" in done.out
-    assert show("--rows", 3, "--json").json["left_out"] == 3
-    assert "3 more entries" in show("--rows", 3, "--markdown").out
-    whole = show("--rows", 6, "--json").json
+    for given in (("--rows", 3, "--all"), ()):
+        done = show(*given)
+        assert done.out.count("nlu v1 · ") == 1
+        assert "1 older group is not shown" in done.out
+        assert show(*given, "--json").json["left_out"] == 3
+    assert "not part of its marks and ranks: 1." in show("--rows", 2).out
+    assert "1 older group" in show("--markdown").out
+    whole = show("--rows", 6, "--all", "--json").json
     assert (len(whole["groups"]), whole["left_out"]) == (2, 0)
 
 

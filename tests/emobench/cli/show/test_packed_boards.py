@@ -20,7 +20,7 @@ from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
 from emobench.runs.inspect.recorded_runs import recorded_task
 
-STUDIES = Path(__file__).parents[4] / "leaderboards/studies"
+STUDIES = Path(__file__).parents[4] / "leaderboards/studies/smollm2"
 EMO, MLE, NLU = "8055b2f60fd9", "1d1287c865af", "e96fbf8d96ae"
 
 

@@ -53,7 +53,7 @@ def group(make_row: MakeEntry, epochs: int, *names: str, day: int, **changes: An
 
 
 def read(board: Leaderboard, entries: Sequence[Entry], limit: int, around: Sequence[str] = ()) -> Page:
-    return read_page(board, filled(board, entries), limit, around)
+    return read_page(board, filled(board, entries), limit, around, older=True)
 
 
 def test_the_newest_groups_are_read_whole_until_the_limit(board: Counting, make_row: MakeEntry) -> None:
@@ -64,7 +64,7 @@ def test_the_newest_groups_are_read_whole_until_the_limit(board: Counting, make_
     assert ids(page.entries) == ids([*new, *middle])
     assert (page.left_out, page.cut) == (2, 0)
     assert sorted(board.seen) == sorted(ids([*new, *middle]))
-    assert page.more.startswith("2 more entries: narrow with --model")
+    assert page.more.startswith("1 older group is not shown: narrow with --model")
     page = read(board, [], 4)
     assert (ids(page.entries), page.left_out) == (ids(new), 4)
     page = read(board, [], 100)
@@ -77,7 +77,7 @@ def test_a_group_is_cut_only_where_it_is_alone_and_says_so(board: Counting, make
     page = read(board, [*large, plain, *group(make_row, 2, "mle", day=1, model={"name": "b", "source": "b"})], 3)
     assert ids(page.entries) == ids([plain, *large[-2:]])
     assert (page.left_out, page.cut) == (3, 2)
-    assert "3 more entries, 2 of them of this table, whose marks and ranks are among the rows shown" in page.more
+    assert "not part of its marks and ranks: 2." in page.more
 
 
 def test_a_pretrained_row_comes_with_each_group_that_it_belongs_to(board: Counting, make_row: MakeEntry) -> None:
@@ -104,6 +104,6 @@ def test_an_entry_that_went_away_since_is_named(board: Counting, make_row: MakeE
     entries = group(make_row, 1, "mle", "emo", day=1)
     rows = filled(board, entries)
     board.path(entries[0]).unlink()
-    page = read_page(board, rows, 10)
+    page = read_page(board, rows, 10, older=True)
     assert ids(page.entries) == ids(entries[1:])
     assert [str(board.path(entries[0])) in problem for problem in page.problems] == [True]

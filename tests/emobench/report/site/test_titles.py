@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from emobench.leaderboard.entry import Entry, EntrySource
-from emobench.report.site.data import default_baseline, group_titles
+from emobench.report.site.data import group_titles
 from emobench.report.site.runs import links
 
 Row = Callable[..., Entry]
@@ -78,26 +76,3 @@ def test_an_entry_links_its_paper_data_and_model(row: Row) -> None:
         one, source=EntrySource(command=None, cite="javascript:alert(1) http://x.org \"https://'onload=x")
     )
     assert links(hostile) == []
-
-
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        ([("emo", "mle"), ("tailr", "emo", "mle")], "mle"),  # recorded first
-        ([("emo", "mle"), ("emo", "tailr")], "emo"),
-        ([("emo", "mle"), ("emo",), ("emo", "pretrained")], "mle"),  # alone, nothing is compared with emo
-        ([("emo",), ("tailr",), ("emo", "pretrained")], "emo"),
-        ([("pretrained",)], None),
-    ],
-)
-def test_the_baseline_is_the_objective_that_others_are_beside(
-    row: Row, groups: list[tuple[str, ...]], expected: str | None
-) -> None:
-    days = {"mle": "01", "emo": "02"}
-
-    def made(name: str) -> Entry:
-        entry = row(name, {"toy/accuracy": [0.5]})
-        created = f"2026-01-{days.get(name, '03')}T00:00:00"
-        return replace(entry, provenance=replace(entry.provenance, created=created))
-
-    assert default_baseline([[made(name) for name in names] for names in groups]) == expected

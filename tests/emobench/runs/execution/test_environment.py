@@ -26,7 +26,7 @@ from emobench.runs.execution.environment import (
     write_environment,
 )
 
-STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies"
+STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies" / "smollm2"
 
 
 def test_the_lock_has_every_package_and_no_path() -> None:

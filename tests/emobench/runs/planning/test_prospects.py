@@ -21,7 +21,7 @@ from emobench.runs.planning.prospects import Prospect, Prospects, prospects
 from emobench.runs.planning.request import Request
 from emobench.tasks.families import DUPLICATES
 
-STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies"
+STUDIES = Path(__file__).parents[4] / "leaderboards" / "studies" / "smollm2"
 NLU = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_news", "mmlu")
 
 

@@ -1,0 +1,55 @@
+"""The newest comparable group: what commands show unless they are asked for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from emobench.leaderboard.comparable import groups
+from emobench.leaderboard.entry import Entry
+
+Choice = Sequence[Entry]
+"""The entries that a name means."""
+
+
+def newest_first(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Return the groups of entries that may be ranked together, that of the newest trained entry first."""
+    return sorted(groups(entries), key=_newest, reverse=True)
+
+
+def _newest(group: Sequence[Entry]) -> tuple[bool, str]:
+    trained = [entry.provenance.created for entry in group if not entry.untrained]
+    if trained:
+        return True, max(trained)
+    return False, max(entry.provenance.created for entry in group)
+
+
+def newest_common(choices: Sequence[Choice]) -> tuple[list[Choice], int]:
+    """Keep, of each choice, the entries of the newest group that has an entry of every choice.
+
+    Return the choices, and how many older groups have one of every choice, too. Choices without a common group, and
+    single entries, are returned as they are.
+    """
+    by_id: dict[str, Entry] = {}
+    several = False
+    for choice in choices:
+        several = several or len(choice) > 1
+        for entry in choice:
+            by_id[entry.id] = entry
+    common: list[list[Choice]] = []
+    for group in newest_first(by_id.values()) if several else ():
+        ids = {entry.id for entry in group}
+        kept: list[Choice] = []
+        for choice in choices:
+            kept.append([entry for entry in choice if entry.id in ids])
+        if len(group) > 1 and all(kept):
+            common.append(kept)
+    if not common:
+        return list(choices), 0
+    return common[0], len(common) - 1
+
+
+def older_groups(count: int, how: str) -> str:
+    """Return a sentence on groups that are not shown, and `how` to see them; empty if there is none."""
+    if not count:
+        return ""
+    return f"{count:,} older group{'s are' if count > 1 else ' is'} not shown: {how}."
