@@ -84,24 +84,18 @@ class HubFiles:
         Raises ConfigError for an unknown configuration, or for several. If no file has the name of a split, all are the
         train split.
         """
-        of_splits = {}
-        for other, words in WORDS.items():
-            of_splits[other] = self._named(f"(?:^|[/_.-])(?:{words})(?:[/_.-]|$)")
-        if split == "train" and not any(of_splits.values()):
-            return self._named("")
-        return of_splits[split]
-
-    def _named(self, pattern: str) -> list[str]:
-        word, config = re.compile(pattern, re.IGNORECASE), self.corpus.config
+        config = self.corpus.config
         of_config = [name for name in self.names if config is None or config in Path(name).parts[:-1]]
         if not of_config:
             raise self._without_config(f"no configuration '{config}'", self.names)
-        chosen: list[str] = []
+        splits: dict[str, list[Split]] = {}
         for name in of_config:
             # Without its configuration, which may have the name of a split in it.
             parts = Path(name).relative_to(_config_folder(name)).parts
-            if word.search("/".join(part for part in parts if part != config)):
-                chosen.append(name)
+            splits[name] = splits_in("/".join(part for part in parts if part != config))
+        chosen = [name for name in of_config if split in splits[name]]
+        if split == "train" and not any(splits.values()):
+            chosen = of_config
         suffixes = {Path(name).suffix for name in chosen}
         first = next((suffix for suffix in FORMATS if suffix in suffixes), "")
         chosen = sorted(name for name in chosen if name.endswith(first))
@@ -128,6 +122,15 @@ class HubFiles:
         return rows_of(self.fetch(names, split), self.origin, columns)
 
 
+def splits_in(path: str) -> list[Split]:
+    """Return the splits that the name of a file or a folder names."""
+    named: list[Split] = []
+    for split, words in WORDS.items():
+        if re.search(f"(?:^|[/_.-])(?:{words})(?:[/_.-]|$)", path, re.IGNORECASE):
+            named.append(split)
+    return named
+
+
 def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = FORMATS) -> HubFiles:
     """Return the data files of a data set: its own, or those that the hub converted where the main branch has none.
 
@@ -151,8 +154,8 @@ def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = F
     raise next((problem for problem in problems if isinstance(problem, Missing)), problems[0])
 
 
-def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[Sequence[str], str]:
-    """Return the texts of a split, and their origin, "hub: repo@commit".
+def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[Sequence[str], str, str]:
+    """Return the texts of a split, their origin, "hub: repo@commit", and which of the training rows they are, if so.
 
     Raises DataError if the hub has no such data set, no file of the split, or another column; Missing if the cache
     lacks them offline; ConfigError for an unknown configuration.
@@ -168,11 +171,11 @@ def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[
     except Missing as missing:
         raise missing.named(f"corpus {corpus.name} ({split})") from None
     if not held_out:
-        return texts, origin
+        return texts, origin, ""
     first = len(texts) - max(1, round(HELD_OUT * len(texts)))
     if split == "train":
-        return texts[:first], f"{origin}, all but the last {HELD_OUT:.0%} of its training rows"
-    return texts[first:], f"{origin}, the last {HELD_OUT:.0%} of its training rows"
+        return texts[:first], origin, f"all but the last {HELD_OUT:.0%} of its training rows"
+    return texts[first:], origin, f"the last {HELD_OUT:.0%} of its training rows"
 
 
 def _config_folder(name: str) -> Path:

@@ -1,8 +1,9 @@
 """Instruction sets: conversations to train on, from local files or a hub data set, with a fingerprint.
 
 Rows have the forms that `emobench.data.conversations` reads. A corpus is a file `DIR/<corpus>.<split>.jsonl` (or .json,
-.parquet) in a data folder, a name of `CONVERSATIONS`, or a data set of the hub: "owner/name[/CONFIG][@REVISION]", and
-":column" after it where the messages are in a column of another name. No script of a repository is run.
+.parquet) in a data folder, local files by their path ("./chats.jsonl"), a name of `CONVERSATIONS`, or a data set of the
+hub: "owner/name[/CONFIG][@REVISION]". Both may have ":column" after them where the messages are in a column of another
+name. No script of a repository is run.
 
 Few of them have a validation split. Without one, the responses to one of 50 prompts are held out, at most 500 prompts:
 those whose text has the smallest sha256, so that each run and each objective holds out the same.
@@ -21,7 +22,18 @@ from typing import Any
 from emobench.core.errors import DataError, UnknownNameError
 from emobench.data.conversations import Conversation, Turn, conversation_of
 from emobench.data.hub_corpus import find_files, hub_corpus
-from emobench.data.rows import Rows, digest, file_rows, hub_files, local_file, naming, require_count, rows_of
+from emobench.data.local_files import data_name, local_data
+from emobench.data.rows import (
+    Rows,
+    digest,
+    file_rows,
+    hub_files,
+    local_file,
+    naming,
+    require_columns,
+    require_count,
+    rows_of,
+)
 from emobench.data.sources import CorpusSource, Split, SplitSource
 from emobench.data.texts import Texts
 from emobench.models.hub import CONVERTED
@@ -82,6 +94,9 @@ def load_conversations(
     """
     if split != "train":
         weights = ""
+    data, column = local_data(corpus), corpus.partition(":")[2]
+    if data is not None:
+        column = ":".join(data.columns)
     validation = _rows(corpus, "validation", data_dirs, offline)
     rows = validation
     if split == "train" or validation is None:
@@ -90,8 +105,9 @@ def load_conversations(
     origin, conversations, count = rows[1], [], 0
     for where, row in rows[0]:
         count += 1
-        if column := corpus.partition(":")[2]:
-            row = {"messages": row.get(column), weights: row.get(weights)}
+        if column:
+            require_columns(row, [column], where)
+            row = {"messages": row[column], weights: row.get(weights)}
         conversation = conversation_of(row, where, weights=weights)
         if conversation.turns[-1].text.strip():
             conversations.append(conversation)
@@ -100,10 +116,12 @@ def load_conversations(
         raise DataError(f"{corpus} ({split}, {origin}) has {count:,} rows, none of them with a response.")
     if corpus in CONVERSATIONS and origin.startswith("hub:"):
         require_count(origin, count, CONVERSATIONS[corpus].splits["train"].rows)
+    note = ""
     if validation is None:
         held_out = split == "validation"
         conversations = _part(conversations, origin, held_out=held_out)
-        origin += f", {'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
+        note = f"{'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
+        origin += f", {note}"
         if held_out:
             blank = 0
     texts, places, weight_of = [], [], []
@@ -117,7 +135,15 @@ def load_conversations(
     if weights and not any(weight_of):
         raise DataError(f'{corpus} ({split}, {origin}): every "{weights}" is 0, so that nothing would be trained.')
     return Conversations(
-        corpus, split, texts, digest(texts), origin, where=places, blank=blank, weights=weight_of or None
+        data_name(corpus),
+        split,
+        texts,
+        digest(texts),
+        origin,
+        note=note,
+        where=places,
+        blank=blank,
+        weights=weight_of or None,
     )
 
 
@@ -138,14 +164,20 @@ def source_of(corpus: str) -> CorpusSource | None:
 
 def _rows(corpus: str, split: Split, data_dirs: Sequence[Path], offline: bool) -> tuple[Rows, str] | None:
     """Return the rows of a split and their origin; None where there is no validation split."""
-    file = local_file(corpus, split, data_dirs)
+    file, data = local_file(corpus, split, data_dirs), local_data(corpus)
     if file is not None:
         return file_rows(file), f"local: {file.name}"
+    if data is not None:
+        if not data.splits[split] and split == "validation":
+            return None
+        return data.rows(split), f"local: {data.path.name}"
     if split == "validation" and local_file(corpus, "train", data_dirs) is not None:
         return None
     source = source_of(corpus)
     if source is None:
-        hint = f"A file DIR/{corpus}.train.jsonl, given by --data-dir DIR, or owner/name of the hub would be one."
+        hint = (
+            f"A file is ./FILE, or DIR/{corpus}.train.jsonl with --data-dir DIR; a data set of the hub is OWNER/NAME."
+        )
         raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
     # Both splits are one download.
     size = source.splits["train"].download_bytes

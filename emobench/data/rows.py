@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import codecs
 import csv
+import errno
+import gzip
 import hashlib
+import io
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -17,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, Missing
-from emobench.core.reading import LineError, is_file, is_folder, numbered_lines, open_file, parse_json, read_bytes
+from emobench.core.reading import MOST_BYTES, LineError, is_file, is_folder, numbered_lines, open_file, parse_json
 from emobench.models.hub import Repo
 
 Row = dict[str, Any]
@@ -25,6 +29,9 @@ Rows = Iterator[tuple[str, Row]]
 """Places and rows."""
 FORMATS = (".parquet", ".jsonl", ".json", ".csv")
 """Suffixes of data files. A data set in several formats is read in the first of them."""
+TEXT, GZIP = ".txt", ".gz"
+COMPRESSED = (".jsonl", ".json", ".csv", TEXT)
+"""Suffixes that may be followed by ".gz"."""
 LONGEST_ROW = 2**27
 """Largest number of bytes of a line of JSON Lines, which may hold a book."""
 LARGEST_FIELD = 2**27
@@ -111,17 +118,41 @@ def rows_of(files: Iterable[Path], origin: str, columns: Sequence[str] = ()) -> 
         yield from file_rows(file, f"{origin}, {file.name}", columns)
 
 
-def file_rows(file: Path, where: str = "", columns: Sequence[str] = ()) -> Rows:
-    """Yield (place, row) for each row of a Parquet, CSV, JSON Lines or JSON file, by the end of its name.
+def format_of(file: str | Path) -> str:
+    """Return the suffix that says how a file is read, without that of a compression: ".csv" of "a.csv.gz"."""
+    plain = Path(str(file).removesuffix(GZIP))
+    suffix = plain.suffix.lower()
+    return suffix if suffix in COMPRESSED or not str(file).endswith(GZIP) else GZIP
 
-    `where` stands for the file in places. A JSON file is a list of objects, or one object a line. Of a Parquet file
-    only `columns` are converted, if it has all. Raises DataError for another file, for half a surrogate pair, and for
-    an object with two values of one name.
+
+def file_rows(file: Path, where: str = "", columns: Sequence[str] = ()) -> Rows:
+    """Yield (place, row) for each row of a Parquet, CSV, JSON Lines, JSON or text file, by the end of its name.
+
+    `where` stands for the file in places. A JSON file is a list of objects, or one object a line. A line of a text file
+    is a row with the column `text`. All but Parquet may be compressed with gzip. Of a Parquet file only `columns` are
+    converted, if it has all. Raises DataError for another file, for half a surrogate pair, and for an object with two
+    values of one name.
     """
-    where = where or str(file)
-    if file.suffix == ".parquet":
+    where, form = where or str(file), format_of(file)
+    if form == ".parquet":
         return _parquet_rows(file, where, columns)
-    return _csv_rows(file, where) if file.suffix == ".csv" else _json_rows(file, where)
+    if form == ".csv":
+        return _csv_rows(file, where)
+    return _text_rows(file, where) if form == TEXT else _json_rows(file, where)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[io.BufferedReader]:
+    """Open a regular file, decompressed if its name ends in ".gz". Raises OSError, also for a file that is cut off."""
+    with open_file(file) as opened:
+        if file.suffix != GZIP:
+            yield opened
+            return
+        try:
+            # GzipFile has all methods that a BufferedReader calls; typeshed takes a RawIOBase.
+            yield io.BufferedReader(gzip.GzipFile(fileobj=opened))  # type: ignore[arg-type]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise OSError(errno.EIO, f"it is not a whole gzip file ({error})") from None
 
 
 def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Rows:
@@ -154,8 +185,8 @@ def _csv_rows(file: Path, where: str) -> Rows:
     names: list[str] = []
     line = 1
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
+        with _opened(file) as opened:
+            reader = csv.reader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""), strict=True)
             for fields in reader:
                 if fields and not names:
                     names = fields
@@ -176,10 +207,13 @@ def _csv_rows(file: Path, where: str) -> Rows:
 def _json_rows(file: Path, where: str) -> Rows:
     place = where
     try:
-        with open_file(file) as opened:
+        with _opened(file) as opened:
             begin = opened.peek(64)[:64].removeprefix(codecs.BOM_UTF8).lstrip()
-            if file.suffix == ".json" and begin.startswith(b"["):
-                for number, row in enumerate(_parse(read_bytes(file)), 1):
+            if format_of(file) == ".json" and begin.startswith(b"["):
+                content = opened.read(MOST_BYTES + 1)
+                if len(content) > MOST_BYTES:
+                    raise OSError(errno.EFBIG, f"it is a list of more than {MOST_BYTES:,} bytes; write JSON Lines")
+                for number, row in enumerate(_parse(content), 1):
                     place = f"{where}, row {number}"
                     yield place, _checked(row)
                 return
@@ -193,6 +227,21 @@ def _json_rows(file: Path, where: str) -> Rows:
         raise DataError(f"{where}:{error.number}: a line of {error}; expected one JSON object a line.") from None
     except ValueError as error:
         raise DataError(f"{place}: expected one JSON object a line, in UTF-8 ({error}).") from None
+
+
+def _text_rows(file: Path, where: str) -> Rows:
+    place = where
+    try:
+        with _opened(file) as opened:
+            for number, line in numbered_lines(opened, LONGEST_ROW):
+                place = f"{where}:{number}"
+                yield place, {"text": line.decode("utf-8-sig").rstrip("\r\n")}
+    except OSError as error:
+        raise DataError(f"{where} could not be read: {error.strerror}.") from None
+    except LineError as error:
+        raise DataError(f"{where}:{error.number}: a line of {error}.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: the line is not UTF-8 ({error}). Save the file as UTF-8.") from None
 
 
 def _checked(row: Any) -> Row:
@@ -222,11 +271,19 @@ _EACH_ONCE = JSONDecoder(object_pairs_hook=_each_once)
 
 def text_in(row: Mapping[str, Any], field: str, where: str) -> str:
     """Return the text in a field of a row. Raises DataError, which begins with `where`, for anything else."""
-    text = row.get(field)
+    require_columns(row, [field], where)
+    text = row[field]
     if not isinstance(text, str):
-        fields = ", ".join(map(str, row)) or "none"
-        raise DataError(f'{where}: "{field}" must be a text, got {shown(text)}; the fields are {fields}.')
+        raise DataError(f'{where}: "{field}" must be a text, got {shown(text)}.')
     return text
+
+
+def require_columns(row: Mapping[str, Any], columns: Iterable[str], where: str) -> None:
+    """Raise DataError, which begins with `where` and names the columns, for a row that lacks one."""
+    for column in columns:
+        if column not in row:
+            names = ", ".join(map(str, row)) or "none"
+            raise DataError(f'{where}: there is no column "{column}"; the columns are {names:.300}.')
 
 
 def shown(value: Any) -> str:

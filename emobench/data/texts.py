@@ -23,8 +23,9 @@ from typing import Any, cast
 from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.core.settings import file_sha256
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
+from emobench.data.local_files import LocalTexts, load_local_texts, local_data, read_texts
 from emobench.data.oracle.language import episode_texts, oracle_texts
-from emobench.data.rows import digest, file_rows, hub_files, local_file, naming, require_count, rows_of, shown, text_in
+from emobench.data.rows import digest, file_rows, hub_files, local_file, naming, require_count, rows_of, text_in
 from emobench.data.sampling_units import HEADING, Documents, units_of_rows
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
 
@@ -43,8 +44,9 @@ class Texts:
     """The rows of one split of a corpus, including blank ones.
 
     `fingerprint` is "sha256:<hex>" of the texts. `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
-    "url: ..." or "generated: ...". `named` is the document of each row; if it is None, `documents` says how rows form
-    documents (`emobench.data.sampling_units`).
+    "url: ..." or "generated: ...", and after it the `note`: which part of the data the texts are, such as rows that are
+    held out. `named` is the document of each row; if it is None, `documents` says how rows form documents
+    (`emobench.data.sampling_units`).
     """
 
     corpus: str
@@ -54,6 +56,7 @@ class Texts:
     origin: str
     documents: Documents = "rows"
     named: Sequence[str] | None = None
+    note: str = ""
 
     @functools.cached_property
     def units(self) -> Sequence[str]:
@@ -81,23 +84,30 @@ class Texts:
 def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
     """Return the rows of one split of a corpus.
 
-    `DIR/<corpus>.<split>.jsonl` in a data folder is used before the source of the corpus. A name
-    such as "stanfordnlp/imdb:text" is a column of a data set of the hub. Rows of a file may name their "document".
-    Raises UnknownNameError for an unknown corpus or split, DataError for rows that cannot be read; offline, raises
-    Missing for a split that was not downloaded before.
+    `DIR/<corpus>.<split>.jsonl` in a data folder is used before the source of the corpus. A name such as
+    "./reviews.csv:text" is a column of local files (`emobench.data.local_files`), and "stanfordnlp/imdb:text" one of a
+    data set of the hub. Rows of a file may name their "document". Raises UnknownNameError for an unknown corpus or
+    split, ConfigError for a path without data, DataError for rows that cannot be read; offline, raises Missing for a
+    split that was not downloaded before.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
-    local, on_hub = local_file(corpus, split, data_dirs), hub_corpus(corpus)
-    named: list[str] = []
-    texts: Sequence[str]
-    if local is not None:
-        texts, named = _local_texts(local)
-        origin = f"local: {local.name}"
+    part, data = cast(Split, split), local_data(corpus)
+    file, on_hub = local_file(corpus, split, data_dirs), hub_corpus(corpus)
+    read, origin = LocalTexts((), ()), ""
+    if file is not None:
+        read, origin = read_texts(file_rows(file), "text"), f"local: {file.name}"
+    elif data is not None:
+        corpus, read = data.name, load_local_texts(data, part)
+        origin = f"local: {data.path.name}"
     elif on_hub is not None:
-        texts, origin = load_hub_corpus(on_hub, cast(Split, split), offline=offline)
+        texts, origin, note = load_hub_corpus(on_hub, part, offline=offline)
+        read = LocalTexts(texts, (), note)
     else:
-        texts, origin = _from_source(_source(corpus, split, data_dirs), cast(Split, split), offline)
+        texts, origin = _from_source(_source(corpus, split, data_dirs), part, offline)
+        read = LocalTexts(texts, ())
+    texts, named, note = read.texts, read.named, read.note
+    origin = ", ".join(filter(None, [origin, note]))
     if not any(map(str.strip, texts)):
         raise DataError(f"{corpus} ({split}, {origin}) holds no text that is not blank.")
     # Rows of other corpora than the catalog's are documents, but for WikiText's.
@@ -106,23 +116,7 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
         documents = CORPORA[corpus].documents
     elif "wikitext" in corpus.lower() and any(map(HEADING.fullmatch, texts)):
         documents = "headings"
-    return Texts(corpus, split, texts, digest([*texts, *named]), origin, documents, named or None)
-
-
-def _local_texts(file: Path) -> tuple[list[str], list[str]]:
-    """Return the texts of a file, and the document of each row if the rows name documents."""
-    rows = list(file_rows(file))
-    texts = [text_in(row, "text", where) for where, row in rows]
-    named = []
-    if any("document" in row for _, row in rows):
-        for where, row in rows:
-            name = row.get("document")
-            if name == "" or not isinstance(name, (str, int)):
-                raise DataError(
-                    f'{where}: "document" must be a name or a number, and in all rows or in none; got {shown(name)}.'
-                )
-            named.append(f"document {name}")
-    return texts, named
+    return Texts(corpus, split, texts, digest([*texts, *named]), origin, documents, named or None, note)
 
 
 def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
@@ -134,7 +128,7 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
         local |= {path.name.split(".")[0] for path in folder.glob("*.*.jsonl")}
     if corpus in local:
         raise DataError(f"The corpus '{corpus}' has no {split} split in the data folders: expected a file {file}.")
-    hint = f"A file {file}, given by --data-dir DIR, would be it; a data set of the hub is OWNER/NAME:COLUMN."
+    hint = f"A file is ./FILE:COLUMN, or {file} with --data-dir DIR; a data set of the hub is OWNER/NAME:COLUMN."
     raise UnknownNameError("corpus", corpus, CORPORA.keys() | local, hint=hint)
 
 

@@ -21,6 +21,7 @@ from emobench.core.errors import EmobenchError, MetricError, StorageError
 from emobench.core.locks import locked
 from emobench.core.seals import find_damage
 from emobench.core.settings import PRETRAINED, canonical_json, content_hash, to_plain
+from emobench.data.local_files import data_name
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.private_paths import published, published_command, published_value
 from emobench.leaderboard.run_files import digest
@@ -246,7 +247,7 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     run |= computed_with(plan.request.device, *plan.recipes)
     recipes = {}
     for number, recipe in enumerate(plan.recipes, 1):
-        values = to_plain(recipe)
+        values = {**to_plain(recipe), "corpus": data_name(recipe.corpus)}
         if plan.request.weights != "float32":
             values["weight_dtype"] = recipe.weight_dtype
         recipes[f"{number}. {values['name']}"] = values

@@ -118,7 +118,19 @@ class Plan:
                     f"Warning: recipe {recipe.name} trains {recipe.weight_dtype} weights (recipe.weight_dtype), which "
                     "rounds most small updates away. Drop the setting to train float32 weights."
                 )
-        return warnings
+        return [*warnings, *self._parts_of_data()]
+
+    def _parts_of_data(self) -> list[str]:
+        """Return which parts of the data the splits are, for data without files of their own for each split."""
+        parts: dict[str, dict[str, None]] = {}
+        read = [planned.data for planned in self.evaluated()]
+        for training in self.trainings():
+            read[:0] = training.texts.values()
+        for texts in read:
+            if isinstance(texts, Texts) and texts.note:
+                part = f"{texts.split} is {texts.note} ({len(texts):,} rows)"
+                parts.setdefault(texts.corpus, {})[part] = None
+        return [f"Splits of {corpus}: {'; '.join(splits)}." for corpus, splits in parts.items()]
 
     def stages(self) -> list[Stage]:
         """Return the whole graph, each stage once and after those that it needs."""

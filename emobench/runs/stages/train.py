@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from emobench.core.settings import to_plain
 from emobench.core.versions import minor_versions
 from emobench.data.chat_templates import RULES as CHAT_RULES
+from emobench.data.local_files import data_name
 from emobench.data.oracle.language import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
 from emobench.data.packing import RowCollator
 from emobench.data.texts import Texts
@@ -62,7 +63,7 @@ class PlannedTraining(Stage):
                 "source": objective.source_sha256,
                 "reads": reads,
             },
-            "recipe": to_plain(recipe),
+            "recipe": {**to_plain(recipe), "corpus": data_name(recipe.corpus)},
             "texts": {split: texts[split].fingerprint for split in sorted(texts)},
             "seed": self.seed,
             "dtype": recipe.weight_dtype,

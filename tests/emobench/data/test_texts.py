@@ -108,7 +108,7 @@ def test_an_unknown_corpus_names_the_nearest_and_the_file_that_would_be_it(tmp_p
         load_texts("mime", "train", data_dirs=[tmp_path], offline=True)
     with pytest.raises(DataError, match=r"'mine' has no validation split .* DIR/mine\.validation\.jsonl"):
         load_texts("mine", "validation", data_dirs=[tmp_path], offline=True)
-    with pytest.raises(UnknownNameError, match=r"no corpus '\.\./mine'"):
+    with pytest.raises(ConfigError, match=r"no file or folder \.\./mine"):
         load_texts("../mine", "train", data_dirs=[tmp_path], offline=True)
 
 

@@ -1,0 +1,233 @@
+"""Data of the user by a path: a file or a folder, and the columns after it ("./reviews.csv:text").
+
+JSON Lines, JSON, CSV, Parquet and text files are read. A file of a folder belongs to the split in its own name, or else
+in that of its folder, by the words of `emobench.data.hub_corpus`; other files are the train split. A single file is the
+train split. Splits without files are held out of its rows: the last 5 % are the validation split, the 10 % before them
+the test split.
+
+In keys and entries, data have the last part of their path as name, and the digest of their content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+
+from emobench.core.errors import ConfigError, DataError
+from emobench.core.reading import expand_home, is_file, is_folder, path_exists
+from emobench.data.hub_corpus import ABOUT, HELD_OUT, splits_in
+from emobench.data.rows import FORMATS, TEXT, Rows, file_rows, format_of, shown, text_in
+from emobench.data.sources import SPLITS, Split
+
+SUFFIXES = (*FORMATS, TEXT)
+SHARES: dict[Split, float] = {"validation": HELD_OUT, "test": 2 * HELD_OUT}
+"""The shares of the documents that are held out for splits without files, from the end of the data."""
+LARGEST = 2**30
+"""Bytes of text that are read of a split, which is in memory as a whole."""
+MOST_FILES = 100_000
+"""Files and folders that a folder may hold."""
+DOCUMENT = "document"
+"""The column that names the document of a row."""
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """A file or a folder, and the columns that are read."""
+
+    path: Path
+    columns: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in keys and entries, such as "./reviews.csv:text", which tells no folder of this machine."""
+        path = self.path.resolve() if self.path.name in ("", "..") else self.path
+        return ":".join([f"./{path.name}", *self.columns])
+
+    @cached_property
+    def splits(self) -> dict[Split, list[Path]]:
+        """The files of each split, sorted.
+
+        Raises ConfigError for a path without data, for several formats, and for a file whose split is not clear.
+        """
+        if is_file(self.path):
+            return {"train": [self.path], "validation": [], "test": []}
+        if not is_folder(self.path):
+            raise ConfigError(f"There is no file or folder {self.path}.")
+        splits: dict[Split, list[Path]] = {split: [] for split in SPLITS}
+        others: list[Path] = []
+        for file in _data_files(self.path):
+            relative = file.relative_to(self.path)
+            named = splits_in(relative.name) or splits_in(str(relative.parent))
+            if len(named) > 1:
+                raise ConfigError(f"{file} names the splits {' and '.join(named)}; give it the name of one.")
+            (splits[named[0]] if named else others).append(file)
+        if others and splits["train"]:
+            raise ConfigError(
+                f"{others[0]} names no split, and {splits['train'][0]} does; put train, validation or test into its "
+                "name, or move it elsewhere."
+            )
+        splits["train"] += others
+        return splits
+
+    def rows(self, split: Split) -> Rows:
+        """Yield the rows of the files of a split. Raises DataError for rows that cannot be read."""
+        files = [file_rows(file, columns=self.columns) for file in self.splits[split]]
+        return chain.from_iterable(files)
+
+
+def local_data(name: str) -> LocalData | None:
+    """Return the path and the columns in a name such as "./reviews.csv:text"; None for another name.
+
+    A path begins with "/", "." or "~", ends as a data file does, or has a slash and exists on this machine.
+    """
+    path, *columns = name.split(":")
+    if format_of(name) in SUFFIXES:
+        path, columns = name, []
+    is_path = path.startswith(("/", ".", "~")) or format_of(path) in SUFFIXES
+    if not is_path and not ("/" in path and path_exists(path)):
+        return None
+    if not all(columns):
+        raise ConfigError(f"{name}: a column has no name; expected {path}:COLUMN.")
+    return LocalData(expand_home(path), tuple(columns))
+
+
+def data_name(name: str) -> str:
+    """Return the name of a corpus in keys and entries: that of local data has no folder of this machine."""
+    data = local_data(name)
+    return name if data is None else data.name
+
+
+def placed(name: str, folder: Path) -> str:
+    """Return the name of a corpus that a file in `folder` gives: paths are relative to that file."""
+    data = local_data(name)
+    return name if data is None else ":".join([str((folder / data.path).absolute()), *data.columns])
+
+
+def _data_files(folder: Path) -> list[Path]:
+    """Return the data files of a folder at any depth, which are of one format."""
+    files, formats = [], set()
+    for count, path in enumerate(folder.rglob("*")):
+        if count >= MOST_FILES:
+            raise ConfigError(f"{folder} has more than {MOST_FILES:,} files; name a folder with data alone.")
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not hidden and path.name not in ABOUT and format_of(path) in SUFFIXES and is_file(path):
+            files.append(path)
+            formats.add(format_of(path))
+    if len(formats) > 1:
+        raise ConfigError(f"{folder} has files in {' and '.join(sorted(formats))}; name one file, or keep one format.")
+    if not files:
+        raise ConfigError(f"{folder} has no file in {', '.join(SUFFIXES)}.")
+    return sorted(files)
+
+
+@dataclass(frozen=True)
+class LocalTexts:
+    """The texts of a split of local data.
+
+    `named` has the document of each text, if the data name documents. `note` says which part of the data the texts are,
+    if they are not all of the split's own files.
+    """
+
+    texts: Sequence[str]
+    named: Sequence[str]
+    note: str = ""
+
+
+def load_local_texts(data: LocalData, split: Split) -> LocalTexts:
+    """Return the texts of a split, of its files or held out of the train split.
+
+    Raises ConfigError for a path without data, DataError for rows that cannot be read, and for too few to hold out.
+    """
+    if len(data.columns) > 1:
+        raise ConfigError(f"{data.name}: a corpus has one column; expected {data.path}:COLUMN.")
+    held_out: list[Split] = [other for other in SHARES if not data.splits[other]]
+    if split != "train" and split not in held_out:
+        return _read(data, split)
+    read = _read(data, "train")
+    return _part(data, read, split, held_out) if held_out else read
+
+
+def _read(data: LocalData, split: Split) -> LocalTexts:
+    files = data.splits[split]
+    if not files:
+        raise ConfigError(f"{data.path} has no file of the {split} split.")
+    stamps = []
+    for file in files:
+        status = file.stat()
+        stamps.append((status.st_mtime_ns, status.st_size))
+    return _read_files(tuple(files), data.columns or ("text",), tuple(stamps))
+
+
+@lru_cache(maxsize=2)
+def _read_files(files: tuple[Path, ...], columns: tuple[str, ...], stamps: object) -> LocalTexts:
+    """Return the texts of files; `stamps` tell their versions. Data of which splits are held out are read once."""
+    if format_of(files[0]) == TEXT and columns != ("text",):
+        raise ConfigError(f"{files[0]} is a text file, without columns; drop `:{columns[0]}`.")
+    return read_texts(_document_rows(files, columns), columns[0])
+
+
+def _document_rows(files: Sequence[Path], columns: Sequence[str]) -> Rows:
+    """Yield the rows of files. Of several text files, each is a document, and its lines are rows."""
+    for number, file in enumerate(files):
+        for where, row in file_rows(file, columns=columns):
+            if len(files) > 1 and format_of(file) == TEXT:
+                row[DOCUMENT] = number
+            yield where, row
+
+
+def read_texts(rows: Rows, column: str) -> LocalTexts:
+    """Return the texts in a column of rows, up to LARGEST bytes, with the documents that they name.
+
+    Raises DataError for a row without a text, and where some rows name their document and others do not.
+    """
+    texts: list[str] = []
+    named: list[str] = []
+    size = 0
+    note = ""
+    for where, row in rows:
+        text = text_in(row, column, where)
+        size += len(text.encode())
+        if size > LARGEST:
+            note = f"the first {len(texts):,} rows, as at most {LARGEST:,} bytes of text are read"
+            break
+        if DOCUMENT in row or named:
+            name = row.get(DOCUMENT)
+            if len(named) < len(texts) or name == "" or not isinstance(name, (str, int)):
+                raise DataError(
+                    f'{where}: "document" must be a name or a number, and in all rows or in none; got {shown(name)}.'
+                )
+            named.append(f"document {name}")
+        texts.append(text)
+    return LocalTexts(texts, named, note)
+
+
+def _part(data: LocalData, read: LocalTexts, split: Split, held_out: Sequence[Split]) -> LocalTexts:
+    """Return the documents of a split, where those of the `held_out` splits are the last ones."""
+    keys: Sequence[object] = read.named or range(len(read.texts))
+    documents = list(dict.fromkeys(keys))
+    stop = len(documents)
+    part, note, share = documents, "", 0.0
+    for other in held_out:
+        start = stop - max(1, round(SHARES[other] * len(documents)))
+        if other == split:
+            part = documents[max(start, 0) : stop]
+            note = f"the last {SHARES[other]:.0%}"
+            if share:
+                note = f"the {SHARES[other]:.0%} before the last {share:.0%}"
+        stop, share = start, share + SHARES[other]
+    if stop < 1:
+        wanted = " and ".join(held_out)
+        raise DataError(f"{data.path} has {len(documents)} documents, too few to hold out some for {wanted}.")
+    if split == "train":
+        part, note = documents[:stop], f"the first {1 - share:.0%}"
+    kept = set(part)
+    texts, named = [], []
+    for key, text in zip(keys, read.texts, strict=True):
+        if key in kept:
+            texts.append(text)
+            if read.named:
+                named.append(str(key))
+    return LocalTexts(texts, named, " of ".join(filter(None, [note, read.note])))

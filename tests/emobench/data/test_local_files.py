@@ -1,0 +1,198 @@
+"""Data of the user by a path: formats, splits, and what is wrong with them, each in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from emobench.core.errors import ConfigError, DataError, UserError
+from emobench.data import local_files
+from emobench.data.instruction_sets import load_conversations
+from emobench.data.local_files import data_name, local_data, placed
+from emobench.data.texts import Texts, load_texts
+
+TEXTS = [f"review {i}, of a film" for i in range(40)]
+Put = Callable[[Mapping[str, Any]], Path]
+
+
+def written(texts: list[str], suffix: str, column: str = "text") -> bytes:
+    rows = [{"id": i, column: text} for i, text in enumerate(texts)]
+    if suffix == ".parquet":
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(rows), sink)
+        return sink.getvalue().to_pybytes()
+    lines = {
+        ".csv": [f"id,{column}", *(f'{i},"{text}"' for i, text in enumerate(texts))],
+        ".jsonl": list(map(json.dumps, rows)),
+        ".json": [json.dumps(rows)],
+        ".txt": texts,
+    }
+    return "\n".join([*lines[suffix.removesuffix(".gz")], ""]).encode()
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Write files into a folder, which becomes the working folder; return it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(files: Mapping[str, Any]) -> Path:
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, list):
+                content = written(content, "." + name.partition(".")[2])
+            if name.endswith(".gz"):
+                content = gzip.compress(content)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return tmp_path
+
+    return write
+
+
+def read(name: str, split: str = "train") -> Texts:
+    return load_texts(name, split, data_dirs=[], offline=True)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet", ".txt", ".csv.gz", ".jsonl.gz", ".txt.gz"])
+def test_rows_of_each_format_are_documents_whose_content_is_their_identity(suffix: str, put: Put) -> None:
+    folder = put({f"a{suffix}": TEXTS, "b.csv": TEXTS})
+    train, validation, test = (read(f"./a{suffix}", split) for split in ("train", "validation", "test"))
+    assert (train.texts, test.texts, validation.texts) == (TEXTS[:34], TEXTS[34:38], TEXTS[38:])
+    assert len(set(train.units)) == 34
+    assert train.fingerprint == read(f"{folder}/b.csv:text").fingerprint
+    assert list(test.provenance) == [f"./a{suffix}.test"]
+    assert str(folder) not in str(test.provenance)
+    for split in (train, validation, test):
+        assert split.note
+        assert split.origin == f"local: a{suffix}, {split.note}"
+
+
+def test_a_file_of_a_folder_belongs_to_the_split_in_its_name(put: Put) -> None:
+    put({"d/train/part-1.jsonl": TEXTS[:2], "d/train/part-2.jsonl": TEXTS[2:5], "d/test.jsonl": TEXTS[5:9]})
+    put({"d/dev-0.jsonl": TEXTS[9:], "e/a.csv": TEXTS[:30], "e/a_test.csv": TEXTS[30:], "e/.hidden/train.csv": "?"})
+    assert read("./d").texts == TEXTS[:5]
+    assert (read("./d", "test").texts, read("./d", "validation").texts) == (TEXTS[5:9], TEXTS[9:])
+    assert not read("./d").note
+    assert (len(read("./e")), len(read("./e", "validation")), len(read("./e", "test"))) == (28, 2, 10)
+
+
+def test_of_several_text_files_each_is_a_document(put: Put) -> None:
+    put({f"books/{i:02}.txt": [f"line {line} of {i}" for line in range(5)] for i in range(10)})
+    splits = {split: read("./books", split) for split in ("train", "validation", "test")}
+    assert {split: len(set(texts.units)) for split, texts in splits.items()} == {
+        "train": 8,
+        "validation": 1,
+        "test": 1,
+    }
+    assert sum(map(len, splits.values())) == 50
+
+
+def test_rows_that_name_their_document_are_held_out_together(put: Put) -> None:
+    rows = [{"body": f"part {i}", "document": f"d{i % 5}"} for i in range(20)]
+    put({"a.jsonl": "\n".join(map(json.dumps, rows))})
+    assert read("./a.jsonl:body", "validation").texts == ["part 4", "part 9", "part 14", "part 19"]
+    assert set(read("./a.jsonl:body").named or ()) == {"document d0", "document d1", "document d2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("./a.csv:text", "./a.csv:text"),
+        ("/somewhere/a.csv.gz:text", "./a.csv.gz:text"),
+        ("a.parquet", "./a.parquet"),
+        ("~/data/reviews:body", "./reviews:body"),
+        ("here/folder:body", "./folder:body"),
+        *[(name, name) for name in ("wikitext2", "stanfordnlp/imdb:text", "some/toy@abc:text", "no/folder:body")],
+    ],
+)
+def test_a_path_is_known_by_its_last_part(name: str, short: str, put: Put) -> None:
+    folder = put({"here/folder/a.csv": TEXTS})
+    assert data_name(name) == short
+    assert (local_data(name) is None) == (name == short != "./a.csv:text")
+    if not name.startswith(("/", "~")) and name != short:
+        assert data_name(placed(name, folder)) == short
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "words"),
+    [
+        ({"a.csv": 'text\na\n"b\nc\n'}, "./a.csv", ["a.csv:3"]),
+        ({"a.csv": "text,label\na,1\nb\n"}, "./a.csv", ["a.csv:3", "2 fields"]),
+        ({"a.csv": "text\na\n".encode("utf-16")}, "./a.csv", ["a.csv", "UTF-8"]),
+        ({"a.txt": b"fine\ncaf\xe9\n"}, "./a.txt", ["a.txt:2", "UTF-8"]),
+        ({"a.csv": "review,label\na,1\n"}, "./a.csv", ["a.csv:2", '"text"', "review, label"]),
+        ({"a.txt": "a\n"}, "./a.txt:text2", ["a.txt", "text2"]),
+        ({"a.csv": ""}, "./a.csv", ["a.csv", "0 documents"]),
+        ({"a.csv": "text\n"}, "./a.csv", ["a.csv"]),
+        ({"a.csv": "text\na\nb\n"}, "./a.csv", ["a.csv", "2 documents"]),
+        ({"a.csv.gz": TEXTS}, "./a.csv.gz:no", ["a.csv.gz:2", '"no"', "id, text"]),
+        ({"a.parquet": "no"}, "./a.parquet", ["a.parquet"]),
+        ({"d/1.csv": "text\na\n", "d/2.csv": "body\nb\n"}, "./d", ["2.csv:2", '"text"', "body"]),
+        ({"d/1.csv": TEXTS, "d/2.jsonl": TEXTS}, "./d", [".csv and .jsonl"]),
+        ({"d/train_test.csv": TEXTS}, "./d", ["train_test.csv", "train and test"]),
+        ({"d/train.csv": TEXTS, "d/more.csv": TEXTS}, "./d", ["more.csv", "train.csv"]),
+        ({"d/a.docx": "no"}, "./d", [".parquet", ".txt"]),
+        ({}, "./nothing.csv:text", ["nothing.csv"]),
+        ({"a.csv": TEXTS}, "./a.csv:text:label", ["one column"]),
+        ({"a.csv": TEXTS}, "./a.csv:", ["COLUMN"]),
+    ],
+)
+def test_bad_data_are_named_in_one_sentence(files: dict[str, Any], name: str, words: list[str], put: Put) -> None:
+    put(files)
+    with pytest.raises(UserError) as refused:
+        read(name)
+    message = str(refused.value)
+    assert all(word in message for word in words), message
+
+
+def test_a_gzip_file_that_is_cut_off_is_refused(put: Put) -> None:
+    folder = put({"a.jsonl.gz": [f"{i} {os.urandom(50).hex()}" for i in range(2000)]})
+    file = folder / "a.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"a\.jsonl\.gz"):
+        read("./a.jsonl.gz")
+
+
+def test_of_more_text_than_fits_the_first_rows_are_read_and_the_note_says_so(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_files, "LARGEST", sum(map(len, TEXTS[:30])))
+    put({"a.csv": TEXTS, "d/train.csv": TEXTS, "d/test.csv": TEXTS[:5]})
+    for name in ("./a.csv", "./d"):
+        train = read(name)
+        assert list(train.texts) == TEXTS[: len(train)]
+        assert len(train) < 30
+        assert "first 30 rows" in train.note
+    assert not read("./d", "test").note
+
+
+def test_a_file_that_changed_is_read_again(put: Put) -> None:
+    put({"a.csv": TEXTS})
+    assert len(read("./a.csv")) == 34
+    put({"a.csv": TEXTS[:20]})
+    assert len(read("./a.csv")) == 17
+
+
+def test_conversations_are_read_from_the_same_files(put: Put) -> None:
+    rows = [{"prompt": f"ask {i}", "completion": f"answer {i}"} for i in range(60)]
+    chats = [{"chat": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": str(i)}]} for i in range(3)]
+    put({"a.csv": "prompt,completion\n" + "\n".join(",".join(row.values()) for row in rows)})
+    put({"b/train.jsonl": "\n".join(map(json.dumps, chats)), "b/dev.jsonl": json.dumps(chats[0])})
+    train, validation = (load_conversations("./a.csv", s, data_dirs=[], offline=True) for s in ("train", "validation"))
+    assert (len(train), len(validation)) == (58, 2)
+    assert train.note
+    assert train.corpus == "./a.csv"
+    chats_of = [load_conversations("./b:chat", s, data_dirs=[], offline=True) for s in ("train", "validation")]
+    assert list(map(len, chats_of)) == [3, 1]
+    with pytest.raises(DataError, match=r'"messages".*chat'):
+        load_conversations("./b:messages", "train", data_dirs=[], offline=True)
+    with pytest.raises(ConfigError, match=r"no\.jsonl"):
+        load_conversations("./no.jsonl", "train", data_dirs=[], offline=True)
