@@ -100,7 +100,7 @@ def data_name(name: str) -> str:
     return name if data is None else data.name
 
 
-def placed(name: str, folder: Path) -> str:
+def placed_data(name: str, folder: Path) -> str:
     """Return the name of a corpus that a file in `folder` gives: paths are relative to that file."""
     data = local_data(name)
     return name if data is None else ":".join([str((folder / data.path).absolute()), *data.columns])

@@ -12,7 +12,7 @@ from emobench.core.errors import ConfigError, PluginError, UnknownNameError
 from emobench.core.family import call_hook, load_module, plugin_names
 from emobench.core.reading import expand_home
 from emobench.core.settings import Located, build, convert
-from emobench.data.local_files import placed
+from emobench.data.local_files import placed_data
 from emobench.registry.families import kind_names, load_kind
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override
 from emobench.tasks.spec import BY_KIND, Suite, SuiteRun, Task, TaskFile, short_name
@@ -77,7 +77,7 @@ def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str,
     rules = override(built[chosen], overrides or {}, f"--set {file.kind}")
     kind.check_rules(rules, file.dataset, f"--set {file.kind}: task {file.name}")
     changes = changed_rules(identifying_rules(built[chosen]), identifying_rules(rules))
-    corpus = file.dataset.name if file.dataset else placed(file.corpus, path.parent)
+    corpus = file.dataset.name if file.dataset else placed_data(file.corpus, path.parent)
     return Task(
         name=file.name,
         kind=file.kind,
@@ -128,7 +128,7 @@ def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:
 
     path = _file("recipes", name, "recipe")
     recipe = _named(build(Recipe, data := read_yaml(path), str(path)), data.get("name"), path)
-    recipe = replace(recipe, corpus=placed(recipe.corpus, path.parent))
+    recipe = replace(recipe, corpus=placed_data(recipe.corpus, path.parent))
     for changes in overrides:
         if isinstance(changes.get("trainer"), Mapping):  # single arguments change, and the others stay
             changes = {**changes, "trainer": {**(recipe.trainer or {}), **changes["trainer"]}}
@@ -220,7 +220,7 @@ def _place_files(run: Located, folder: Path) -> None:
 
     settings = run.get("settings")
     if isinstance(settings, dict) and isinstance(settings.get("corpus"), str):
-        settings["corpus"] = placed(settings["corpus"], folder)
+        settings["corpus"] = placed_data(settings["corpus"], folder)
     if "recipe" in run:
         run["recipe"] = placed(run["recipe"])
     run["tasks"] = list(map(placed, run.get("tasks", [])))

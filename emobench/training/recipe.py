@@ -137,7 +137,7 @@ class Recipe:
     name: str
     """The recipe's name."""
     corpus: str
-    """The corpus to train on: a name, or a hub data set as ORG/NAME:COLUMN."""
+    """The corpus to train on: a name, a file or folder as ./FILE:COLUMN, or a hub data set as ORG/NAME:COLUMN."""
     epochs: float = setting(3, above=0, high=100_000)
     """Passes over the corpus."""
     batch: int = setting(32, low=1, high=1_000_000)

@@ -31,9 +31,9 @@ WORDS = {
     "corpus": (
         "corpus",
         "name",
-        "The texts to train on, and to evaluate on in tasks that read any corpus: an installed name (ag_news), NAME of "
-        "DIR/NAME.train.jsonl with --data-dir DIR, or a data set of the hub, OWNER/NAME:COLUMN. Default: the corpora "
-        "that the recipe and the tasks name.",
+        "The texts to train on, and to evaluate on in tasks that read any corpus: an installed name (ag_news), a "
+        "column of your own files (./reviews.csv:text), NAME of DIR/NAME.train.jsonl with --data-dir DIR, or a data "
+        "set of the hub, OWNER/NAME:COLUMN. Default: the corpora that the recipe and the tasks name.",
     ),
     "protocol": (
         "protocol",

@@ -16,8 +16,9 @@ import pytest
 from emobench.core.errors import ConfigError, DataError, UserError
 from emobench.data import local_files
 from emobench.data.instruction_sets import load_conversations
-from emobench.data.local_files import data_name, local_data, placed
+from emobench.data.local_files import data_name, local_data, placed_data
 from emobench.data.texts import Texts, load_texts
+from emobench.registry import find_suite, find_task
 
 TEXTS = [f"review {i}, of a film" for i in range(40)]
 Put = Callable[[Mapping[str, Any]], Path]
@@ -118,7 +119,7 @@ def test_a_path_is_known_by_its_last_part(name: str, short: str, put: Put) -> No
     assert data_name(name) == short
     assert (local_data(name) is None) == (name == short != "./a.csv:text")
     if not name.startswith(("/", "~")) and name != short:
-        assert data_name(placed(name, folder)) == short
+        assert data_name(placed_data(name, folder)) == short
 
 
 @pytest.mark.parametrize(
@@ -196,3 +197,17 @@ def test_conversations_are_read_from_the_same_files(put: Put) -> None:
         load_conversations("./b:messages", "train", data_dirs=[], offline=True)
     with pytest.raises(ConfigError, match=r"no\.jsonl"):
         load_conversations("./no.jsonl", "train", data_dirs=[], offline=True)
+
+
+def test_a_path_in_a_file_is_relative_to_the_file(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = "{recipe: lm-finetune, settings: {corpus: a.csv}, tasks: [own.yaml]}"
+    protocols = "protocols: {own: {prefix: 2, continuation: 2}}"
+    folder = put({
+        "s/a.csv": TEXTS,
+        "s/own.yaml": f"{{name: own, kind: generation, version: 1, corpus: './a.csv:text', {protocols}}}",
+        "s/all.yaml": f"{{name: all, version: 1, runs: [{run}]}}",
+    })  # fmt: skip
+    monkeypatch.chdir("/")
+    task, suite = find_task(f"{folder}/s/own.yaml"), find_suite(f"{folder}/s/all.yaml")
+    for corpus in (task.corpus, suite.runs[0].settings["corpus"]):
+        assert read(corpus).texts == TEXTS[:34]
