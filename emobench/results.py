@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.core.extras import missing_packages_explained
 from emobench.core.settings import PRETRAINED
+from emobench.exchange.evaluation import Evaluation
 from emobench.exchange.result_files import compare_files, names_results
+from emobench.exchange.score_tables import frame_evaluation
 from emobench.exchange.tables import metric_rows
 from emobench.leaderboard.boards import board_folder, boards_of
 from emobench.leaderboard.entry import Entry
@@ -228,8 +230,8 @@ def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> R
 
 @missing_packages_explained()
 def compare(
-    *names: str,
-    baseline: str | None = None,
+    *names: str | pd.DataFrame,
+    baseline: str | pd.DataFrame | None = None,
     suite: str | None = None,
     metrics: Sequence[str] = (),
     anyway: bool = False,
@@ -238,32 +240,39 @@ def compare(
     leaderboard: str | Path = BOARD,
     runs: str | Path = RUNS,
 ) -> Compared:
-    """Compare entries of a board, or result files of other tools, with `baseline`.
+    """Compare entries of a board, or result files of other tools and tables, with `baseline`.
 
     Without a baseline it is the last of several names; of the entries that one name means, or of all without names, it
     is mle, else the suite's first objective.
 
     Names are those of `emobench compare`: an objective, an id, a query, a paper's row, or a result file; `suite` leaves
     out entries of other suites. Of names that mean several entries, the newest comparable group is compared, or with
-    `older` each one. Raises ConfigError for entries that are not comparable, unless `anyway`; UnknownNameError for a
-    name, suite or metric that does not exist.
+    `older` each one. A data frame is a table with the columns `example` and `score`, and maybe `task`, `metric`, `seed`
+    and `unit`; the first one is called "table 1". Raises ConfigError for entries that are not comparable, unless
+    `anyway`; UnknownNameError for a name, suite or metric that does not exist; DataError for a file without results.
     """
     if across_bases and anyway:
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")
-    if any(map(names_results, filter(None, [*names, baseline]))):
+    frames = _Frames()
+    texts, base_text = [frames.name(given) for given in names], None
+    if baseline is not None:
+        base_text = frames.name(baseline)
+    if frames.read or any(map(names_results, filter(None, [*texts, base_text]))):
         if suite is not None:
             raise ConfigError("--suite chooses among entries of a board; drop it to compare result files.")
-        return _of_files(names, baseline, metrics, anyway=anyway, across_bases=across_bases)
-    named = [*names] or [ANY]
-    if baseline is not None:
-        named.append(baseline)
+        if across_bases:
+            raise ConfigError("--across-bases compares entries of a board; drop it to compare result files.")
+        return _of_files(texts, base_text, metrics, anyway=anyway, frames=frames.read)
+    named = texts or [ANY]
+    if base_text is not None:
+        named = [*named, base_text]
     root = board_folder(leaderboard)
     choices: list[Sequence[Entry]] = [_of_suite(text, suite, root) for text in named]
     hidden = 0
     if not (older or anyway or across_bases):
         choices, hidden = newest_common([_with_metrics(choice, metrics) for choice in choices])
     chosen, base = choices, None
-    if baseline is not None:
+    if base_text is not None:
         *chosen, base = choices
     elif len(choices) == 1:
         usual = default_baseline(choices[0])
@@ -296,18 +305,38 @@ def _with_metrics(choice: Sequence[Entry], patterns: Sequence[str]) -> Sequence[
     return having or choice
 
 
+class _Frames:
+    """Data frames that are compared, by the names that they get; one that is given twice has one name."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, Evaluation] = {}
+        self._names: dict[int, str] = {}
+
+    def name(self, given: str | pd.DataFrame) -> str:
+        """Return the name of a data frame, which is read; a text as it is."""
+        if isinstance(given, str):
+            return given
+        name = self._names.setdefault(id(given), f"table {len(self._names) + 1}")
+        if name not in self.read:
+            self.read[name] = frame_evaluation(name, given)
+        return name
+
+
 def _of_files(
-    texts: Sequence[str], baseline: str | None, patterns: Sequence[str], *, anyway: bool, across_bases: bool
+    texts: Sequence[str],
+    baseline: str | None,
+    patterns: Sequence[str],
+    *,
+    anyway: bool,
+    frames: Mapping[str, Evaluation],
 ) -> Compared:
-    if across_bases:
-        raise ConfigError("--across-bases compares entries of a board; drop it to compare result files.")
     for text in filter(None, [*texts, baseline]):
-        if not names_results(text):
+        if text not in frames and not names_results(text):
             raise ConfigError(
                 f"{text} is no result file, and others are. Give files and folders alone, or record the files with "
                 "`emobench leaderboard import` and compare entries."
             )
-    comparison, problems = compare_files(texts, baseline, anyway=anyway)
+    comparison, problems = compare_files(texts, baseline, anyway=anyway, frames=frames)
     shown = _metrics(patterns, [[comparison.baseline, *comparison.candidates]])
     kept = tuple(c for c in comparison.contrasts if shown is None or c.metric in shown)
     return Compared((replace(comparison, contrasts=kept),), tuple(problems))

@@ -18,7 +18,10 @@ from emobench.report import compare_table
 from emobench.report.charts import compare_chart
 from emobench.report.compare_table import to_json
 
-FILES = "A result file of lm_eval, inspect or Every Eval Ever (JSON), or the folder that holds it."
+FILES = (
+    "A result file of lm_eval, inspect or Every Eval Ever (JSON), or the folder that holds it. A table with columns "
+    "example and score, and maybe task, metric, seed and unit (CSV, JSON Lines, Parquet)."
+)
 
 
 def compare(
@@ -69,7 +72,8 @@ def compare(
     adjusted; any other p is adjusted for the tests of its family (Holm). With fewer than 3 seeds the verdict is
     undetermined. Entries that differ in data, protocol, model or recipe are refused; the message says what differs.
 
-    Of result files the two models are compared, example by example (McNemar, paired t); nothing is recorded.
+    Of result files the two models are compared, example by example (McNemar, paired t). Tables of several seeds
+    are compared as entries are. Nothing is recorded.
     """
     if sum((markdown, latex, csv, json)) > 1:
         raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")

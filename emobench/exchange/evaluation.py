@@ -144,6 +144,8 @@ class Evaluation:
     template: str | None = None
     precision: Mapping[str, str] = field(default_factory=dict)
     objective: str | None = None
+    seeds: Mapping[int, Evaluation] = field(default_factory=dict)
+    """Of a training that has one evaluation for each seed: these, in order. The other fields are those of one seed."""
 
     @property
     def protocols(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Results of lm-evaluation-harness, inspect and Every Eval Ever: read, compared as they are, and imported."""
+"""Results of other tools and tables of scores: read, compared as they are, and (but for tables) imported."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, MetricError
 from emobench.core.reading import expand_home, is_file, is_folder, path_exists
 from emobench.core.settings import PRETRAINED, file_sha256, parse_call, to_plain
-from emobench.exchange import every_eval_ever, inspect_log, lm_eval
+from emobench.exchange import every_eval_ever, inspect_log, lm_eval, score_tables
 from emobench.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, read_json, remarks, unpaired
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.labels import clean
@@ -26,7 +27,9 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score
 
-SUITES = {lm_eval.FORMAT: 1, inspect_log.FORMAT: 1, every_eval_ever.FORMAT: 1}
+SUITES: dict[str, int] = dict.fromkeys(
+    (lm_eval.FORMAT, inspect_log.FORMAT, every_eval_ever.FORMAT, score_tables.FORMAT), 1
+)
 """The suite of each format's entries, and its version."""
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
@@ -274,12 +277,13 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
 
 # Files that are compared as they are: nothing is recorded
 
-ENDINGS = (".json", ".eval")
+ENDINGS = (".json", ".eval", *score_tables.SUFFIXES)
 NO_DIRECTION = "descriptive, without a verdict: the files do not say, or do not agree, which direction is better"
 ADVICE = {
     "lm-eval": "evaluate with --log_samples",
     "inspect": "evaluate without --no-log-samples",
     "every-eval-ever": "put its instances, a file of JSON Lines, next to it",
+    score_tables.FORMAT: "give a row for each example",
 }
 """What gives the files of a format per-example results."""
 EPOCH = "2000-01-01T00:00:00+00:00"
@@ -298,8 +302,10 @@ def names_results(text: str) -> bool:
 
 
 def read_evaluation(text: str) -> Evaluation:
-    """Return the evaluation of a file, or of the one result file of a folder. Raises DataError."""
+    """Return the evaluation of a file or table, or of the one result file of a folder. Raises DataError."""
     path = expand_home(text)
+    if score_tables.is_table(text):
+        return score_tables.file_evaluation(path)
     files = find_results(path)
     if len(files) > 1:
         shown = [str(file.relative_to(path)) for file in files[:MOST_NAMED]]
@@ -308,26 +314,32 @@ def read_evaluation(text: str) -> Evaluation:
 
 
 def compare_files(
-    texts: Sequence[str], baseline: str | None = None, *, anyway: bool = False
+    texts: Sequence[str],
+    baseline: str | None = None,
+    *,
+    anyway: bool = False,
+    frames: Mapping[str, Evaluation] = MappingProxyType({}),
 ) -> tuple[Comparison, list[str]]:
     """Compare the models of result files with the last one or `baseline`, example by example.
 
+    Texts name files, folders, or `frames`, data frames that were read. Tables of several seeds are compared over seeds.
     Returns the comparison, and which files have no per-example results. Raises DataError for other files,
     and ConfigError where examples do not pair, unless `anyway`: these metrics then have no verdict.
     """
     named = list(dict.fromkeys([*texts, baseline or texts[-1]]))
     if len(named) < 2:
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
-    read = {text: read_evaluation(text) for text in named}
+    read = {text: frames[text] if text in frames else read_evaluation(text) for text in named}
     base = read[baseline or texts[-1]]
     titles = [evaluation.title for evaluation in read.values()]
+    over_seeds = _over_seeds(read)
     entries: dict[str, Entry] = {}
     evaluations: dict[str, Evaluation] = {}
     excluded: dict[str, dict[str, str]] = {}
     problems, notes = [], []
     for text, evaluation in read.items():
         name = evaluation.title if titles.count(evaluation.title) == 1 else text
-        entries[text] = _entry(evaluation, name)
+        entries[text] = _seeds_entry(evaluation, name) if over_seeds else _entry(evaluation, name)
         evaluations[entries[text].id] = evaluation
         for note in evaluation.notes:
             notes.append(f"{name}: {note}.")
@@ -341,8 +353,11 @@ def compare_files(
         raise ConfigError(_refusal(evaluations, excluded, base))
 
     def examples_of(entry: Entry) -> list[RunExamples]:
-        examples = evaluations[entry.id].examples
-        return [{metric: recorded.sampled for metric, recorded in examples.items()}]
+        one = evaluations[entry.id]
+        runs: list[RunExamples] = []
+        for of_seed in one.seeds.values() or [one]:
+            runs.append({metric: recorded.sampled for metric, recorded in of_seed.examples.items()})
+        return runs
 
     base_row = entries.pop(baseline or texts[-1])
     comparison = compare_models(base_row, list(entries.values()), examples_of, excluded)
@@ -351,6 +366,18 @@ def compare_files(
         ours = evaluations[contrast.candidate]
         explained.append(_explained(contrast, [ours, base], excluded[contrast.candidate]))
     return replace(comparison, contrasts=tuple(explained), remarks=tuple(map(clean, notes))), problems
+
+
+def _over_seeds(read: Mapping[str, Evaluation]) -> bool:
+    """Return whether a side has several seeds. Raises ConfigError if another one does not name its seeds."""
+    several = [text for text, one in read.items() if len(one.seeds) > 1]
+    without = [text for text, one in read.items() if not one.seeds]
+    if several and without:
+        raise ConfigError(
+            f"{several[0]} has several seeds, and {without[0]} has no column `seed`. Add the column, or compare tables "
+            "of one seed."
+        )
+    return bool(several)
 
 
 def _explained(contrast: Contrast, sides: Sequence[Evaluation], excluded: Collection[str]) -> Contrast:
@@ -414,6 +441,15 @@ def _refusal(of: Mapping[str, Evaluation], excluded: Mapping[str, Mapping[str, s
         if len(by_task) > MOST_NAMED:
             lines.append(f"  and {len(by_task) - MOST_NAMED} more tasks.")
     return "\n".join([*lines, "Evaluate both models alike, or add --anyway to see these tasks without a verdict."])
+
+
+def _seeds_entry(one: Evaluation, name: str) -> Entry:
+    """Return the evaluations of several seeds as a row, which is called by its objective."""
+    read = [replace(of_seed, created=EPOCH) for of_seed in one.seeds.values()]
+    fields = entry_fields(read, ImportedModel(objective=one.format, seeds=tuple(one.seeds)))
+    fields["objective"]["name"] = name
+    fields |= {"protocols": {}, "model": {"name": "scores", "source": one.format}, "runs": []}
+    return new_entry(fields, str(one.path))
 
 
 def _entry(one: Evaluation, name: str) -> Entry:

@@ -178,6 +178,7 @@ def compare_models(
 ) -> Comparison:
     """Compare models, each an entry of one evaluation, with a baseline on the metrics that both have.
 
+    Entries of several seeds are compared over these, as trainings are.
     `unpaired` says of a candidate's id and a metric why its examples are not the baseline's: it gets no verdict. p is
     adjusted within each family of tests (Holm).
     """
@@ -185,6 +186,8 @@ def compare_models(
     def on_items(ours: Sequence[Series], theirs: Sequence[Series]) -> Difference | str:
         return paired_test(ours[0], theirs[0], None, exact=True)
 
+    over_seeds = max(len(entry.seeds) for entry in (baseline, *candidates)) > 1
+    test = compare_rows if over_seeds else on_items
     series = SeriesReader(examples_of)
     compared: list[Contrast] = []
     missing = {}
@@ -201,14 +204,14 @@ def compare_models(
         # The other file may have other tasks, which would change the families.
         left = replace(candidate, families=families(of_left))
         right = replace(baseline, families=families(of_right))
-        compared += contrasts(left, right, rows, series, on_items, untested=unpaired.get(candidate.id))
+        compared += contrasts(left, right, rows, series, test, untested=unpaired.get(candidate.id))
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
         contrasts=tuple(compared),
         apart={},
         missing=missing,
-        replicates="items",
+        replicates="seeds" if over_seeds else "items",
     )
 
 
