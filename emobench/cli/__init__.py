@@ -31,6 +31,7 @@ COMMANDS = {
     "sample-corpus": ("sample_corpus:sample_corpus", "Sample a corpus from a model, to be used with --data-dir."),
     "sweep": ("sweep:app", "Sweeps over models, objectives, settings and seeds: run, status."),
     "stage": ("run:stage", "Stages of a run: run one by its key."),
+    "runs": ("runs:app", "Stages on disk: list, prune."),
     "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
     "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, push, pull, import."),
     "objectives": ("", "Training objectives: list, show, check, bench, new."),

@@ -39,6 +39,8 @@ EXAMPLES = {  # those of families are their epilogs
     "sample-corpus": "emobench sample-corpus gpt2 --out corpora/gpt2 --train 1000",
     "judge": "emobench judge emo mle --set judge.name=mt-bench-pair",
     "stage run": "emobench stage run 3fa9c1",
+    "runs list": "emobench runs list",
+    "runs prune": "emobench runs prune --dry-run",
     "doctor": "emobench doctor",
     "leaderboard show": "emobench leaderboard show --suite nlu --baseline mle",
     "leaderboard site": "emobench leaderboard site site --open",

@@ -1,0 +1,96 @@
+"""`emobench runs`: what the folder of runs holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.terminal.console import print_json, print_out, print_table
+from emobench.core.errors import ConfigError
+from emobench.leaderboard.store import Leaderboard
+from emobench.runs.inspect import stored
+from emobench.runs.inspect.stored import StoredStage
+
+app = typer.Typer(help="Stages on disk: list, prune.", no_args_is_help=True)
+
+Boards = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--leaderboard",
+        help=f"A board whose entries need stages. Repeatable. Default: {options.DEFAULT_BOARD}.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def group() -> None:
+    """Stages on disk: list, prune."""
+
+
+@app.command("list")
+def list_(runs: options.Runs = options.DEFAULT_RUNS, leaderboard: Boards = None, json: options.Json = False) -> None:
+    """List the stages on disk with their sizes, and what needs each one."""
+    stages = stored.stored_stages(runs, _boards(leaderboard))
+    if json:
+        print_json({"stages": stages})
+        return
+    _show(f"{len(stages)} stages in {runs}, {_size(stages)}", stages)
+
+
+@app.command()
+def prune(
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: Boards = None,
+    unfinished: Annotated[
+        bool,
+        typer.Option(
+            "--unfinished", help="Also delete what interrupted commands left, and trainings without an evaluation."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and stop.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete the stages that no entry and no sweep needs.
+
+    Give every board with entries of these runs. What several runs share, such as vectors and a judge's replies, stays.
+    """
+    boards = _boards(leaderboard)
+    stored.require_idle(runs, unfinished=unfinished)
+    stages = stored.stored_stages(runs, boards, unfinished=unfinished)
+    unneeded = [stage for stage in stages if not stage.needed_by]
+    _show(f"{len(unneeded)} of {len(stages)} stages in {runs} are not needed: {_size(unneeded)}", unneeded)
+    if dry_run or not unneeded:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError("Nobody can be asked whether to delete these stages. Add --yes.")
+        typer.confirm("Delete them?", abort=True, err=True)
+    stored.prune(runs, unneeded)
+    print_out(f"Freed {_size(unneeded)}.")
+
+
+def _boards(given: Sequence[Path] | None) -> Sequence[Path]:
+    for root in given or ():
+        Leaderboard(root).require_folder()
+    return given or [options.DEFAULT_BOARD]
+
+
+def _show(title: str, stages: Sequence[StoredStage]) -> None:
+    rows = []
+    for stage in stages:
+        user, *others = stage.needed_by or ["nothing"]
+        if others:
+            user += f" and {len(others)} more"
+        rows.append((stage.stage, _size([stage]), user))
+    print_table(title, ("stage", "size", "needed by"), rows)
+
+
+def _size(stages: Sequence[StoredStage]) -> str:
+    size = sum(stage.bytes for stage in stages)
+    return f"{size / 1e6:,.2f} MB"
