@@ -89,7 +89,13 @@ _HOME |= {
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOME[name]), name)
+        except ModuleNotFoundError:
+            from emobench.core.extras import missing_packages_explained
+
+            with missing_packages_explained("train"):
+                raise
     raise AttributeError(f"module 'emobench' has no attribute '{name}'; it offers {', '.join(__all__)}.")
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from emobench import registry
@@ -48,13 +49,15 @@ def doctor(
 
 
 def _machine() -> list[list[str]]:
-    import torch
-
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     rows = [
         ["python", platform.python_version(), platform.platform()],
         ["cpu", f"{len(os.sched_getaffinity(0))} cores", f"{memory:.0f} GiB memory"],
     ]
+    if find_spec("torch") is None:
+        return rows
+    import torch
+
     automatic = "cpu"
     if torch.cuda.is_available():
         automatic = "cuda:0"

@@ -1,6 +1,7 @@
 """Extras: which of them brings a package that is not installed.
 
-`pip install emobench` brings what training with an objective needs. The rest is in the extras of pyproject.toml.
+`pip install emobench` brings `compare`, `leaderboard` and results, without torch. The rest is in the extras of
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from packaging.utils import canonicalize_name
 from emobench.core.errors import ConfigError
 from emobench.core.versions import OWN
 
-EXTRAS = ("eval", "site", "judges", "models", "trackers")
-"""Those that users need, in the order in which they are proposed."""
+EXTRAS = ("frames", "eval", "site", "judges", "models", "trackers", "train")
+"""The extras that users need, in the order in which they are proposed."""
 DISTRIBUTIONS = {
     "faiss": "faiss-cpu",
     "mauve": "mauve-text",
@@ -49,24 +50,27 @@ def require(module: str) -> ModuleSpec:
     return spec
 
 
-def extra_of(package: str) -> str | None:
-    """Return the first extra that brings a package; None for one of no extra, or that is always there."""
+def extra_of(package: str, first: str = "") -> str | None:
+    """Return an extra that brings a package: `first`, else the first of EXTRAS. None if no extra brings it."""
     named = canonicalize_name(package)
     asking = [one for one in map(Requirement, requires(OWN) or ()) if canonicalize_name(one.name) == named]
     if any(one.marker is None or "extra" not in str(one.marker) for one in asking):
         return None
-    return next((extra for extra in EXTRAS if any(_applies(one, extra) for one in asking)), None)
+    return next((extra for extra in (first, *EXTRAS) if any(_applies(one, extra) for one in asking)), None)
 
 
 @contextmanager
-def missing_packages_explained() -> Iterator[None]:
-    """Turn the error of Python for a module or package of an extra into MissingPackageError; others pass."""
+def missing_packages_explained(first: str = "") -> Iterator[None]:
+    """Turn the error of Python for a module or package of an extra into MissingPackageError; others pass.
+
+    `first` is the extra to propose if it brings the package.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         package = module if isinstance(error, PackageNotFoundError) else DISTRIBUTIONS.get(module, module)
-        extra = extra_of(package) if package else None
+        extra = extra_of(package, first) if package else None
         if extra is None:
             raise
         raise MissingPackageError(package, extra) from error

@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 import pluggy
 
 from emobench.core.errors import ConfigError, EmobenchError, PluginError, UnknownNameError, UserError
-from emobench.core.extras import extra_of
+from emobench.core.extras import extra_of, missing_packages_explained
 from emobench.core.hooks import PROJECT, hookspec
 from emobench.core.reading import is_file
 from emobench.core.settings import build, code_sha256, parse_call
@@ -306,7 +306,8 @@ def _owner(point: EntryPoint) -> str:
 def run_foreign(load: Callable[[], T], label: str, does: str = "does not import", file: str | None = None) -> T:
     """Run a stranger's code; `file` is the user's own file that has it, if any."""
     try:
-        return load()
+        with missing_packages_explained():
+            return load()
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         # A class that breaks the contract says so in a sentence; anything else is named with its place.
         plain = isinstance(error, EmobenchError)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 END = "<|endoftext|>"
@@ -28,6 +27,8 @@ def train_bpe(texts: Sequence[str], symbols: int) -> PreTrainedTokenizerFast:
 
 @functools.lru_cache(maxsize=2)
 def _train(texts: tuple[str, ...], symbols: int) -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

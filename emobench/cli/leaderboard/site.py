@@ -12,7 +12,7 @@ from emobench.cli import options
 from emobench.cli.terminal.reports import remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import UserError
-from emobench.core.extras import require
+from emobench.core.extras import missing_packages_explained, require
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.query.newest import newest_first, older_groups
@@ -75,7 +75,7 @@ def site(
 
 
 def _terms_of(entry: Entry) -> Sequence[dict[str, Any]]:
-    """Return the facts of each term of an entry's objective, () if it is not installed here. No entry's file is run.
+    """Return the facts of each term of an entry's objective, () if it or torch is missing here. No entry's file is run.
 
     The code is there only if its digest is the one that the entry recorded.
     """
@@ -83,9 +83,10 @@ def _terms_of(entry: Entry) -> Sequence[dict[str, Any]]:
     from emobench.registry import OBJECTIVES, load_objective, require_installed
 
     try:
-        require_installed(entry.objective.name)
-        terms = facts_of_terms(OBJECTIVES, entry.objective.name)
-        same = load_objective(entry.objective.name).source_sha256 == entry.objective.source_sha256
+        with missing_packages_explained():
+            require_installed(entry.objective.name)
+            terms = facts_of_terms(OBJECTIVES, entry.objective.name)
+            same = load_objective(entry.objective.name).source_sha256 == entry.objective.source_sha256
     except UserError:
         return ()
     shown = []

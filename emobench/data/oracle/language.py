@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from emobench.core.errors import UnknownNameError
 from emobench.data.bpe import fast_tokenizer
@@ -230,6 +229,8 @@ def oracle_tokenizer() -> PreTrainedTokenizerFast:
     Encoding an unknown word raises an error. No symbol is added around a text.
     """
     ids = {symbol: i for i, symbol in enumerate([*oracle_words(), EOS])}
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     tokenizer = Tokenizer(models.WordLevel(ids))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return fast_tokenizer(tokenizer, EOS)

@@ -1,7 +1,6 @@
 """Classical statistics: the level of a verdict, how many seeds and items it needs, quantiles, Holm, and McNemar's test.
 
 There is a line through scores over the logarithm of a size, too: how a score grows with a model or with data.
-scipy.special is imported at the first call, as it takes 0.15 s.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from statistics import fmean
-from typing import Any
 
 import numpy as np
+
+from emobench.leaderboard.stats.distributions import beta_below, beta_quantiles, coin_at_most, t_quantile
 
 ALPHA = 0.05
 """The two-sided level of every test and, as 1 - ALPHA, of every interval."""
@@ -31,44 +30,12 @@ NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
 
-@cache
-def special() -> Any:
-    """Return scipy.special."""
-    from scipy import special
-
-    return special
-
-
-def t_quantile(df: float, probability: float) -> float:
-    """Return the Student t below which a share `probability` lies."""
-    return float(special().stdtrit(df, probability))
-
-
-def beta_below(a: float, b: float, value: Any) -> Any:
-    """Return the probability of a beta distribution to be at most a number or an array; of a = 0 all is at 0."""
-    if a == 0 or b == 0:
-        return (value >= (b == 0)) * 1.0
-    return special().betainc(a, b, value)
-
-
-def beta_quantiles(a: float, b: float, probability: Any) -> Any:
-    """Return the quantiles of a beta distribution; of a = 0 all are 0, of b = 0 all are 1."""
-    if a == 0 or b == 0:
-        return probability * 0.0 + (b == 0)
-    return special().betaincinv(a, b, probability)
-
-
-def coin_at_most(heads: int, flips: int) -> float:
-    """Return the probability of at most so many heads of a fair coin."""
-    return float(special().bdtr(heads, flips, 0.5)) if heads >= 0 else 0.0
-
-
 def bisected(
     low: float, high: float, is_low: Callable[[float], bool], *, absolute: float = 0.0, relative: float = 0.0
 ) -> tuple[float, float]:
     """Return the bounds of the number below which `is_low` holds, that close to one another (`relative` to the upper).
 
-    scipy.optimize has it faster, and takes 0.2 s to import, which every command would pay.
+    scipy.optimize is faster, but takes 0.2 s to import and is not installed with the base package.
     """
     while high - low > absolute + relative * high:
         middle = (low + high) / 2
@@ -77,6 +44,20 @@ def bisected(
         else:
             high = middle
     return low, high
+
+
+def crossing(low: float, high: float, excess: Callable[[float], float]) -> float:
+    """Return, to 1e-10, the number between two where a nearly linear function crosses 0 (secant method)."""
+    last, number = low, high
+    last_excess = excess(last)
+    for _ in range(60):
+        if abs(number - last) < 1e-10:
+            break
+        number_excess = excess(number)
+        slope = (number_excess - last_excess) / (number - last)
+        last, last_excess = number, number_excess
+        number = min(max(number - number_excess / slope, low), high) if slope else low
+    return number
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -123,7 +104,7 @@ def mcnemar_interval(only_a: int, only_b: int, questions: int, *, mid_p: bool = 
 
 
 Distribution = Callable[[float], float]
-_GRID = (np.arange(2_000) + 0.5) / 2_000
+_GRID = (np.arange(1_000) + 0.5) / 1_000
 """Probabilities over which a distribution is averaged."""
 
 

@@ -22,8 +22,9 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emobench.leaderboard.stats.classical import ALPHA, POWER, special
+from emobench.leaderboard.stats.classical import ALPHA, POWER
 from emobench.leaderboard.stats.compare import Contrast
+from emobench.leaderboard.stats.distributions import NORMAL, noncentral_t_quantile
 from emobench.leaderboard.stats.random_effects import Uncertainty, upper_limit
 
 MOST = 1_000_000
@@ -121,5 +122,5 @@ def detectable_with(
         return noncentrality * Uncertainty(upper_limit(tuple(estimated), limit), noise.of).standard_error
     squares = sum(variance**2 / df for variance, df in estimated)
     freedom = study.standard_error**4 / squares
-    critical = noncentrality - float(special().ndtri(POWER))
-    return study.standard_error * float(special().nctdtrit(freedom, critical, POWER))
+    critical = noncentrality - NORMAL.inv_cdf(POWER)
+    return study.standard_error * noncentral_t_quantile(freedom, critical, POWER)

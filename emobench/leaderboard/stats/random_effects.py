@@ -61,7 +61,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from emobench.leaderboard.entry import ROUNDING
-from emobench.leaderboard.stats.classical import ALPHA, POWER, bisected, special, t_quantile
+from emobench.leaderboard.stats.classical import ALPHA, POWER, bisected, crossing
+from emobench.leaderboard.stats.distributions import beta_below, chi2_quantile, noncentrality, t_below, t_quantile
 
 Array: TypeAlias = np.ndarray
 Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
@@ -119,12 +120,15 @@ class Uncertainty:
         t = self._least(effect / self.standard_error)
         if t == 0:
             return 1.0
-        if len(self.parts) == 1:
-            return max(2 * float(special().stdtr(self.parts[0][1], -t)), SMALLEST_P)
-        if self.critical(SMALLEST_P) <= t:
-            return SMALLEST_P
-        _, log_p = bisected(math.log(SMALLEST_P), 0.0, lambda log: self.critical(math.exp(log)) > t, absolute=1e-9)
-        return math.exp(log_p)
+        # Each part alone would give such a p; that of their sum lies between them.
+        ps = []
+        for _, df in self.parts:
+            ps.append(max(2 * t_below(df, -t), SMALLEST_P))
+        low, high = min(ps), max(ps)
+        if low == high:
+            return low
+        log_p = crossing(math.log(low), math.log(high), lambda log: math.log(self.critical(math.exp(log)) / t))
+        return min(max(math.exp(log_p), low), high)
 
     def interval(self, effect: float) -> tuple[float, float]:
         """Return the 95 % interval around an effect: the true values that the test does not reject."""
@@ -176,7 +180,7 @@ class Uncertainty:
 
     def noncentrality(self, alpha: float = ALPHA) -> float:
         """Return the true difference, in standard errors, at which the two-sided test has a power of 80 %."""
-        return self._between(lambda df: float(special().nctdtrinc(df, 1 - POWER, -t_quantile(df, alpha / 2))), alpha)
+        return self._between(lambda df: noncentrality(df, -t_quantile(df, alpha / 2), 1 - POWER), alpha)
 
 
 def exponent(alpha: float, df: float) -> float:
@@ -192,7 +196,7 @@ def upper_limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
     """
     beyond = []
     for variance, df in parts:
-        beyond.append(variance * (df / float(special().chdtri(df, confidence)) - 1))
+        beyond.append(variance * (df / chi2_quantile(df, 1 - confidence) - 1))
     root = math.copysign(math.hypot(*beyond), sum(beyond))
     if not root:
         return parts
@@ -329,8 +333,13 @@ def _vary(*samples: Array) -> bool:
         residuals.append(_mean_squares(values_SI)[1] / len(values_SI))
         means.append(values_SI.mean(0))
     of_residuals, mean_I = sum(residuals), np.sum(means, axis=0)
-    limit = float(special().fdtri(count - 1, (count - 1) * (fewest - 1), 1 - ALPHA))
-    return float(mean_I.var(ddof=1)) > limit * of_residuals
+    squares, squares_rest = float(mean_I.var(ddof=1)), float((fewest - 1) * of_residuals)
+    if squares == 0:
+        return False
+    # The F test: such a share of the squares is a beta variable.
+    share = squares / (squares + squares_rest)
+    below = beta_below((count - 1) / 2, (count - 1) * (fewest - 1) / 2, share)
+    return float(below) > 1 - ALPHA
 
 
 def items_variance(values_SI: Array) -> float:
