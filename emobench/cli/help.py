@@ -7,8 +7,11 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from emobench.cli.completion import complete_names
 from emobench.core.errors import ConfigError
 
+OPTIONS_FILE = "options_file"
+"""The parameter of a command that takes a file of options."""
 WHAT = "What"
 """The group of the options that no other group names: those that are the command's own."""
 GROUPS = {
@@ -68,15 +71,27 @@ EXAMPLES = {  # those of families are their epilogs
 class Command(TyperCommand):
     """A command whose help has its options in groups and an example below, and that names words of no place."""
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        for parameter in self.params:
+            complete_names(parameter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, ctx.allow_extra_args = list(args), True
         try:
+            if not ctx.resilient_parsing and any(parameter.name == OPTIONS_FILE for parameter in self.params):
+                from emobench.cli.options.file import expanded
+
+                args = expanded(self, ctx, args)
+                ctx.meta[OPTIONS_FILE] = list(args)
             super().parse_args(ctx, args)
         except Exception as error:
             if option := getattr(error, "option_name", None):  # an option that the command does not have
                 refuse_foreign_option(option, ctx)
             raise
         if not ctx.resilient_parsing:
+            if stray := ctx.params.get(OPTIONS_FILE):  # the name of no file
+                ctx.args.insert(0, stray)
             refuse_strays(ctx, given)
         return ctx.args
 
@@ -130,7 +145,7 @@ def refuse_foreign_option(option: str, context: Any) -> None:
     for parameter in context.command.params:
         known += parameter.opts
     usable = []
-    for own in own_names(option):
+    for own in own_names(option, known):
         word = own if own.startswith("--") else f"--set {own}=VALUE"
         if word.split()[0] in known:
             usable.append(word)

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
+from emobench.cli.help import OPTIONS_FILE
 from emobench.cli.leaderboard.show import print_board
+from emobench.cli.options.file import OptionsFile
 from emobench.cli.options.request import BudgetOptions, CheckpointOptions, LaunchOptions, ParallelOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
@@ -42,8 +44,10 @@ stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help
 
 @takes_groups
 def run(
+    context: typer.Context,
     training: LaunchOptions,
     budget: BudgetOptions,
+    options_file: OptionsFile = None,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
     leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
@@ -57,9 +61,11 @@ def run(
 
     Each objective becomes one leaderboard entry over its seeds. `--objective pretrained` adds the model without
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
-    EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
+    EMO paper. A TOML file has options by the same names, and settings in a table [set]. If a run was stopped, give the
+    same command again: it continues where it stopped.
     """
-    fields = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
+    command = shlex.join(["emobench", "run", *context.meta[OPTIONS_FILE]])
+    fields = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or [], "command": command}
     with ExitStack() as stack:
         planned = _planned(stack, training, budget, fields, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
         if planned is None:  # nothing is left to do, as after a dry run

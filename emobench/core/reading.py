@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from json import JSONDecoder
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from emobench.core.errors import ConfigError, first_line
 
 DEEPEST = 64
 """Largest depth of nested lists and mappings. emobench itself needs fewer than 10."""
@@ -69,6 +72,18 @@ def read_bytes(path: str | Path, longest: int = -1) -> bytes:
 def read_text(path: str | Path) -> str:
     """Return the UTF-8 text of a regular file. Raises OSError and UnicodeDecodeError."""
     return read_bytes(path).decode("utf-8")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file, without dates. Raises ConfigError for a file that cannot be read."""
+    try:
+        content = tomllib.loads(read_text(path))
+        json.dumps(content, allow_nan=False)  # no dates, and no infinity
+    except FileNotFoundError:
+        raise ConfigError(f"There is no file {path}; expected one in TOML.") from None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {first_line(error)}") from None
+    return content
 
 
 def parse_json(text: str, decoder: JSONDecoder = _JSON) -> Any:

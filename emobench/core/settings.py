@@ -375,6 +375,11 @@ def dotted_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             yield f"{prefix}{name}", value
 
 
+def setting_word(value: Any) -> str:
+    """Return the value of a setting in a TOML file as `--set` takes it; text is read as on the command line."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     """Parse `name` or `name(key=value, ...)`. No code is evaluated.
 

@@ -33,17 +33,16 @@ import hashlib
 import json
 import math
 import shlex
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError, first_line
+from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError
 from emobench.core.files import write_whole
-from emobench.core.reading import read_text
-from emobench.core.settings import build, dotted_settings, parse_overrides, to_plain
+from emobench.core.reading import read_toml
+from emobench.core.settings import build, dotted_settings, parse_overrides, setting_word, to_plain
 from emobench.leaderboard.entry import Entry
 from emobench.models.device import Place
 from emobench.runs.execution.execution import Execution
@@ -123,12 +122,7 @@ def read_sweep(path: Path, suite: str, **given: Any) -> Sweep:
 
     Raises a UserError for a file that cannot be used.
     """
-    try:
-        content = tomllib.loads(read_text(path))
-        json.dumps(content, allow_nan=False)  # no dates, and no infinity
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path} is no file of a sweep, in TOML: {first_line(error)}") from None
-    file = build(SweepFile, content, str(path))
+    file = build(SweepFile, read_toml(path), str(path))
     # Cells that differ in objective and seed alone are one request, if all objectives have the same seeds.
     seeds: dict[tuple[str, str], list[Any]] = {}
     for cell in file.cells(str(path)):
@@ -163,7 +157,7 @@ def _request(file: SweepFile, cell: dict[str, Any], given: Mapping[str, Any], wh
             for value in values if isinstance(values, list) else [values]:
                 words += [f"--{name}", str(value)]
         else:
-            settings.append(f"{name}={_word(values)}")
+            settings.append(f"{name}={setting_word(values)}")
             words += ["--set", settings[-1]]
     for folder in fields["data_dirs"]:
         words += ["--data-dir", folder]
@@ -176,7 +170,7 @@ def differing_settings(requests: Sequence[Request]) -> list[list[str]]:
     """Return, for each request, its settings that not all of them have, as --set takes them."""
     each: list[list[str]] = []
     for request in requests:
-        each.append([f"{name}={_word(value)}" for name, value in dotted_settings(request.settings)])
+        each.append([f"{name}={setting_word(value)}" for name, value in dotted_settings(request.settings)])
     common = set(each[0]).intersection(*each[1:]) if each else set()
     differing = []
     for words in each:
@@ -191,10 +185,6 @@ def _flat(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     if len(flat) < len(pairs):
         raise ConfigError(f"{where}: a setting has two values in one table; keep one.")
     return flat
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,9 @@ from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import run_examples
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import listed
+from emobench.reproduce.options import options_file
 
-Format = Literal["jsonl", "csv", "model-card", "every-eval-ever"]
+Format = Literal["jsonl", "csv", "model-card", "every-eval-ever", "toml"]
 
 
 def export(
@@ -39,12 +40,12 @@ def export(
             "--to",
             help="jsonl: JSON Lines, one line for each entry and metric; csv: the same as a table; "
             "model-card: a Hugging Face model card with model-index; every-eval-ever: records of its schema 0.3, with "
-            "instances where there is a folder.",
+            "instances where there is a folder; toml: the options that repeat an entry, for `emobench run FILE.toml`.",
         ),
     ] = "jsonl",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="A file (jsonl, csv) or a folder (model-card, every-eval-ever). Default: stdout."),
+        typer.Option("--out", help="A file (jsonl, csv) or a folder (the others). Default: stdout."),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
@@ -55,7 +56,7 @@ def export(
     texts where the runs folder has them; a board that was packed has none of data sets.
     """
     chosen = _entries(entries or [], leaderboard)
-    show = print_text if to in ("csv", "model-card") else print_json_text
+    show = print_text if to in ("csv", "model-card", "toml") else print_json_text
     if to in ("jsonl", "csv"):
         text = tables.to_json_lines(chosen) if to == "jsonl" else tables.to_csv(chosen)
         if out is None:
@@ -69,6 +70,8 @@ def export(
     for entry in chosen:
         if to == "model-card":
             files[tables.card_name(entry)] = tables.model_card(entry)
+        elif to == "toml":
+            files[f"{entry.id}.toml"] = options_file(entry)
         elif out is None:
             files |= every_eval_ever.files(entry)
         else:

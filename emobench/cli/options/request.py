@@ -102,11 +102,11 @@ class PlanningOptions(LoadingOptions):
         settings = list(self.set_ or ())
         if protocol:
             settings.append(f"protocol={protocol}")
+        more.setdefault("command", shlex.join(["emobench", *sys.argv[1:]]))
         return Request(
             settings=parse_overrides(settings),
             data_dirs=tuple(self.data_dir or ()),
             runs=self.runs,
-            command=shlex.join(["emobench", *sys.argv[1:]]),
             **self.loading(),
             **more,
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import functools
 import inspect
 import itertools
 import re
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from emobench.core.errors import ConfigError, UnknownNameError
@@ -92,8 +93,10 @@ def search(word: str) -> list[Setting]:
     return [setting for _, setting in matches]
 
 
-def own_names(name: str) -> list[str]:
+def own_names(name: str, options: Iterable[str] = ()) -> list[str]:
     """Return the settings, or the option, that a user means by a name from elsewhere, or by a setting's last word.
+
+    None for a name that is close to one of `options`, unless another library has it: it is a slip.
 
     >>> own_names("lora.r"), own_names("adam_beta2"), own_names("top_p")
     (['recipe.lora.rank'], ['recipe.trainer.adam_beta2'], ['generation.sampling.top_p'])
@@ -103,6 +106,8 @@ def own_names(name: str) -> list[str]:
         return [own]
     if word in PASSED_ON:
         return [f"recipe.trainer.{word}"]
+    if difflib.get_close_matches(name, options, n=1, cutoff=0.75):
+        return []
     return [setting.name for setting in settings() if setting.name.rpartition(".")[2] == word]
 
 

@@ -67,7 +67,7 @@ def test_groups_name_options_that_there_are(commands: dict[str, Any]) -> None:
 def test_the_groups_of_a_run(commands: dict[str, Any]) -> None:
     shown = helped(commands["run"], "run", 80)
     groups = {part.partition(":")[0]: part for part in re.split(r"\n\n(?=\w+:\n)", shown)}
-    assert list(groups)[1:] == [WHAT, *GROUPS, "Example"]
+    assert list(groups)[1:] == ["Arguments", WHAT, *GROUPS, "Example"]
     assert all(f"  {name} " in groups[WHAT] for name in ("--objective", "--model", "--suite", "--seed"))
     assert "--set " in groups["How"]
     assert "--runs " in groups["Where"]

@@ -105,8 +105,8 @@ def test_what_is_given_is_in_every_request(read: Any, tmp_path: Path) -> None:
         ("[grid]\nseed = [0]\n[[skip]]\nseed = 0", "no cell is left"),
         ("[grid]\nseed = [0]\n[[skip]]\nseeds = 0", "did you mean 'seed'"),
         ("skip = 3", "`skip` is 3"),
-        ("[grid", "is no file of a sweep"),
-        ("x = " + "[" * 5000, "is no file of a sweep"),
+        ("[grid", "cannot be read as TOML"),
+        ("x = " + "[" * 5000, "cannot be read as TOML"),
         ("dtype = 16", "`dtype` is 16"),
         ("data_dir = 3", "`data_dir` is 3"),
     ],
@@ -117,7 +117,7 @@ def test_what_cannot_be_used_is_refused(read: Any, text: str, sentence: str) -> 
 
 
 def test_a_file_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no file of a sweep"):
+    with pytest.raises(ConfigError, match="There is no file"):
         read_sweep(tmp_path / "none.toml", "lm-quick")
 
 
