@@ -8,7 +8,7 @@ import platform
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import emobench
-from emobench.core.errors import EmobenchError, MetricError, StorageError
+from emobench.core.errors import ConfigError, EmobenchError, MetricError, StorageError
 from emobench.core.locks import locked
 from emobench.core.seals import find_damage
 from emobench.core.settings import PRETRAINED, canonical_json, content_hash, to_plain
@@ -29,6 +29,7 @@ from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store import Leaderboard
 from emobench.runs.execution.environment import ENVIRONMENT, read_environment
 from emobench.runs.execution.execution import Execution
+from emobench.runs.execution.pooling import PooledRun, other_seeds, total_cost
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.runs.stages.evaluate import EXAMPLES, Evaluation, merged_scores
 from emobench.runs.stages.stage import Stages, storage_errors
@@ -60,26 +61,79 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
 
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
     results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one. A new
-    declaration of a checkpoint supersedes the one before.
+    declaration of a checkpoint supersedes the one before. Seeds of the board that differ in nothing else are pooled.
     """
     fields, stages = _fields(plan, row, evaluations, execution), execution.stages
-    board, keys = Leaderboard(plan.request.leaderboard), {run["key"] for run in fields["runs"]}
+    board = Leaderboard(plan.request.leaderboard)
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
     with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
-        for listed in board.rows():
-            if listed.suite != plan.suite.name or keys.isdisjoint(listed.runs):
-                continue
-            with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
-                recorded = board.read(listed)
-                if recorded.declared != plan.request.declared:
-                    continue
-                if _holds(recorded, fields) and not _names_damaged(recorded, fields["runs"], stages):
-                    return recorded
-                if {run.key for run in recorded.runs} <= keys:
-                    fields["supersedes"] = recorded.id
+        recorded = _recorded(board, fields, stages)
+        if recorded is not None:
+            return recorded
         entry = new_entry(fields)
+        others = other_seeds(entry, board, stages.root, execution.reporter.note)
+        if others:
+            fields = _pooled(entry, fields, evaluations, others)
+            recorded = _recorded(board, fields, stages)
+            if recorded is not None:
+                return recorded
+            entry = new_entry(fields)
         board.append(entry)
     return entry
+
+
+def _recorded(board: Leaderboard, fields: dict[str, Any], stages: Stages) -> Entry | None:
+    """Return the entry of a board that holds the runs of an entry's fields with the same results; None without one.
+
+    Sets `supersedes` to the newest entry of fewer or the same runs. Raises ConfigError for a run that is declared
+    otherwise in an entry of several seeds.
+    """
+    keys = {run["key"]: run["seed"] for run in fields["runs"]}
+    declared = bool(fields["recipe"].get("declared"))
+    for listed in board.rows():
+        if listed.suite != fields["suite"]["name"] or keys.keys().isdisjoint(listed.runs):
+            continue
+        try:
+            entry = board.read(listed)
+        except EmobenchError:  # altered a moment ago: `leaderboard verify` names it
+            continue
+        if entry.declared != declared:
+            continue
+        if _holds(entry, fields) and not _names_damaged(entry, fields["runs"], stages):
+            return entry
+        if {run.key for run in entry.runs} <= keys.keys():
+            fields["supersedes"] = entry.id
+        elif declared:
+            _check_declaration(entry, fields, keys, board)
+    return None
+
+
+def _check_declaration(entry: Entry, fields: dict[str, Any], keys: Mapping[str, int], board: Leaderboard) -> None:
+    """Raise ConfigError if an entry of several seeds declares a run of the fields otherwise."""
+    same = all(to_plain(getattr(entry, name)) == to_plain(fields[name]) for name in ("objective", "recipe"))
+    for run in entry.runs:
+        if run.key in keys and not (same and run.seed == keys[run.key]):
+            raise ConfigError(
+                f"The checkpoint is seed {run.seed} of {entry.objective.label} in entry {entry.id}, with other seeds. "
+                f"To declare it otherwise, remove {board.path(entry)} and evaluate its checkpoints again."
+            )
+
+
+def _pooled(
+    entry: Entry, fields: dict[str, Any], evaluations: Sequence[Sequence[Evaluation]], others: Mapping[int, PooledRun]
+) -> dict[str, Any]:
+    """Return the fields of an entry with the runs of other seeds, in the order of the seeds."""
+    of_seeds: dict[int, tuple[Any, Sequence[Evaluation]]] = {}
+    for run, of_run in zip(fields["runs"], evaluations, strict=True):
+        of_seeds[run["seed"]] = run, of_run
+    for seed, other in others.items():
+        of_seeds[seed] = to_plain(other.run), other.evaluations
+    seeds = sorted(of_seeds)
+    metrics, missing = _metrics([of_seeds[seed][1] for seed in seeds])
+    pooled = {"seeds": seeds, "metrics": metrics, "missing": published(missing)}
+    pooled["runs"] = [of_seeds[seed][0] for seed in seeds]
+    pooled["cost"] = total_cost(entry.cost, [other.cost for other in others.values()])
+    return {**fields, **pooled}
 
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:

@@ -144,3 +144,21 @@ def test_declared_rows_are_marked_wherever_they_are_shown(
     entry = next(entry for entry in emobench.load_board().entries if entry.declared)
     for refused in (("curves", entry.id), ("rerun", entry.id), ("curves", "emo")):
         command(*refused).refused(refused[1])
+
+
+def test_checkpoints_of_several_seeds_are_one_row(
+    evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    declared = ("--from", small_model, "--recipe-name", "sft-v1")
+    checkpoints = [_checkpoint(small_model, tmp_path / f"ckpt{seed}", seed) for seed in range(3)]
+    entry: dict[str, Any] = {}
+    for seed, checkpoint in enumerate(checkpoints):
+        (entry,) = evaluate(checkpoint, "--trained-with", "emo", *declared, "--seed", seed).ok().json["entries"]
+    assert entry["seeds"] == [0, 1, 2]
+    (again,) = evaluate(checkpoints[0], "--trained-with", "emo", *declared, "--seed", 0).ok().json["entries"]
+    assert again["id"] == entry["id"]
+    for otherwise in (("emo", 3), ("mle", 0)):
+        given = ("--trained-with", otherwise[0], *declared, "--seed", otherwise[1])
+        evaluate(checkpoints[0], *given).refused(entry["id"], "seed 0 of emo")
+    assert len(emobench.load_board()) == 1
+    evaluate(checkpoints[1], "--trained-with", "mle", "--from", small_model, "--seed", 1).refused(entry["id"])

@@ -235,7 +235,7 @@ def test_other_corpora_and_other_rules_are_not_compared(again: Job) -> None:
     longer = again("run", *SMALL, *one, "--set", "generation.margin=1")["entries"][0]
     assert longer["protocols"] != base["protocols"]
     assert longer["protocols"]["lm-quick"].startswith("quick@")
-    groups = again.board("--json").json["groups"]
+    groups = again.board("--all", "--json").json["groups"]
     holding = [
         [i for i, g in enumerate(groups) if e["id"] in [x["id"] for x in g["entries"]]] for e in (base, other, longer)
     ]

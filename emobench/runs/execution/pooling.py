@@ -1,0 +1,138 @@
+"""Seeds that were run one by one are one entry, as if one command had run them.
+
+Two runs are pooled if all facts of their stages are equal, but for the seed and for what follows from it: the training,
+or the weights of a checkpoint that another program trained. So code, packages, data, rules and machine are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from emobench.core.errors import EmobenchError, StorageError
+from emobench.core.seals import find_damage
+from emobench.leaderboard.comparable import comparison_key
+from emobench.leaderboard.entry import Entry, EntryCost, Run
+from emobench.leaderboard.store import Leaderboard
+from emobench.runs.stages.evaluate import EXAMPLES, SCORES, Evaluation
+from emobench.runs.stages.stage import FACTS
+
+Note = Callable[[str], None]
+Facts = list[dict[str, Any]]
+
+
+class PooledRun(NamedTuple):
+    """A run of an entry with its evaluations, and its share of the entry's cost."""
+
+    run: Run
+    evaluations: Sequence[Evaluation]
+    cost: EntryCost
+
+
+def other_seeds(entry: Entry, board: Leaderboard, runs: Path, note: Note) -> dict[int, PooledRun]:
+    """Return the runs of other seeds on a board that are to be pooled with an entry, by seed.
+
+    Of two runs of one seed the newer one is taken. `note` receives a sentence for each pooled entry, and for each that
+    is not pooled although its seeds are other ones.
+    """
+    pooled: dict[int, PooledRun] = {}
+    if entry.untrained:
+        return pooled
+    own = _facts_of(entry.runs[0].key, runs, declared=entry.declared)
+    for other in _same_row(entry, board):
+        for run in other.runs:
+            where = f"seed {run.seed} of entry {other.id}"
+            if run.seed is None or run.key in {one.key for one in entry.runs}:
+                continue
+            if run.seed in entry.seeds or run.seed in pooled:
+                note(f"{where} is not pooled: there is a newer run of this seed")
+                continue
+            try:
+                same = _facts_of(run.key, runs, declared=other.declared) == own
+            except (EmobenchError, OSError, LookupError, ValueError):
+                note(f"{where} is not pooled: the files of its run are not in {runs}")
+                continue
+            if not same:
+                note(f"{where} is not pooled: it ran with other packages or on another kind of machine")
+                continue
+            pooled[run.seed] = PooledRun(run, list(_evaluations(run.key, runs)), _share(other))
+            note(f"pooled with {where}")
+    return pooled
+
+
+def _same_row(entry: Entry, board: Leaderboard) -> Iterator[Entry]:
+    """Yield the entries of a board that differ from an entry in seeds and results alone, the newest first."""
+    key = comparison_key(entry)
+    for row in reversed(board.rows()):
+        if (row.comparison_key, row.label) == (key, entry.objective.label):
+            with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
+                other = board.read(row)
+                if (other.kind, other.objective) == (entry.kind, entry.objective):
+                    yield other
+
+
+def _facts_of(key: str, runs: Path, *, declared: bool) -> Facts:
+    """Return the facts of a run's stages that do not follow from its seed."""
+    shared: Facts = []
+    for score in _stage_facts(runs / "examples" / key)["scores"]:
+        scored = _stage_facts(runs / "score" / score)
+        generated = _stage_facts(runs / "generate" / scored.pop("generation"))
+        shared += [scored, generated]
+        training = scored["subject"].pop("training", None)
+        generated["subject"].pop("training", None)
+        if declared:
+            del scored["subject"]["model"], generated["subject"]["model"]
+        if training is not None:
+            trained = _stage_facts(runs / "train" / training)
+            del trained["seed"]
+            shared.append(trained)
+    return shared
+
+
+def _evaluations(key: str, runs: Path) -> Iterator[Evaluation]:
+    for score in _stage_facts(runs / "examples" / key)["scores"]:
+        folder = runs / "score" / score
+        _sealed(folder, SCORES)
+        _sealed(folder, EXAMPLES)
+        yield Evaluation(folder, score)
+
+
+def _stage_facts(folder: Path) -> dict[str, Any]:
+    return json.loads(_sealed(folder, FACTS).read_text(encoding="utf-8"))
+
+
+def _sealed(folder: Path, name: str) -> Path:
+    """Return a file of a finished stage; StorageError if it is missing or any byte of it changed."""
+    damage = find_damage(folder, full=True, only=name)
+    if damage is not None:
+        raise StorageError(f"{damage}.")
+    return folder / name
+
+
+def _share(entry: Entry) -> EntryCost:
+    """Return the cost of one of an entry's runs: an equal share of all but the peak of memory."""
+    shares: dict[str, Any] = {}
+    for name, value in vars(entry.cost).items():
+        shares[name] = value
+        if value is not None and name in ("train_seconds", "evaluate_seconds", "tokens"):
+            shares[name] = value / len(entry.runs)
+    if shares["tokens"] is not None:
+        shares["tokens"] = round(shares["tokens"])
+    return EntryCost(**shares)
+
+
+def total_cost(own: EntryCost, others: Sequence[EntryCost]) -> EntryCost:
+    """Return the sums of the costs of runs; of memory and accumulation the highest."""
+    total = dict(vars(own))
+    for cost in others:
+        for name, value in vars(cost).items():
+            if value is None or total[name] is None:
+                total[name] = value if total[name] is None else total[name]
+            elif name in ("peak_memory_bytes", "accumulation"):
+                total[name] = max(total[name], value)
+            else:
+                total[name] += value
+    return EntryCost(**total)
