@@ -22,7 +22,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emobench.leaderboard.stats.classical import ALPHA, POWER
+from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
 from emobench.leaderboard.stats.compare import Contrast
 from emobench.leaderboard.stats.distributions import NORMAL, noncentral_t_quantile
 from emobench.leaderboard.stats.random_effects import Uncertainty, upper_limit
@@ -62,23 +62,30 @@ def what_decides(contrast: Contrast) -> Decision | None:
 
 
 @functools.lru_cache(1_000)
-def _decision(
-    noise: Uncertainty, effect: float, seeds_now: int | None, items_now: int | None, level: float
-) -> Decision:
-    detectable = functools.partial(detectable_with, noise, level=level)
-    seeds = items = None
-    if seeds_now is not None and noise.of != "items":
-        seeds = _count(seeds_now, lambda factor, limit: detectable(seeds=factor, limit=limit) <= effect)
-    if items_now is not None and noise.of != "seeds":
-        items = _count(items_now, lambda factor, limit: detectable(items=factor, limit=limit) <= effect)
-    return Decision(seeds=seeds, items=items)
+def _decision(noise: Uncertainty, effect: float, seeds: int | None, items: int | None, level: float) -> Decision:
+    of_seeds = of_items = None
+    if seeds is not None and noise.of != "items":
+        of_seeds = seeds_needed(noise, effect, seeds, level=level, least=seeds + 1)
+    if items is not None and noise.of != "seeds":
+        detectable = functools.partial(detectable_with, noise, level=level)
+        of_items = _count(items + 1, lambda count, limit: detectable(items=count / items, limit=limit) <= effect)
+    return Decision(seeds=of_seeds, items=of_items)
 
 
-def _count(now: int, shows: Callable[[float, float | None], bool]) -> Count:
-    """Return the smallest number above `now` with which `shows(number / now, limit)` holds."""
+def seeds_needed(
+    noise: Uncertainty, effect: float, seeds: int, *, items: float = 1.0, level: float = ALPHA, least: int = MIN_SEEDS
+) -> Count:
+    """Return how many seeds show a true difference of this size with 80 % power, `least` or more.
 
+    The noise is of a comparison of so many `seeds`; `items` is how many times its items there will be.
+    """
+    detectable = functools.partial(detectable_with, noise, items=items, level=level)
+    return _count(least, lambda count, limit: detectable(seeds=count / seeds, limit=limit) <= effect)
+
+
+def _count(least: int, shows: Callable[[int, float | None], bool]) -> Count:
     def smallest(limit: float | None) -> int | None:
-        return fewest(now + 1, lambda count: shows(count / now, limit))
+        return fewest(least, lambda count: shows(count, limit))
 
     return Count(count=smallest(None), ci95=(smallest(ALPHA / 2), smallest(1 - ALPHA / 2)))
 

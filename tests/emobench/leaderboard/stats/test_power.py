@@ -14,7 +14,7 @@ from statsmodels.stats.power import TTestPower
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import Contrast, compare
-from emobench.leaderboard.stats.power import detectable_with, fewest, what_decides
+from emobench.leaderboard.stats.power import detectable_with, seeds_needed, what_decides
 from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_items, over_seeds, unpaired
 from emobench.report import board_table, compare_table
 from emobench.report.notes import deciding_text
@@ -32,13 +32,10 @@ def test_from_well_known_noise_the_power_is_that_of_a_t_test(seeds: int, level: 
 def test_the_power_is_80_percent_on_average_over_pilots(pilot_seeds: int) -> None:
     rng, found = np.random.default_rng(pilot_seeds), []
     for _ in range(400):
-        seeds = planned(over_seeds(rng.normal(0, 1, pilot_seeds)), pilot_seeds)
+        noise = over_seeds(rng.normal(0, 1, pilot_seeds))
+        seeds = seeds_needed(noise, 0.5, pilot_seeds).count
         found.append(TTestPower().power(0.5, nobs=seeds, alpha=0.05))
     assert 0.77 <= np.nan_to_num(found, nan=1.0).mean() <= 0.83  # nan: of 300 seeds and more
-
-
-def planned(noise: Uncertainty, seeds: int) -> int | None:
-    return fewest(3, lambda count: detectable_with(noise, seeds=count / seeds) <= 0.5)
 
 
 def values(seeds: int, items: int) -> np.ndarray:
