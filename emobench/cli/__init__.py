@@ -24,6 +24,7 @@ COMMANDS = {
     "samples": ("show.samples:samples", "Show generated texts and human texts side by side."),
     "figures": ("show.samples:figures", "Draw the figures of entries."),
     "compare": ("compare:compare", "Compare entries: difference, 95 % interval, p, verdict."),
+    "plan": ("plan:plan", "Say which seeds and examples show a difference, and what they cost."),
     "judge": ("judge:judge", "Judge the kept responses of entries against each other."),
     "curves": ("show.curves:curves", "Show training curves."),
     "rerun": ("rerun:rerun", "Run an entry again, and compare its numbers."),

@@ -34,6 +34,7 @@ EXAMPLES = {  # those of families are their epilogs
     "samples": "emobench samples emo mle --count 2",
     "figures": "emobench figures emo mle --out figures",
     "compare": "emobench compare emo mle --explain",
+    "plan": "emobench plan --suite nlu --detect 2 --objective emo --objective mle",
     "curves": "emobench curves emo",
     "sweep run": "emobench sweep run sweep.toml --dry-run",
     "sweep status": "emobench sweep status sweep.toml",

@@ -271,17 +271,17 @@ def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> st
     if decision is None:
         return ""
     if decision.seeds:
-        parts.append(_needed(decision.seeds, 0, sample))
+        parts.append(count_text(decision.seeds, sample))
     if decision.items:
         metric = f"{contrast.tasks[0]}/{contrast.metric.partition('/')[2]}"
         counted = entry.metrics[metric]
         units = "more examples" if counted.units == counted.n else "more documents"
-        parts.append(_needed(decision.items, contrast.items or 0, units))
+        parts.append(count_text(decision.items, units, contrast.items or 0))
     effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
     return f"{effect}: {', or '.join(parts)}"
 
 
-def _needed(count: Count, now: int, what: str) -> str:
+def count_text(count: Count, what: str, now: int = 0) -> str:
     """Return "9 seeds [4, 60]", less the number that there is `now`; from 100 on, two digits, rounded up."""
     numbers = []
     for number in (count.count, *count.ci95):

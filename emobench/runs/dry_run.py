@@ -332,7 +332,7 @@ def make_outline(
         )
     verdicts = []
     if plan.evaluated():
-        verdicts.append(prospects(plan, _seconds_of_a_run(lines)))
+        verdicts.append(prospects(plan, seconds_of_a_run(lines)))
     return Outline(
         title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
         lines=tuple(sorted(lines, key=lambda line: ORDER.index(line.stage))),
@@ -343,7 +343,7 @@ def make_outline(
     )
 
 
-def _seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
+def seconds_of_a_run(lines: Sequence[StageLine]) -> float | None:
     """Return the mean time of a training with its evaluations; None without trainings, or if a time is unknown."""
     trained = {(line.objective, line.seed) for line in lines if line.stage == "train" and line.objective}
     seconds = [line.seconds for line in lines if (line.objective, line.seed) in trained]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,8 @@ from emobench.leaderboard.stats.power import detectable_with, seeds_needed, what
 from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_items, over_seeds, unpaired
 from emobench.report import board_table, compare_table
 from emobench.report.notes import deciding_text
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 12, 60])
@@ -36,6 +39,13 @@ def test_the_power_is_80_percent_on_average_over_pilots(pilot_seeds: int) -> Non
         seeds = seeds_needed(noise, 0.5, pilot_seeds).count
         found.append(TTestPower().power(0.5, nobs=seeds, alpha=0.05))
     assert 0.77 <= np.nan_to_num(found, nan=1.0).mean() <= 0.83  # nan: of 300 seeds and more
+
+
+def test_simulated_plans_have_the_promised_power() -> None:
+    results = json.loads((BENCHMARKS / "results/evidence/planned_power.json").read_text())
+    kept = [name for name, one in results["conditions"].items() if 0.75 <= one["power"] <= 0.9]
+    assert len(kept) >= 12
+    assert any("right or wrong" in name for name in kept)
 
 
 def values(seeds: int, items: int) -> np.ndarray:

@@ -1,0 +1,78 @@
+"""`emobench plan`: which seeds and examples show a difference, and what they cost, before anything runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from emobench import results
+from emobench.cli import options
+from emobench.cli.options.request import TrainingOptions, takes_groups
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.core.errors import ConfigError
+from emobench.leaderboard.stats.classical import ALPHA, POWER
+from emobench.registry import find_suite
+from emobench.report.notes import count_text
+from emobench.report.numbers import ABSENT
+from emobench.runs.dry_run import make_outline, time_parts
+from emobench.runs.planning.estimate import duration
+from emobench.runs.study import choices, pilot_of
+
+
+@takes_groups
+def plan(
+    training: TrainingOptions,
+    detect: Annotated[
+        float,
+        typer.Option("--detect", help="The true difference to show: points of percentages, percent of perplexities."),
+    ],
+    suite: options.Suite = options.DEFAULT_SUITE,
+    limit: options.Limit = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="Default: the primary endpoint.")] = None,
+    like: Annotated[
+        list[str] | None,
+        typer.Option("--like", help=f"The entries whose noise is taken. Default: the newest. {options.ENTRY}"),
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    probe: Annotated[bool, typer.Option("--probe", help="Time some steps and examples first.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Say which seeds and examples show a difference, and what they cost.
+
+    Each line finds a true difference of --detect with 80 % power at 5 %. The noise is that of two comparable entries
+    with three seeds or more, which `emobench compare` compares, such as a short pilot of the same suite.
+    """
+    if not 0 < detect < float("inf"):
+        raise ConfigError(f"--detect is {detect}; expected a difference above 0, such as 2 (points or percent).")
+    patterns = [metric] if metric else []
+    named = None if like else find_suite(suite).name
+    compared = results.compare(
+        *(like or ()), suite=named, metrics=patterns, leaderboard=leaderboard, runs=training.runs
+    )
+    pilot, entry = pilot_of(compared.comparisons)
+    request = training.training(suite=suite, limit=limit, leaderboard=leaderboard)
+    timed = partial(time_parts, reporter=reporter(json)) if probe else None
+    found = list(choices(request, partial(make_outline, timed=timed), pilot, entry, detect))
+    if json:
+        noise = {"entries": [pilot.candidate, pilot.baseline], "seeds": pilot.seeds, "items": pilot.items}
+        plain = {"metric": pilot.metric, "detect": detect, "target_power": POWER, "level": ALPHA}
+        print_json({**plain, "noise": {**noise, **vars(pilot.noise)}, "choices": found})
+        return
+    rows = []
+    for choice in found:
+        row = [ABSENT if choice.examples is None else f"{choice.examples:,}", "; ".join(choice.missing), ABSENT, ABSENT]
+        if choice.seeds is not None:
+            row[1] = count_text(choice.seeds, "seeds")
+        if choice.trainings is not None:
+            row[2] = f"{choice.trainings:,}"
+        if choice.seconds is not None:
+            row[3] = duration(choice.seconds)
+        rows.append(row)
+    unit = {"fraction": "points", "perplexity": "%"}.get(pilot.unit, pilot.unit)
+    title = f"To show a difference of {detect:g} {unit} of {pilot.metric} ({100 * POWER:.0f} % power)"
+    print_table(title, ("examples", "seeds of each objective", "trainings", "rough time"), rows)
+    print_out(
+        "", f"Noise: {pilot.candidate} against {pilot.baseline}, {pilot.seeds} seeds; [95 % interval] of the seeds."
+    )
