@@ -17,6 +17,8 @@ SMALLEST_STEP = 1e-14
 """Newton's method stops at a relative step of this size, or after MOST_STEPS."""
 MOST_STEPS = 60
 NORMAL = NormalDist()
+FAR = 20
+"""From this t / sqrt(df) on, the normal numerator's own spread is negligible: Student's t is a multiple of 1 / chi."""
 
 
 def t_below(df: float, t: float) -> float:
@@ -45,6 +47,8 @@ def t_quantile(df: float, probability: float) -> float:
 @lru_cache(maxsize=10_000)
 def noncentrality(df: float, t: float, probability: float) -> float:
     """Return the noncentrality with which Student's t is at most `t` with a probability, to 1e-6."""
+    if t > FAR * math.sqrt(df):
+        return t * math.sqrt(chi2_quantile(df, 1 - probability) / df)
     shift = t * (1 - 1 / (4 * df)) - NORMAL.inv_cdf(probability) * math.sqrt(1 + t * t / (2 * df))
     for _ in range(MOST_STEPS):
         below, slope, _ = _noncentral_t(df, t, shift)
@@ -58,6 +62,8 @@ def noncentrality(df: float, t: float, probability: float) -> float:
 @lru_cache(maxsize=10_000)
 def noncentral_t_quantile(df: float, shift: float, probability: float) -> float:
     """Return the quantile of Student's t with a noncentrality, to 1e-6."""
+    if shift > FAR * math.sqrt(df):
+        return shift / math.sqrt(chi2_quantile(df, 1 - probability) / df)
     t = shift + NORMAL.inv_cdf(probability)
     for _ in range(MOST_STEPS):
         below, _, slope = _noncentral_t(df, t, shift)

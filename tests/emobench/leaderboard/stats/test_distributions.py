@@ -54,3 +54,13 @@ def test_coins(flips: int) -> None:
     for heads in (-1, 0, 1, flips // 3, flips // 2, flips - 1, flips):
         expected = float(stats.binom.cdf(heads, flips, 0.5))
         assert distributions.coin_at_most(heads, flips) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("df", [1, 1.2, 2, 3, 5])
+@pytest.mark.parametrize("level", [0.01, 1e-3, 1e-4])
+def test_noncentral_t_of_many_tests_and_few_seeds(df: float, level: float) -> None:
+    t = -distributions.t_quantile(df, level / 2)
+    needed = float(special.nctdtrinc(df, 0.2, t))
+    assert distributions.noncentrality(df, t, 0.2) == pytest.approx(needed, rel=0.005)
+    expected = float(special.nctdtrit(df, needed, 0.8))
+    assert distributions.noncentral_t_quantile(df, needed, 0.8) == pytest.approx(expected, rel=0.005)
