@@ -9,7 +9,8 @@ commit, which is recorded. A model whose packages are installed is read from the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emobench.core.errors import Missing, ModelError, UnknownNameError
@@ -65,6 +66,8 @@ class ModelSource:
     kind: Literal["local", "hub", "made"]
     seed: int = 0
     """The seed of the pre-training, for kind "made"."""
+    adapter: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The identity of an adapter with its base, if `source` is the folder of both as one model."""
 
     def missing(self, files: str) -> Missing:
         """Return the error for files of a hub model that the local cache lacks."""

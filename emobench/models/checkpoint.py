@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from emobench.core.errors import ModelError
 from emobench.models.model import Model
 
@@ -20,10 +22,21 @@ def require_base(checkpoint: Model) -> None:
         size, expected = getattr(checkpoint.facts, name), getattr(base.facts, name)
         if size != expected:
             raise _other_base(checkpoint, base, f"{name} of {size:,} and {expected:,}")
-    tokens = checkpoint.tokenizer.get_vocab()
-    for token, number in base.tokenizer.get_vocab().items():
+    token = other_token(checkpoint.tokenizer, base.tokenizer)
+    if token is not None:
+        raise _other_base(checkpoint, base, f"different ids for the token {token!r:.40}")
+
+
+def other_token(tokenizer: Any, base: Any) -> str | None:
+    """Return a token of the base's tokenizer that the other one lacks, or has under another id; None if there is none.
+
+    The other tokenizer may have more tokens.
+    """
+    tokens = tokenizer.get_vocab()
+    for token, number in base.get_vocab().items():
         if tokens.get(token) != number:
-            raise _other_base(checkpoint, base, f"another id for the token {token!r:.40}")
+            return token
+    return None
 
 
 def _other_base(checkpoint: Model, base: Model, difference: str) -> ModelError:

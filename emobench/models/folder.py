@@ -35,12 +35,6 @@ OTHER_FILES = ("config.*.json", "tokenizer.*.json", "tekken.json", "*.model", "*
 """Configurations and tokenizers that some versions or classes of transformers read."""
 CODE = ("*.py", "*/*.py")
 ADAPTER = "adapter_config.json"
-MERGE = (
-    "from peft import PeftModel; from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
-    "PeftModel.from_pretrained(M.from_pretrained('BASE'), 'ADAPTER').merge_and_unload().save_pretrained('OUT'); "
-    "T.from_pretrained('BASE').save_pretrained('OUT')"
-)
-"""Python code that merges an adapter into its base model."""
 BIN = "pytorch_model*.bin"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # The largest mixtures of experts have about this many layers times experts; more takes minutes to build.
@@ -63,20 +57,28 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
     return Repo(source.source, offline=offline).fetch(source.revision or MAIN, patterns)
 
 
+def is_adapter(source: ModelSource) -> bool:
+    """Return whether a model is a folder with an adapter alone."""
+    if source.kind != "local":
+        return False
+    folder = Path(source.source)
+    whole = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+    return (folder / ADAPTER).is_file() and not whole
+
+
 def checked_folder(source: ModelSource, *, offline: bool) -> Path:
     """Return the folder of a model's files, without the weights of a hub model.
 
-    Raises ModelError unless it has a configuration of a size that can be built, a tokenizer and no adapter, which
-    transformers would add to the weights without a message. Offline, files of a hub model that were not downloaded are
-    Missing.
+    Raises ModelError unless it has a configuration of a size that can be built, a tokenizer and, beside its weights, no
+    adapter, which transformers would add to them without a message. Offline, files of a hub model that were not
+    downloaded are Missing.
     """
     folder, name = model_folder(source, offline=offline, weights=False), source.name
     file = folder / "config.json"
     if (folder / ADAPTER).is_file():
         raise ModelError(
-            f"The model {name}, {folder}, holds an adapter ({ADAPTER}); expected a whole model. With its files "
-            "adapter_* in a folder ADAPTER, and the model that it belongs to as BASE, one model of both is made by: "
-            f'python -c "{MERGE}"   Give OUT as the model.'
+            f"The model {name}, {folder}, holds an adapter ({ADAPTER}) and another model; expected one of them. Move "
+            "the files adapter_* into a folder of their own, and give the one that you mean."
         )
     lacks = ""
     if not file.is_file():
@@ -174,11 +176,13 @@ def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
 def identity(source: ModelSource) -> dict[str, Any]:
     """Return the identity of a model for stage keys: its hub repository and commit, or the sha256 of its files.
 
-    The files of a local folder are its configuration, tokenizer, safetensors and code, by their relative paths. Other
-    files are ignored.
+    An adapter is identified together with its base. The files of a local folder are its configuration, tokenizer,
+    safetensors and code, by their relative paths. Other files are ignored.
     """
     if source.kind == "hub":
         return {"kind": "hub", "repo": source.source, "commit": source.revision}
+    if source.adapter is not None:
+        return dict(source.adapter)
     folder = model_folder(source, offline=True)
     files = [folder / name for name in (*CONFIG_FILES, *TOKENIZER_FILES)]
     if any((folder / name).is_file() for name in (SINGLE, INDEX)):

