@@ -137,6 +137,8 @@ class RunOptions(TypedDict, total=False):
     """What a run needs besides its suite and objectives; the suite has the defaults."""
 
     model: str | None
+    tokenizer: str | None
+    """Take the tokenizer of this model or folder, in place of the model's."""
     seeds: Sequence[int]
     settings: Mapping[str, Any]
     """Those of `--set`, such as {"recipe.epochs": 3}."""
@@ -202,6 +204,7 @@ def _recorded(run_plan: Callable[[Any], Any], suite: str, options: RunOptions, f
         suite=suite,
         **fields,
         model=options.get("model"),
+        tokenizer=options.get("tokenizer"),
         seeds=tuple(options.get("seeds", ())),
         settings=settings,
         limit=options.get("limit"),

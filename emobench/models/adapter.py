@@ -20,7 +20,7 @@ from emobench.core.settings import content_hash
 from emobench.core.versions import minor_versions
 from emobench.models.catalog import ModelSource
 from emobench.models.checkpoint import other_token
-from emobench.models.folder import ADAPTER, TOKENIZER_FILES, VOCABULARY_FILES, file_digest, read_tokenizer
+from emobench.models.folder import ADAPTER, TOKENIZER_FILES, file_digest, has_vocabulary, read_tokenizer
 from emobench.models.packaged import cached_folder
 from emobench.models.quiet import silent_libraries
 
@@ -107,7 +107,7 @@ def _merge(source: ModelSource, config: dict[str, Any], base: Model, out: Path) 
         if strange:
             raise _misfit(source, base, f"{strange[0]} is in one of them only")
         tokenizer = loaded.tokenizer
-        if any((folder / name).is_file() for name in VOCABULARY_FILES):
+        if has_vocabulary(folder):
             tokenizer = read_tokenizer(folder, source.name, trust_remote_code=False)
             if token := other_token(tokenizer, loaded.tokenizer):
                 raise _misfit(source, base, f"their tokenizers have different ids for {token!r:.40}")

@@ -27,6 +27,8 @@ class LoadOptions:
     trust_remote_code: bool = False
     from_scratch: bool = False
     """Draw the weights at random, in the place of those of the model."""
+    tokenizer: str | None = None
+    """A folder, an alias or a hub id, whose tokenizer takes the place of the model's."""
 
 
 def resolve_device(name: str) -> str:

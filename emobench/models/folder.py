@@ -12,10 +12,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from emobench.core.errors import ModelError, first_line
+from emobench.core.errors import ModelError, UnknownNameError, first_line
 from emobench.core.reading import open_file, parse_json, parse_mapping, read_text
 from emobench.core.settings import file_sha256
-from emobench.models.catalog import ModelSource
+from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import LoadOptions
 from emobench.models.hub import MAIN, Repo, published_weights
 from emobench.models.quiet import silent_libraries
@@ -66,7 +66,7 @@ def is_adapter(source: ModelSource) -> bool:
     return (folder / ADAPTER).is_file() and not whole
 
 
-def checked_folder(source: ModelSource, *, offline: bool) -> Path:
+def checked_folder(source: ModelSource, *, offline: bool, own_tokenizer: bool = True) -> Path:
     """Return the folder of a model's files, without the weights of a hub model.
 
     Raises ModelError unless it has a configuration of a size that can be built, a tokenizer and, beside its weights, no
@@ -83,12 +83,15 @@ def checked_folder(source: ModelSource, *, offline: bool) -> Path:
     lacks = ""
     if not file.is_file():
         lacks = "config.json"
-    elif not any((folder / vocabulary).is_file() for vocabulary in VOCABULARY_FILES):
+    elif own_tokenizer and not has_vocabulary(folder):
         lacks = f"tokenizer (one of {', '.join(VOCABULARY_FILES)})"
     if lacks and offline and source.kind == "hub":
         raise source.missing("its configuration and tokenizer")
     if lacks:
-        raise ModelError(f"The model {name} has no {lacks} in {folder}: expected a folder that transformers saved.")
+        advice = " Give the tokenizer of its base: --tokenizer BASE." if lacks.startswith("tokenizer") else ""
+        raise ModelError(
+            f"The model {name} has no {lacks} in {folder}: expected a folder that transformers saved.{advice}"
+        )
     try:
         config = parse_mapping(read_text(file))
     except (OSError, ValueError) as error:
@@ -184,13 +187,20 @@ def identity(source: ModelSource) -> dict[str, Any]:
     if source.adapter is not None:
         return dict(source.adapter)
     folder = model_folder(source, offline=True)
-    files = [folder / name for name in (*CONFIG_FILES, *TOKENIZER_FILES)]
+    weights: list[Path] = []
     if any((folder / name).is_file() for name in (SINGLE, INDEX)):
-        files += weight_files(folder, source)
-    for pattern in (*OTHER_FILES, *CODE):
+        weights = weight_files(folder, source)
+    names = (*CONFIG_FILES, *TOKENIZER_FILES, *(file.name for file in weights))
+    return {"kind": "local", "files": _digests(folder, names, (*OTHER_FILES, *CODE))}
+
+
+def _digests(folder: Path, names: Iterable[str], patterns: Iterable[str]) -> dict[str, str]:
+    """Return the digest of each file of these names or patterns that a folder has, by its relative path."""
+    files = [folder / name for name in names]
+    for pattern in patterns:
         files += folder.glob(pattern)
     paths = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
-    return {"kind": "local", "files": {path: file_digest(paths[path]) for path in sorted(paths)}}
+    return {path: file_digest(paths[path]) for path in sorted(paths)}
 
 
 def file_digest(file: Path) -> str:
@@ -243,11 +253,51 @@ def _read_headers(files: Iterable[Path], name: str) -> Shapes:
     return shapes
 
 
+def has_vocabulary(folder: Path) -> bool:
+    """Return whether a folder has a tokenizer."""
+    return any((folder / name).is_file() for name in VOCABULARY_FILES)
+
+
 def load_tokenizer(source: ModelSource, options: LoadOptions) -> Any:
     """Return only the tokenizer of a model. Raises ModelError if it cannot be read."""
-    folder = checked_folder(source, offline=options.offline)
+    folder = checked_folder(source, offline=options.offline, own_tokenizer=options.tokenizer is None)
     with silent_libraries():
-        return read_tokenizer(folder, source.name, options.trust_remote_code)
+        return read_tokenizer(tokenizer_folder(folder, options), source.name, options.trust_remote_code)
+
+
+def tokenizer_folder(folder: Path, options: LoadOptions) -> Path:
+    """Return the folder of the tokenizer of a model that is in `folder`: the same, or that of --tokenizer.
+
+    Raises ModelError for a --tokenizer that is none.
+    """
+    if options.tokenizer is None:
+        return folder
+    source = _tokenizer_source(options)
+    folder = model_folder(source, offline=options.offline, weights=False)
+    if not has_vocabulary(folder):
+        if options.offline and source.kind == "hub":
+            raise source.missing("its tokenizer")
+        raise ModelError(
+            f"--tokenizer {options.tokenizer}: {folder} has no tokenizer; expected one of "
+            f"{', '.join(VOCABULARY_FILES)}."
+        )
+    return folder
+
+
+def tokenizer_identity(options: LoadOptions) -> dict[str, Any]:
+    """Return the identity of the tokenizer of --tokenizer, which must be given: its commit, or its files' digests."""
+    source = _tokenizer_source(options)
+    if source.kind == "hub":
+        return identity(source)
+    return {"kind": "local", "files": _digests(Path(source.source), TOKENIZER_FILES, OTHER_FILES)}
+
+
+def _tokenizer_source(options: LoadOptions) -> ModelSource:
+    name = options.tokenizer or ""
+    try:
+        return find_model(name, offline=options.offline)
+    except (ModelError, UnknownNameError) as error:
+        raise ModelError(f"--tokenizer {name}: {str(error).removeprefix(f'--model {name}: ')}") from None
 
 
 def tokenizer_digest(tokenizer: Any) -> str | None:

@@ -25,6 +25,7 @@ from emobench.models.folder import (
     model_folder,
     read_tokenizer,
     stored_shapes,
+    tokenizer_folder,
     weight_files,
 )
 from emobench.models.inference import optimize_for_inference
@@ -127,7 +128,7 @@ def load_model(
     else:
         check_model(source, options)
     with silent_libraries():
-        tokenizer = read_tokenizer(folder, source.name, trusted)
+        tokenizer = read_tokenizer(tokenizer_folder(folder, options), source.name, trusted)
         if options.from_scratch:
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
             with torch.random.fork_rng(devices=[]):
@@ -145,7 +146,7 @@ def load_model(
 def _examined(loader: Any, source: ModelSource, options: LoadOptions) -> tuple[Any, int, Shapes | None]:
     """Return a model on the meta device, its tokenizer's size, and the shapes of its stored weights, if known."""
     name, trusted = source.name, options.trust_remote_code and loader is AutoModelForCausalLM
-    folder = checked_folder(source, offline=options.offline)
+    folder = checked_folder(source, offline=options.offline, own_tokenizer=options.tokenizer is None)
     stored = None if options.from_scratch else stored_shapes(source, folder, offline=options.offline)
     with silent_libraries():
         skeleton = _skeleton(loader, folder, name, trusted)
@@ -156,7 +157,7 @@ def _examined(loader: Any, source: ModelSource, options: LoadOptions) -> tuple[A
                 f"The weights of {name} are quantised ({quantisation}); expected float32, bfloat16 or float16. Give "
                 "the original model, or a GGUF file, which is read as floats."
             )
-        tokenizer = read_tokenizer(folder, name, trusted)
+        tokenizer = read_tokenizer(tokenizer_folder(folder, options), name, trusted)
     size = max(tokenizer.get_vocab().values(), default=-1) + 1
     return skeleton, max(len(tokenizer), size), stored
 

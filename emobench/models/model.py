@@ -26,6 +26,7 @@ from emobench.models.folder import (
     model_folder,
     require_weights_here,
     tokenizer_digest,
+    tokenizer_identity,
     weight_files,
 )
 
@@ -102,7 +103,10 @@ class Model:
         if self.made_by is not None:
             return self.made_by.identity
         with self._naming():
-            return identity(self.source)
+            files = identity(self.source)
+            if self.options.tokenizer is not None:
+                files["tokenizer"] = tokenizer_identity(self.options)
+            return files
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -250,9 +254,12 @@ class Model:
         """Return the model as a leaderboard entry names it; a checkpoint is named by its base."""
         if self.trained_from is not None:
             return self.trained_from.entry_fields()
+        revision = self.source.revision
+        if self.options.tokenizer is not None:
+            revision = None
         fields: dict[str, Any] = {
             "name": self.name,
-            "revision": self.source.revision or f"sha256:{content_hash(self.identity)}",
+            "revision": revision or f"sha256:{content_hash(self.identity)}",
             # A local folder's path says nothing to others, and may be private: its files' digests identify it.
             "source": "local folder" if self.source.kind == "local" else self.source.source,
             "parameters": self.facts.parameters,

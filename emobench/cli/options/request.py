@@ -132,6 +132,14 @@ class TrainingOptions(PlanningOptions):
             "the suite.",
         ),
     ] = None
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            help="Take the tokenizer of this model or folder, in place of that of --model.",
+            show_default=False,
+        ),
+    ] = None
     seed: options.Seeds = None
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Train from random weights, with the model's configuration.")
@@ -142,6 +150,7 @@ class TrainingOptions(PlanningOptions):
         own = {
             "objectives": self.objective or [],
             "model": self.model,
+            "tokenizer": self.tokenizer,
             "seeds": self.seed or [],
             "from_scratch": self.from_scratch,
         }

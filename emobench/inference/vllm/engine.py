@@ -22,6 +22,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from emobench.core.errors import ModelError
 from emobench.inference.decoding.request import Continuation, Decoding, eos_ids, not_finite
+from emobench.models.folder import tokenizer_folder
 from emobench.models.model import Model
 
 ENVIRONMENT = {
@@ -174,7 +175,7 @@ def engine_settings(files: Model, longest: int, vocabulary: int | None, *, texts
 
     With `texts`, requests may end at strings.
     """
-    return {
+    settings = {
         "model": str(files.folder),
         "dtype": files.options.dtype,
         "trust_remote_code": files.options.trust_remote_code,
@@ -182,6 +183,9 @@ def engine_settings(files: Model, longest: int, vocabulary: int | None, *, texts
         "vocabulary": vocabulary,
         "texts": texts,
     }
+    if files.options.tokenizer is not None:
+        settings["tokenizer"] = str(tokenizer_folder(files.folder, files.options))
+    return settings
 
 
 def end_ids(files: Model) -> tuple[int, ...]:

@@ -296,7 +296,11 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     if row.objective is None:
         return {"dtype": plan.request.weights}
     if plan.request.declared:
-        return {"name": plan.request.declared_recipe, "declared": True, "dtype": plan.request.weights}
+        declared = {"name": plan.request.declared_recipe, "declared": True, "dtype": plan.request.weights}
+        base = plan.model.trained_from
+        if base is not None and base.tokenizer_identity != plan.model.tokenizer_identity:
+            declared["tokenizer"] = content_hash(plan.model.tokenizer_identity)
+        return declared
     run = {"dtype": plan.request.weights, "from_scratch": plan.request.from_scratch}
     run |= computed_with(plan.request.device, *plan.recipes)
     recipes = {}

@@ -41,7 +41,9 @@ def base_model(name: str, request: Request) -> Model:
     """
     made = find_made_model(name)
     if made is None:
-        return Model(name, request.load_options, base=request.base if name == request.model else None)
+        return Model(name, request.load_options, base=request.base)
+    if request.tokenizer is not None or request.base is not None:
+        raise ConfigError(f"{name} is made by the harness, with its own tokenizer; drop --tokenizer and --from.")
     tiny = replace(TINY_MODELS[made.source], seed=made.seed)
     maker = TinyMaker(made, tiny, request.load_options, tuple(request.data_dirs), request.runs)
     _ = maker.stage
@@ -145,7 +147,7 @@ def check_recipe(model: Model, recipe: Recipe) -> None:
 
 
 T = TypeVar("T")
-SHARED = ("data_dirs", "runs", "offline", "device", "dtype", "from_scratch", "trust_remote_code")
+SHARED = ("data_dirs", "runs", "offline", "device", "dtype", "from_scratch", "trust_remote_code", "tokenizer", "base")
 """Settings that decide which files are read and how models are loaded: equal ones share what was read."""
 
 
@@ -177,7 +179,10 @@ class Ingredients:
 
     def checkpoint(self, name: str, base: str) -> Model:
         """Return a checkpoint with its base, both checked if they are on this machine."""
-        model = replace(self.base_model(name), trained_from=self.base_model(base))
+        plain = replace(self.request, tokenizer=None, base=None, declared_recipe=None)
+        trained_from = self._once(("base", base), lambda: base_model(base, plain))
+        self.read(trained_from.require_files)
+        model = replace(self.base_model(name), trained_from=trained_from)
         self.read(lambda: require_base(model))
         return model
 

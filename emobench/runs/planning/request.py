@@ -72,6 +72,8 @@ class Request:
     """The command line, for the entry."""
     max_memory: int | None = field(default=None, metadata=OPTIONAL)
     """Bytes that each process may hold of its GPU; it decides no result."""
+    tokenizer: str | None = field(default=None, metadata=OPTIONAL)
+    """Whose tokenizer takes the place of the model's."""
     base: str | None = field(default=None, metadata=OPTIONAL)
     """What `model` was trained from."""
     declared_recipe: str | None = field(default=None, metadata=OPTIONAL)
@@ -140,6 +142,7 @@ class Request:
             offline=self.offline,
             trust_remote_code=self.trust_remote_code,
             from_scratch=self.from_scratch,
+            tokenizer=self.tokenizer,
         )
 
     def section(self, name: str) -> Mapping[str, Any]:

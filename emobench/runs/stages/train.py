@@ -239,4 +239,4 @@ def head_of(name: str, options: LoadOptions) -> Any:
 
 def model_of(name: str, options: LoadOptions) -> Any:
     """Return another model, for a teacher, in the precision and on the device of the one that is trained."""
-    return Model(name, replace(options, trust_remote_code=False, from_scratch=False)).load().model
+    return Model(name, replace(options, trust_remote_code=False, from_scratch=False, tokenizer=None)).load().model

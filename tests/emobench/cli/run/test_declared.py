@@ -91,6 +91,25 @@ def test_an_adapter_is_a_checkpoint_and_a_model(
     }
 
 
+def test_a_checkpoint_without_a_tokenizer_takes_that_of_its_base(
+    evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    checkpoint = _checkpoint(small_model, tmp_path / "ckpt", 0)
+    (whole,) = evaluate(checkpoint).ok().json["entries"]
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (checkpoint / name).unlink()
+    declared = ("--from", small_model, "--trained-with", "mle", "--seed", 0)
+    evaluate(checkpoint, *declared).refused("--tokenizer")
+    (entry,) = evaluate(checkpoint, *declared, "--tokenizer", small_model).ok().json["entries"]
+    for name, value in whole["metrics"].items():
+        assert entry["metrics"][name]["values"] == value["values"]
+    assert "tokenizer" not in entry["recipe"]
+    (other,) = evaluate(checkpoint, "--tokenizer", small_model).ok().json["entries"]
+    assert other["model"]["revision"] != whole["model"]["revision"]
+    evaluate(checkpoint, "--tokenizer", "./nowhere").refused("--tokenizer", "./nowhere")
+    evaluate(checkpoint, "--tokenizer", tmp_path).refused("--tokenizer", tmp_path)
+
+
 def test_a_new_declaration_replaces_the_one_before(
     evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
 ) -> None:
