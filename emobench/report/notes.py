@@ -220,8 +220,19 @@ def names(comparison: Comparison, candidate: Entry) -> list[str]:
     """Return the names of the baseline and a candidate: by objective, or by model if models are compared."""
     baseline = comparison.baseline
     if comparison.replicates == "items":
-        return [baseline.model.name, candidate.model.name]
+        return _model_names(baseline, candidate)
     return labels([baseline, candidate], older=())
+
+
+def _model_names(*entries: Entry) -> list[str]:
+    """Return the names of models, each with its objective if it was trained, and its id if names are equal."""
+    shown = []
+    for entry in entries:
+        name = entry.model.name
+        shown.append(name if entry.untrained else f"{entry.objective.label} of {name}")
+    if len(set(shown)) < len(shown):
+        return [f"{name} [{entry.id[:6]}]" for name, entry in zip(shown, entries, strict=True)]
+    return shown
 
 
 def example_counts(contrasts: Sequence[Contrast]) -> str:

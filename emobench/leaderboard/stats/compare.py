@@ -184,7 +184,7 @@ def compare_models(
     """
 
     def on_items(ours: Sequence[Series], theirs: Sequence[Series]) -> Difference | str:
-        return paired_test(ours[0], theirs[0], None, exact=True)
+        return paired_test(_without_seed(ours[0]), _without_seed(theirs[0]), None, exact=True)
 
     over_seeds = max(len(entry.seeds) for entry in (baseline, *candidates)) > 1
     test = compare_rows if over_seeds else on_items
@@ -213,6 +213,43 @@ def compare_models(
         missing=missing,
         replicates="seeds" if over_seeds else "items",
     )
+
+
+def _without_seed(series: Series) -> Series:
+    """Return the one value of a model, and its examples, as a value of no seed."""
+    (seed,) = series.values
+    examples = None if series.examples is None else {None: series.examples[seed]}
+    return replace(series, values={None: series.values[seed]}, examples=examples)
+
+
+def are_other_models(candidate: Entry, baseline: Entry) -> bool:
+    """Return whether two entries are one model each, from different bases, and were evaluated alike."""
+    for entry in (candidate, baseline):
+        if entry.kind == "published" or len(entry.runs) != 1:
+            return False
+    unlike = differences(candidate, baseline)
+    of_training = all(text.startswith(("model: ", "recipe.")) for text in unlike)
+    return of_training and any(text.startswith("model: ") for text in unlike)
+
+
+def _compare_other_models(
+    baseline: Entry, candidates: Sequence[Entry], examples_of: ExamplesOf, metrics: Sequence[str] | None
+) -> Comparison:
+    """Compare models of different bases, example by example. Raises ConfigError if none of their examples pair."""
+    comparison = compare_models(baseline, candidates, examples_of, {})
+    for candidate in candidates:
+        of_pair = comparison.of(candidate)
+        reasons = {contrast.why for contrast in of_pair if contrast.p is None}
+        if of_pair and not any(contrast.p is not None or contrast.verdict == "tied" for contrast in of_pair):
+            raise ConfigError(
+                f"{title(candidate)} and {title(baseline)} cannot be compared example by example: "
+                f"{'; '.join(sorted(filter(None, reasons)))}. Add --anyway to see them side by side, without a verdict."
+            )
+    shown = []
+    for contrast in comparison.contrasts:
+        if contrast.metric in metrics if metrics is not None else not contrast.secondary:
+            shown.append(contrast)
+    return replace(comparison, contrasts=tuple(shown))
 
 
 def primary_of(candidate: Entry, baseline: Entry) -> str | None:
@@ -469,6 +506,7 @@ def comparisons(
     With one baseline and choices of one entry each, all of them are compared, or ConfigError says what differs. Where
     there are several (a query over models, say), each baseline is compared with those chosen that are comparable with
     it; of the others, a single entry that was chosen by itself is refused, and the rest of a query are left out.
+    Single models of different bases are compared example by example.
     """
     if baseline is None:
         baseline = chosen[-1]
@@ -486,6 +524,10 @@ def comparisons(
             f"There is only {' and '.join(map(title, bases.values()))}, and nothing to compare with it. "
             "Name two or more, such as `emobench compare emo mle`; the last is the baseline, or --baseline names it."
         )
+    first = next(iter(bases.values()))
+    as_models = len(bases) == 1 and not anyway
+    if as_models and examples_of is not None and all(are_other_models(other, first) for other in candidates.values()):
+        return [_compare_other_models(first, list(candidates.values()), examples_of, metrics)]
     series = SeriesReader(examples_of)
     made: list[Comparison] = []
     lonely = dict(candidates)
@@ -496,7 +538,7 @@ def comparisons(
         for entry in same:
             lonely.pop(entry.id, None)
     if lonely and (not made or lonely.keys() & named):
-        return [compare(next(iter(bases.values())), list(lonely.values()), metrics=metrics)]  # raises what differs
+        return [compare(first, list(lonely.values()), metrics=metrics)]  # raises what differs
     return [replace(made[0], left_out=tuple(lonely.values())), *made[1:]]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +14,18 @@ from scipy import stats
 from statsmodels.stats import contingency_tables
 from statsmodels.stats.multitest import multipletests
 
+from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.classical import MCNEMAR_MID_P, mcnemar_exact, mcnemar_interval, mcnemar_mid_p
-from emobench.leaderboard.stats.compare import Comparison, Contrast, compare, compare_models
+from emobench.leaderboard.stats.compare import Comparison, Contrast, compare, compare_models, comparisons
 from emobench.leaderboard.stats.difference import PAIRED_T, compare_rows
 from emobench.leaderboard.stats.random_effects import crossed, unpaired
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.report import compare_table
+from emobench.report import notes as captions
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]
@@ -407,3 +412,38 @@ def test_a_mean_over_tasks_has_those_of_each() -> None:
     assert [df for _, df in found.parts] == [2, 6.5, 11.0]
     found = unpaired(*((task, -task[::-1]) for task in tasks), effective=[7.5, 12.0])
     assert [df for _, df in found.parts[1:]] == [6.5, 11.0]
+
+
+@pytest.fixture
+def boards_of(make_entry: MakeEntry, runs: Path) -> Callable[..., list[Comparison]]:
+    """Return a function that compares two entries of single models, given their accuracies by example and changes."""
+
+    def of(left: np.ndarray, right: np.ndarray, **changes: Any) -> list[Comparison]:
+        model = {"name": "b", "source": "local folder", "revision": "sha256:b"}
+        one = make_entry("emo", {"t": left[None]}, seeds=[3], recipe={"name": "sft", "declared": True})
+        other = make_entry("pretrained", {"t": right[None]}, seeds=[], **{"model": model, **changes})
+        return comparisons([[one], [other]], None, ExamplesReader(runs, []))
+
+    return of
+
+
+def test_entries_of_two_models_are_tested_as_result_files_are(boards_of: Callable[..., list[Comparison]]) -> None:
+    rng = np.random.default_rng(0)
+    left, right = (rng.random(60) < 0.8).astype(float), (rng.random(60) < 0.4).astype(float)
+    (comparison,) = boards_of(left, right)
+    found = only_contrast(comparison)
+    assert comparison.replicates == "items"
+    assert found.p == pytest.approx(mcnemar_exact(int((left > right).sum()), int((right > left).sum())))
+    assert (found.verdict, found.items) == ("better", 60)
+    report = compare_table.report([comparison])
+    assert report.tables[0].title.startswith("emo of tiny against b")
+    assert {captions.ONE_PAIR, captions.DECLARED} <= set(report.notes)
+
+
+def test_entries_of_two_models_with_one_example_in_common_are_refused(
+    boards_of: Callable[..., list[Comparison]],
+) -> None:
+    with pytest.raises(ConfigError, match="example by example"):
+        boards_of(np.ones(1), np.array([0.0, 1.0, 1.0, 0.0]))
+    with pytest.raises(ConfigError, match="protocol of t"):
+        boards_of(np.ones(20), np.zeros(20), protocols={"t": "paper@2"})
