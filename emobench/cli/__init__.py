@@ -34,7 +34,7 @@ COMMANDS = {
     "stage": ("run:stage", "Stages of a run: run one by its key."),
     "runs": ("runs:app", "Stages on disk: list, prune."),
     "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
-    "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, push, pull, import."),
+    "leaderboard": ("leaderboard:app", "Recorded results: show, site, view, export, verify, pack, push, pull, import."),
     "objectives": ("", "Training objectives: list, show, check, bench, new."),
     "kinds": ("", "Kinds of task: list, show, check, new."),
     "retrievers": ("", "Retrievers of shots: list, show, check, new."),

@@ -48,6 +48,7 @@ EXAMPLES = {  # those of families are their epilogs
     "doctor": "emobench doctor",
     "leaderboard show": "emobench leaderboard show --suite nlu --baseline mle",
     "leaderboard site": "emobench leaderboard site site --open",
+    "leaderboard view": "emobench leaderboard view --open",
     "leaderboard export": "emobench leaderboard export emo --to model-card",
     "leaderboard verify": "emobench leaderboard verify",
     "leaderboard pack": "emobench leaderboard pack",

@@ -18,15 +18,6 @@ from emobench.runs.inspect.stored import StoredStage
 
 app = typer.Typer(help="Stages on disk: list, prune.", no_args_is_help=True)
 
-Boards = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--leaderboard",
-        help=f"A board whose entries need stages. Repeatable. Default: {options.DEFAULT_BOARD}.",
-        show_default=False,
-    ),
-]
-
 
 @app.callback()
 def group() -> None:
@@ -34,7 +25,9 @@ def group() -> None:
 
 
 @app.command("list")
-def list_(runs: options.Runs = options.DEFAULT_RUNS, leaderboard: Boards = None, json: options.Json = False) -> None:
+def list_(
+    runs: options.Runs = options.DEFAULT_RUNS, leaderboard: options.Boards = None, json: options.Json = False
+) -> None:
     """List the stages on disk with their sizes, and what needs each one."""
     stages = stored.stored_stages(runs, _boards(leaderboard))
     if json:
@@ -46,7 +39,7 @@ def list_(runs: options.Runs = options.DEFAULT_RUNS, leaderboard: Boards = None,
 @app.command()
 def prune(
     runs: options.Runs = options.DEFAULT_RUNS,
-    leaderboard: Boards = None,
+    leaderboard: options.Boards = None,
     unfinished: Annotated[
         bool,
         typer.Option(

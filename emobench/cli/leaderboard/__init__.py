@@ -9,6 +9,7 @@ from emobench.cli.lazy import lazy_group
 COMMANDS = {
     "show": ("show:show", "Show the entries in tables; a table holds what may be compared."),
     "site": ("site:site", "Write each board as one web page."),
+    "view": ("view:view", "Show boards in the browser, live."),
     "export": ("exchange:export", "Write entries for other tools, or as a plain table."),
     "verify": ("show:verify", "Check every entry, and the files of its runs."),
     "pack": ("share:pack", "Copy the files of the runs into the board, compressed."),
@@ -19,7 +20,7 @@ COMMANDS = {
 """Each command's name, its `module:attribute` in this package, and the first sentence of its help."""
 
 app = typer.Typer(
-    help="Recorded results: show, site, export, verify, pack, push, pull, import.",
+    help="Recorded results: show, site, view, export, verify, pack, push, pull, import.",
     cls=lazy_group(__name__, COMMANDS),
     no_args_is_help=True,
 )
