@@ -20,6 +20,7 @@ from emobench.cli.terminal.console import print_json, print_out, print_table, re
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
+from emobench.exchange.model_repo import check_name, send, upload_command, write_repo
 from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import CATALOG
 from emobench.models.device import Place, resolve_device
@@ -37,7 +38,7 @@ from emobench.runs.execution.launch import Launch
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.plan import Plan, Planner, make_plan
 from emobench.runs.planning.request import Request, declared_fields
-from emobench.runs.run import evaluate_plan, run_plan, run_stage, train_plan
+from emobench.runs.run import evaluate_plan, require_one_model, run_plan, run_stage, train_plan, trained_model
 
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
 
@@ -52,6 +53,7 @@ def run(
     limit: options.Limit = None,
     leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     track: options.Trackers = None,
+    push: options.Push = None,
     dry_run: options.DryRun = False,
     probe: options.Probe = False,
     json: options.Json = False,
@@ -70,8 +72,10 @@ def run(
         planned = _planned(stack, training, budget, fields, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
         if planned is None:  # nothing is left to do, as after a dry run
             return
+        _check_push(planned[0], push)
         entries = run_plan(*planned)
     _show_entries(leaderboard, training.runs, entries, json=json, quiet=quiet)
+    _push(planned[0], entries, push)
 
 
 @takes_groups
@@ -119,6 +123,7 @@ def evaluate(
             "--rescore", help="Compute the metrics of texts that were generated before. Nothing is generated."
         ),
     ] = False,
+    push: options.Push = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -150,8 +155,31 @@ def evaluate(
         show_outline(advised(request, make_evaluation_outline), json)
         return
     plan = make_plan(request) if rescore else short_plan(request, make_evaluation_outline)
+    _check_push(plan, push)
     entries = evaluate_plan(plan, reporter(quiet), places, rescore=rescore)
     _show_entries(leaderboard, training.runs, entries, json=json, quiet=quiet)
+    _push(plan, entries, push)
+
+
+def _check_push(plan: Plan, repo: str | None) -> None:
+    """Raise ConfigError for a --push of anything but one trained model, before it is made."""
+    if repo is not None:
+        check_name(repo)
+        require_one_model(plan)
+
+
+def _push(plan: Plan, entries: list[Entry], repo: str | None) -> None:
+    """Write the files of --push to a folder, and send them unless the plan is offline."""
+    if repo is None:
+        return
+    seed, model = trained_model(plan)
+    (entry,) = [entry for entry in entries if not entry.untrained]
+    folder = plan.request.runs / "pushed" / f"{entry.id}-{seed}"
+    write_repo(entry, seed, model, folder)
+    if plan.request.offline:
+        remark(f"Written and not sent, because of --offline: {folder}. Send it with: {upload_command(folder, repo)}")
+    else:
+        remark(f"sent to {send(folder, repo)}, from {folder}")
 
 
 @stage.callback()

@@ -20,7 +20,7 @@ from emobench.runs.execution.record import record_row, track_metrics
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.execution.workers import Workers, jobs_of
 from emobench.runs.planning.estimate import long_validation, validated_tokens
-from emobench.runs.planning.plan import Plan, PlannedRow, make_plan
+from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun, make_plan
 from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.rebuild import describe, find_planned, find_stage, require_trusted
 from emobench.runs.stages.corpora import PackedCorpora
@@ -81,6 +81,23 @@ def evaluate_plan(
     if rescore:
         require_generated(plan, stages)
     return run_plan(plan, reporter, places, anew=anew)
+
+
+def require_one_model(plan: Plan) -> PlannedRun:
+    """Return the run of the one trained model of a plan; raises ConfigError for a plan of several, or of none."""
+    runs = [run for row, run in plan.rows_and_runs() if row.objective is not None]
+    count = sum(max(len(run.trainings()), 1) for run in runs)
+    if count != 1:
+        raise ConfigError(f"--push sends one trained model, not {count}: give one --objective and one --seed.")
+    return runs[0]
+
+
+def trained_model(plan: Plan) -> tuple[int, Path]:
+    """Return the seed of the one trained model of a plan that was run, and the folder of its files."""
+    run = require_one_model(plan)
+    for training in run.trainings():
+        return run.seed, Stages(plan.request.runs).folder(training) / "model"
+    return run.seed, plan.model.folder
 
 
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:

@@ -122,6 +122,16 @@ Trackers = Annotated[
         "writes to a folder in --runs. Default: none.",
     ),
 ]
+Push = Annotated[
+    str | None,
+    typer.Option(
+        "--push",
+        metavar="OWNER/NAME",
+        help="Send the trained model with a card and its results to a model repository of the Hugging Face hub. With "
+        "--offline the files are only written.",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, its cost and what is finished, and stop.")]
 Probe = Annotated[
     bool,
