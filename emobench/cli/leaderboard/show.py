@@ -10,8 +10,9 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
-from emobench.cli.terminal.reports import print_report, remark_unpaired
+from emobench.cli.terminal.reports import Format, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
+from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import Filters, read_page
 from emobench.leaderboard.query.standings import View
@@ -49,6 +50,7 @@ def show(
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     markdown: options.Markdown = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
     json: options.Json = False,
 ) -> None:
     """Show the newest entries in a table, which holds what may be compared.
@@ -58,12 +60,19 @@ def show(
     """
     if leaderboard != options.DEFAULT_BOARD:
         Leaderboard(leaderboard).require_folder()
+    if sum((markdown, latex, json)) > 1:
+        raise ConfigError("--markdown, --latex and --json are one choice; give one of them.")
+    format: Format = "text"
+    if markdown:
+        format = "markdown"
+    elif latex:
+        format = "latex"
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
         objectives = (*objectives, baseline)
     filters = Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since)
     view = View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals)
-    print_board(leaderboard, runs, filters=filters, view=view, rows=rows, older=all_, markdown=markdown, json=json)
+    print_board(leaderboard, runs, filters=filters, view=view, rows=rows, older=all_, format=format, json=json)
 
 
 def print_board(
@@ -75,7 +84,7 @@ def print_board(
     rows: int = ROWS,
     older: bool = False,
     around: Collection[str] = (),
-    markdown: bool = False,
+    format: Format = "text",
     json: bool = False,
 ) -> None:
     """Print the newest table of a board, with `older` all of them, or those around some entries' ids, which stand out.
@@ -90,9 +99,10 @@ def print_board(
     elif not page.entries:
         print_text(board.without_entries())
     else:
-        print_report(board_table.report(page.entries, examples, view), "markdown" if markdown else "text")
+        print_report(board_table.report(page.entries, examples, view), format)
         if page.more:
-            print_text(f"\n{page.more}" if markdown else page.more)
+            more = {"text": page.more, "markdown": f"\n{page.more}", "latex": f"\n% {page.more}"}
+            print_text(more[format])
     for problem in (*board.problems, *page.problems):
         remark(f"skipped: {clean(problem)}")
     remark_unpaired(examples.problems)

@@ -7,6 +7,7 @@ computed when it is built. Comparable groups have stars and ranks where the page
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +48,7 @@ from emobench.report.numbers import (
     unit_label,
 )
 from emobench.report.palette import slots
+from emobench.report.site.finding import GroupDifference, finding
 from emobench.report.site.runs import links
 from emobench.report.tables import Notes
 
@@ -66,6 +68,8 @@ RANK_BUDGET = 15_000
 LONGEST = 40
 """Letters of a value in a title."""
 NONE = "default"
+COUNTED = {"limit": "examples", "max_tokens": "training tokens", "epochs": "epochs"}
+"""Settings that are counts, and of what."""
 TIERS = ("tasks", "rule ", "recipe.name", "recipe.", "protocols", "protocol of ", "model", "")
 """The beginnings of facts. What a person chose comes first, the digests that follow from it last."""
 
@@ -230,9 +234,18 @@ def _distinguishing(facts: Sequence[Mapping[str, str]], chosen: list[str]) -> li
 def _word(name: str, value: str) -> str:
     if name in ("tasks", "protocols", "recipe.name") or name.startswith("protocol of "):
         return value
-    if name.startswith(("recipe.", "rule ")):
-        return f"{name.removeprefix('recipe.').removeprefix('rule ')}={value}"
-    return f"{name} {value}"
+    setting = name.removeprefix("recipe.").removeprefix("rule ")
+    if setting == name:
+        return f"{name} {value}"
+    counted = COUNTED.get(setting)
+    words = "LoRA" if setting == "lora" else re.sub(r"[._]", " ", setting)
+    if value == NONE:
+        return f"default number of {counted}" if counted else f"default {words}"
+    if value in ("True", "False"):
+        return words if value == "True" else f"no {words}"
+    if counted and value.isdecimal():
+        return f"{int(value):,} {counted}"
+    return f"{words} {value}"
 
 
 class MetricColumn(NamedTuple):
@@ -266,9 +279,8 @@ class BoardData:
                     plain_entries.append({"suite": place, **_entry(entry)})
                     self.columns[entry.id] = columns
                 groups.append({"suite": place, "title": title, **suite.group(group, numbers, contrasts)})
-            suites.append(
-                {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
-            )
+            shown = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
+            suites.append({**shown, "finding": finding(suite.baseline, suite.differences)})
         self.plain: dict[str, Any] = {
             "suites": suites,
             "groups": groups,
@@ -311,6 +323,8 @@ class _Suite:
         keys = chain.from_iterable(group.metrics for group in groups)
         self.keys = sorted(dict.fromkeys(map(self._column, keys)), key=place)
         self.metrics = list(map(self._metric, range(len(self.keys))))
+        self.differences: list[GroupDifference] = []
+        """From the baseline, of the groups that `group` was called for."""
         self._notes = Notes()
         self._above: dict[str, list[Entry]] = {}
 
@@ -352,6 +366,7 @@ class _Suite:
             "name": name,
             "head": head,
             "title": f"{name} {head}".strip(),
+            "short": known.title if self._one_task or self._any_task else f"{task} {known.title}",
             "about": "\n".join(filter(None, lines)),
             "fraction": first.unit == "fraction",
             "log": first.unit == "perplexity",
@@ -388,6 +403,11 @@ class _Suite:
         baseline = None
         if self.baseline in names:
             baseline = names.index(self.baseline)
+        compared = contrasts.of(group.rows, baseline or 0, [column.key for column in columns])
+        for base, place, metric, contrast in sorted(compared, key=itemgetter(1, 2)):
+            if base == baseline and not group.rows[place].untrained:
+                name = self.metrics[metric]["short"]
+                self.differences.append(GroupDifference(id(group), rows[place][1], name, contrast))
         return {
             "lines": lines,
             "protocols": dict(first.protocols),
@@ -395,7 +415,7 @@ class _Suite:
             "rows": rows,
             "baseline": baseline,
             "places": [column.places for column in columns],
-            "tests": contrasts.of(group.rows, baseline or 0, [column.key for column in columns]),
+            "tests": contrasts.both_ways(group.rows, compared),
         }
 
     def _cell(self, group: BoardGroup, entry: Entry, column: MetricColumn) -> dict[str, Any] | str | None:
@@ -516,14 +536,14 @@ class PageContrasts:
         self._left, self._ties = BUDGET, MOST_TIES
         self._examples_of = examples_of
 
-    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[Any]:
-        """Return the contrasts of a group in both directions, as lists of `FIELDS`: each pair, or those of a baseline.
+    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[tuple[int, int, int, Contrast]]:
+        """Return (place of the baseline, place of the candidate, place of the metric, contrast) of each pair.
 
-        Those with the baseline come first.
+        A large group has the pairs with its baseline alone; these come first.
         """
         numbers = {key: place for place, key in enumerate(keys)}
         order = sorted(range(len(group)), key=lambda place: place != baseline)
-        shown: list[Any] = []
+        pairs: list[tuple[int, int, int, Contrast]] = []
         series = SeriesReader(self._examples_of)
         for index, base in enumerate(order[:-1]):
             candidates = order[index + 1 :]
@@ -534,9 +554,15 @@ class PageContrasts:
             for place in candidates:
                 for contrast in compared.of(group[place]):
                     if contrast.metric in numbers:
-                        metric = numbers[contrast.metric]
-                        for first, second, one in ((base, place, contrast), (place, base, _turned(contrast))):
-                            shown.append([first, second, metric, *_shown(one, self._deciding(one, group[base]))])
+                        pairs.append((base, place, numbers[contrast.metric], contrast))
+        return pairs
+
+    def both_ways(self, group: Sequence[Entry], pairs: Sequence[tuple[int, int, int, Contrast]]) -> list[list[Any]]:
+        """Return contrasts in both directions, as lists of `FIELDS`."""
+        shown = []
+        for base, place, metric, contrast in pairs:
+            for first, second, one in ((base, place, contrast), (place, base, _turned(contrast))):
+                shown.append([first, second, metric, *_shown(one, self._deciding(one, group[base]))])
         return shown
 
     def _deciding(self, contrast: Contrast, entry: Entry) -> str:

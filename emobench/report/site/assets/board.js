@@ -1,7 +1,7 @@
 // The board: filters, the table, and charts of the rows that match.
 
 const MOST_CHOSEN = 6;
-const view = { undecided: false, group: "", part: "", axis: "parameters", scaled: 0, plane: "" };
+const view = { undecided: false, kind: "", group: "", part: "", axis: "parameters", scaled: 0, plane: "" };
 const chosen = [];
 let grid = null;
 
@@ -45,6 +45,7 @@ function drawBoard() {
     grid = { suite: state.suite, ...makeTable(rows, suiteNow()) };
   }
   byId("table").removeAttribute("aria-busy");
+  fill(byId("finding"), suiteNow().finding);
   performance.mark("table");
   const counted = `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"}`;
   fill(byId("counted"), counted);

@@ -25,16 +25,41 @@ function differences(rows) {
     const more = lines.length - decided.length;
     const toggle = () => set("undecided")(!view.undecided);
     const node = shown.length > 0 && verdictTable(title, shown);
+    const { kinds, kind, drawn } = forestOf(shown);
     const save = () => savePicture(tablePicture(node.querySelector("table"), `Differences from ${name}`), fileName(title));
     return section(
       title,
       "Better and worse are beyond the noise of seeds and examples; perplexities in percent. Open a name for intervals and p‑values.",
-      [select("Baseline", same(names), name, chosen), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
+      [select("Baseline", same(names), name, chosen), kinds.length > 1 && select("Metric of the chart", kinds, kind, set("kind")), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
+      drawn,
       node || h("p", { class: "empty" }, "No row here has the baseline in its group."),
       notes.some(Boolean) && h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
       decided.length > 0 && more > 0 && h("p", { class: "note" }, `Rows without a decided difference: ${more}. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
     );
   });
+}
+
+/** The forest plot of one metric over tasks and groups, or of all metrics of one task; and the metrics to choose from. */
+function forestOf(lines) {
+  const { metrics } = suiteNow();
+  const kindOf = ({ key }) => key.split("/").pop();
+  const known = [...metrics.keys()].filter((i) => isShown(metrics[i]) && metrics[i].better !== null && lines.some(({ tests }) => Number.isFinite(tests[i]?.effect)));
+  const groups = unique(lines.map(({ group }) => group));
+  const tasks = unique(metrics.map(({ task }) => task));
+  const over = groups.length > 1 || tasks.length > 1;
+  const kinds = over ? unique(known.map((i) => kindOf(metrics[i]))) : [];
+  const kind = kinds.includes(view.kind) ? view.kind : kinds[0];
+  const rows = unique(lines.map(({ row }) => row.label));
+  const drawn = groups.flatMap((group) =>
+    known.filter((i) => !over || kindOf(metrics[i]) === kind).flatMap((i) =>
+      lines.filter((line) => line.group === group).map(({ row, tests }) => {
+        const place = over ? metrics[i].task : metrics[i].title;
+        if (groups.length === 1 && rows.length === 1) return ["", place, tests[i]];
+        return [[groups.length > 1 && group.title, place].filter(Boolean).join(" · "), row.label, tests[i]];
+      }),
+    ),
+  );
+  return { kinds: kinds.map((one) => [one, metrics.find((metric) => kindOf(metric) === one).short.split(" ").slice(tasks.length > 1 ? 1 : 0).join(" ")]), kind, drawn: forests(drawn) };
 }
 
 const withTests = ({ group, base, row }) => ({ group, base, row, tests: group.suite.metrics.map((_, i) => measured(base, i) && measured(row, i) && difference(base, row, i)) });

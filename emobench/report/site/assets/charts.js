@@ -1,21 +1,31 @@
-// Charts: Vega-Lite, drawn when it comes near the window; and each of them as a picture.
+// Charts: Vega-Lite, drawn one after another when the page has nothing else to do; and each of them as a picture.
 
 const waiting = new Map();
-const near = new IntersectionObserver((seen) => seen.forEach((item) => item.isIntersecting && draw(item.target)), { rootMargin: "400px" });
-window.addEventListener("beforeprint", () => [...waiting.keys()].filter((host) => host.clientWidth).forEach(draw));
+const visible = () => [...waiting.keys()].filter((host) => host.clientWidth);
+window.addEventListener("beforeprint", () => visible().forEach(draw));
+
+/** Draw the first waiting chart, and come back for the next; paper and full-page pictures need those out of sight, too. */
+function drawNext() {
+  for (const host of waiting.keys()) if (!host.isConnected) waiting.delete(host);
+  const [host] = visible();
+  if (!host) return;
+  draw(host);
+  whenIdle();
+}
+
+const whenIdle = () => (window.requestIdleCallback ?? setTimeout)(drawNext);
 
 /** A place for a chart of a specification, or a text in its place. */
 function chart(label, spec) {
   const host = h("div", { class: "chart", role: "group", "aria-label": label, tabindex: "0" });
   if (typeof spec === "string") return fill(host, h("p", { class: "empty" }, spec));
   waiting.set(host, { label, spec });
-  near.observe(host);
+  whenIdle();
   return host;
 }
 
 async function draw(host) {
   const { label, spec } = waiting.get(host) ?? {};
-  near.unobserve(host);
   waiting.delete(host);
   if (!spec || !host.isConnected) return;
   const inner = h("div");
@@ -153,6 +163,25 @@ function tradeOffSpec({ rows, x, y, colour }) {
 
 /** The differences of a comparison, rows {metric, effect, low, high, verdict, label}: the picture of `emobench compare`. */
 function forestSpec(rows, unit) {
-  const spec = JSON.parse(JSON.stringify(board.forest), (_, value) => (typeof value === "string" ? value.replace("$unit", unit) : value));
-  return { ...spec, height: 24 * rows.length, data: { values: rows } };
+  const widest = Math.min(240, document.documentElement.clientWidth / 4);
+  const own = (name, value) => (["minExtent", "labelLimit"].includes(name) ? widest : typeof value === "string" ? value.replace("$unit", unit) : value);
+  const spec = JSON.parse(JSON.stringify(board.forest), own);
+  // A row's name is what follows the tab; a heading stands over the rows of its name.
+  const scale = { domain: rows.map((row) => row.metric) };
+  for (const { encoding: { y } } of spec.layer) if (y) Object.assign(y, { scale, axis: { ...y.axis, domain: false, labelExpr: "slice(split(datum.label, '\\t'), -1)[0]" } });
+  const y = { field: "metric", type: "nominal", sort: null, scale };
+  const heading = { mark: { type: "text", align: "left", fontWeight: 600, fontSize: 12, color: TEXT, limit: document.documentElement.clientWidth - 60 }, encoding: { y, x: { value: 5 - widest }, text: { field: "heading" } } };
+  return { ...spec, layer: [...spec.layer, { transform: has("heading"), ...heading }], height: 24 * rows.length, data: { values: rows } };
+}
+
+/** A forest plot for each unit of [heading or "", name, test]; a test is {unit, effect, low, high, word, ...}. */
+function forests(named) {
+  const drawn = named.filter(([, , test]) => Number.isFinite(test?.effect));
+  return [...Map.groupBy(drawn, ([, , test]) => test.unit)].map(([unit, own]) => {
+    const rows = [...Map.groupBy(own, ([heading]) => heading)].flatMap(([heading, tests]) => [
+      ...(heading ? [{ metric: `${heading}\t`, heading, label: "" }] : []),
+      ...tests.map(([, name, test]) => ({ ...test, metric: `${heading}\t${name}`, verdict: test.word, label: test.word })),
+    ]);
+    return chart(`Differences in ${unit}`, forestSpec(rows, unit));
+  });
 }

@@ -66,10 +66,8 @@ function verdicts(base, candidate, names) {
   const command = [`Not compared here: `, h("code", {}, `emobench compare ${base.entry.id} ${candidate.entry.id}`)];
   const within = tests.flatMap((test, i) => (test?.within ?? []).map((row) => [metrics[i].title, ...row]));
   const few = "These tests compare the trained models of one seed, not their objectives.";
-  const drawn = tests.flatMap((test, i) => (test?.effect === undefined || test.effect === null ? [] : [{ ...test, metric: metrics[i].title, verdict: test.word, label: test.word }]));
-  const forests = Object.entries(Object.groupBy(drawn, (test) => test.unit)).map(([unit, own]) => chart(`Differences in ${unit}`, forestSpec(own, unit)));
   return [
-    section("Verdicts", about, [], h("div", { class: "verdicts" }, table("Verdicts", heads, rows)), forests, !tests.some(Boolean) && h("p", { class: "note" }, command)),
+    section("Verdicts", about, [], h("div", { class: "verdicts" }, table("Verdicts", heads, rows)), forests(tests.map((test, i) => ["", metrics[i].title, test])), !tests.some(Boolean) && h("p", { class: "note" }, command)),
     within.length > 0 && section("Within one seed", few, [], table("Within one seed", ["Metric", "Seed", "Difference", "95 % interval", "p", "Test"], within, [1, 2, 3, 4])),
   ];
 }

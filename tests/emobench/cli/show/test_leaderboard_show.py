@@ -97,9 +97,13 @@ def test_terminal_markdown_and_json_say_the_same(show: Callable[..., Any]) -> No
     assert effects["tailr"] == pytest.approx({"sst2/accuracy": -0.1, "mmlu/accuracy": -0.1, "mean": -0.1})
     shown = [line.split() for line in show(*given).out.splitlines()]
     marked = [line.replace("|", " ").replace("*", "").split() for line in show("--markdown", *given).out.splitlines()]
-    for lines in (shown, marked):
+    latex = [
+        line.replace("&", " ").replace("\\textbf{", " ").split() for line in show("--latex", *given).out.splitlines()
+    ]
+    for lines in (shown, marked, latex):
         (row,) = [line for line in lines if line[:1] == ["emo"]]
-        assert [word for word in row if word.startswith("+")] == ["+10.0", "+10.0", "+10.0"]
+        assert [word.rstrip("*}") for word in row if word.startswith("+")] == ["+10.0", "+10.0", "+10.0"]
+    show("--latex", "--json", *given).refused("--latex")
 
 
 def test_more_entries_than_rows_are_counted(show: Callable[..., Any]) -> None:

@@ -141,7 +141,12 @@ def test_corpora_share_the_columns_of_their_metrics(board: Opened, row: Row) -> 
 def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:
     page = opened(toy)
     drawn(page)
-    assert page.locator(".chart svg.marks").count() == 5
+    assert page.locator(".chart svg.marks").count() == 6
+    # Differences of two objectives on one metric in two groups, each group below its heading.
+    forest = page.get_by_role("group", name="Differences in percentage points").locator("svg")
+    assert forest.locator("g.mark-symbol.role-mark path").count() == 4
+    assert forest.locator("g.mark-text text").all_text_contents()[-2:] == ["small · sst2", "large · sst2"]
+    expect(page.locator("#finding")).to_contain_text("Against mle, ")
     curves = page.get_by_role("group", name="Training curves").locator("svg")
     # One line for each of three seeds and their mean, for three objectives, each with dashes of its own.
     lines = curves.locator("g.mark-line path")

@@ -21,7 +21,7 @@ def test_groups_of_a_model_are_called_by_what_sets_them_apart(row: Row) -> None:
     large = row("mle", {"toy/accuracy": [0.6, 0.6, 0.7]}, model="large")
     fast, slow = (recipe(one, learning_rate=rate, schedule="linear") for rate in (1e-3, 1e-5))
     assert group_titles([one, large]) == ["small", "large"]
-    assert group_titles([fast, slow, large]) == ["small · learning_rate=0.001", "small · learning_rate=1e-05", "large"]
+    assert group_titles([fast, slow, large]) == ["small · learning rate 0.001", "small · learning rate 1e-05", "large"]
     untrained = row("pretrained", {"toy/accuracy": [0.5]})
     assert group_titles([fast, untrained]) == ["small · lm", "small · not trained"]
 
@@ -29,7 +29,7 @@ def test_groups_of_a_model_are_called_by_what_sets_them_apart(row: Row) -> None:
 def test_changed_rules_are_named_before_digests_that_follow_from_them(row: Row) -> None:
     one = row("mle", {"toy/accuracy": [0.6, 0.6, 0.7]})
     limited = replace(one, changes={"toy": {"limit": 20}}, protocols={"toy": "paper@77aa11"})
-    assert group_titles([one, limited]) == ["small · limit=default", "small · limit=20"]
+    assert group_titles([one, limited]) == ["small · default number of examples", "small · 20 examples"]
 
 
 def test_titles_say_the_corpus_and_leave_out_what_most_groups_share(row: Row) -> None:
@@ -39,17 +39,21 @@ def test_titles_say_the_corpus_and_leave_out_what_most_groups_share(row: Row) ->
     other = replace(row("mle", {"news/accuracy": [0.6, 0.6, 0.7]}), changes={"news": {"limit": 4}})
     assert group_titles([usual, fast, more, other]) == [
         "small · toy",
-        "small · toy, learning_rate=1",
-        "small · toy, limit=9",
+        "small · toy, learning rate 1",
+        "small · toy, 9 examples",
         "small · news",
     ]
-    assert group_titles([usual, fast, default]) == ["small", "small · learning_rate=1", "small · limit=default"]
+    assert group_titles([usual, fast, default]) == [
+        "small",
+        "small · learning rate 1",
+        "small · default number of examples",
+    ]
 
 
 def test_the_fewest_facts_are_named_and_no_title_is_given_twice(row: Row) -> None:
     one = row("mle", {"toy/accuracy": [0.6, 0.6, 0.7]})
     groups = [recipe(one, epochs=epochs, batch=batch, warm_up=0) for epochs in (1, 2) for batch in (8, 16)]
-    assert group_titles(groups)[:2] == ["small · batch=8, epochs=1", "small · batch=16, epochs=1"]
+    assert group_titles(groups)[:2] == ["small · batch 8, 1 epochs", "small · batch 16, 1 epochs"]
     assert len({*group_titles(groups)}) == 4
     assert len({*group_titles([one, one])}) == 2
 

@@ -1,0 +1,75 @@
+"""The sentences on top of a page: what is better than the baseline of a suite, what is worse, and what is tied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from emobench.leaderboard.stats.compare import Contrast
+from emobench.report.numbers import contrast_texts, listed
+
+DECIDED = ("better", "worse", "tied")
+MIXED = "mixed"
+"""Stands for the verdict where groups disagree."""
+ROWS, METRICS = 3, 4
+"""Rows, and metrics of a verdict, that are named one by one."""
+
+
+class GroupDifference(NamedTuple):
+    """The difference of a row from the baseline of its group on one metric, under the names that the page shows."""
+
+    group: int
+    row: str
+    metric: str
+    contrast: Contrast
+
+
+def finding(baseline: str | None, differences: Sequence[GroupDifference]) -> str:
+    """Return the verdicts on a suite's trained rows against its baseline, or why there is none."""
+    tested = [one for one in differences if one.contrast.family is not None]
+    if not tested:
+        return "No two trained entries of this suite can be compared."
+    decided = [one for one in tested if one.contrast.verdict in DECIDED]
+    if not decided:
+        reasons = Counter((one.contrast.why or "not tested").rstrip(".") for one in tested)
+        return f"No difference from {baseline} has a verdict: {reasons.most_common(1)[0][0]}."
+    groups, with_verdict = {one.group for one in tested}, {one.group for one in decided}
+    where = f"Against {baseline}"
+    if len(groups) > 1:
+        where += f", in {len(with_verdict)} of {len(groups)} groups"
+    by_row: dict[str, list[GroupDifference]] = {}
+    for one in decided:
+        by_row.setdefault(one.row, []).append(one)
+    clauses = [_of_row(row, own, len(groups) > 1) for row, own in by_row.items()]
+    sentences = [f"{where}, {'. '.join(clauses[:ROWS])}."]
+    if len(clauses) > ROWS:
+        sentences.append(f"{len(clauses) - ROWS} more objectives have verdicts.")
+    undecided = dict.fromkeys(one.row for one in tested if one.row not in by_row)
+    if undecided:
+        sentences.append(f"No verdict on {listed(list(undecided), ROWS)}.")
+    return " ".join(sentences)
+
+
+def _of_row(row: str, decided: Sequence[GroupDifference], several: bool) -> str:
+    """Return on which metrics a row is better, worse and tied; groups may disagree on some."""
+    by_metric: dict[str, list[Contrast]] = {}
+    for one in decided:
+        by_metric.setdefault(one.metric, []).append(one.contrast)
+    by_word: dict[str, list[str]] = {word: [] for word in (*DECIDED, MIXED)}
+    for metric, contrasts in by_metric.items():
+        counts = Counter(str(contrast.verdict) for contrast in contrasts)
+        word, name = next(iter(counts)), metric
+        if len(counts) > 1:
+            word = MIXED
+            name += f" ({', '.join(f'{count} {verdict}' for verdict, count in counts.items())})"
+        elif word != "tied" and not several:
+            name += f" ({_size(contrasts[0])})"
+        by_word[word].append(name)
+    parts = [f"{word} on {listed(names, METRICS)}" for word, names in by_word.items() if names]
+    return f"{row} is {'; '.join(parts)}"
+
+
+def _size(contrast: Contrast) -> str:
+    text = contrast_texts(contrast)["text"]
+    return f"{text} points" if contrast.unit == "fraction" else text
