@@ -16,6 +16,7 @@ from emobench.core.errors import ConfigError
 from emobench.leaderboard.query.newest import older_groups
 from emobench.report import compare_table
 from emobench.report.charts import compare_chart
+from emobench.report.charts.vega_lite import require_picture
 from emobench.report.compare_table import to_json
 
 FILES = (
@@ -62,7 +63,9 @@ def compare(
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the numbers as they are stored.")] = False,
     json: options.Json = False,
-    png: Annotated[Path | None, typer.Option("--png", help="Also draw the differences to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also draw the differences to FILE.png, FILE.svg or FILE.pdf.")
+    ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
 ) -> None:
@@ -77,8 +80,8 @@ def compare(
     """
     if sum((markdown, latex, csv, json)) > 1:
         raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")
-    if png is not None and png.suffix.lower() != ".png":
-        raise ConfigError(f"--png {png}: expected the name of a PNG file, such as differences.png.")
+    if plot is not None:
+        require_picture(plot, "--plot")
     compared = results.compare(
         *(entries or ()),
         baseline=baseline,
@@ -105,6 +108,6 @@ def compare(
     if more := older_groups(compared.older, "narrow with --suite or a query, or give --all"):
         remark(more)
     remark_unpaired(compared.problems)
-    if png is not None:
-        compare_chart.write(comparisons, png)
-        remark(f"drawn into {png}")
+    if plot is not None:
+        compare_chart.write(comparisons, plot)
+        remark(f"drawn into {plot}")

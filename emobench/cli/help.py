@@ -21,7 +21,7 @@ GROUPS = {
     ),
     "How": ("--set", "--protocol", "--limit", "--from-scratch", "--dtype", "--trust-remote-code", "--track", "--batch"),
     "Limits": ("--max-tokens", "--max-hours", "--max-memory"),
-    "Output": ("--dry-run", "--markdown", "--latex", "--csv", "--png", "--format", "--plot", "--json", "--quiet"),
+    "Output": ("--dry-run", "--markdown", "--latex", "--csv", "--format", "--plot", "--json", "--quiet"),
 }
 FEW = 6
 """Options at most that need no groups."""

@@ -18,7 +18,7 @@ from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.registry import find_table
 from emobench.report.charts.paper_chart import scaling_picture, write, write_duels
-from emobench.report.charts.vega_lite import write_pictures
+from emobench.report.charts.vega_lite import require_picture, write_pictures
 from emobench.report.numbers import large
 from emobench.report.paper_table import cells, duel_table, paper_table
 from emobench.report.tables import Report
@@ -70,7 +70,7 @@ def reproduce(
         Path | None,
         typer.Option(
             "--plot",
-            help="Also draw it to this file, FILE.svg or FILE.png. figure-1: to both.",
+            help="Also draw it to FILE.png, FILE.svg or FILE.pdf. figure-1: to PNG and SVG.",
         ),
     ] = None,
     json: options.Json = False,
@@ -87,8 +87,8 @@ def reproduce(
     --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. If the command
     was stopped, give it again: it continues where it stopped.
     """
-    if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
-        raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
+    if plot is not None:
+        require_picture(plot, "--plot")
     chosen = find_table(table)
     if chosen.tokens and format != "text":
         raise ConfigError(f"--format {format}: {table} is printed as text; --json and --plot have its numbers, too.")

@@ -27,6 +27,8 @@ class WrittenText:
     generated: str
     ended: bool | None
     """By the model, before the full length; None where that is not known."""
+    source: str | None = None
+    """The beginning of the human text, prefix included, where these two are not known apart."""
     preferred: float | None = None
     """How much a judge prefers it to the human text, from 0 to 1; None where no judge gave a verdict."""
 
@@ -39,6 +41,14 @@ class WrittenTexts(Protocol):
 
         `facts` determined the generation, and `data` has the provenance of the entry's data by its name.
         """
+        ...
+
+
+class SourceTexts(Protocol):
+    """Human texts from which prompts are cut."""
+
+    def source_texts(self, task: Task, data: Any) -> Mapping[str, str]:
+        """Return the whole text of each prompt's id, which has the text's digest."""
         ...
 
 

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.reports import remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.core.errors import UserError
+from emobench.core.errors import ConfigError, UserError
 from emobench.core.extras import missing_packages_explained, require
+from emobench.core.reading import read_text
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.newest import newest_first, older_groups
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.store import Leaderboard
-from emobench.report.site.build import Board, write_site
+from emobench.report.site.build import About, Board, write_site
 from emobench.report.site.runs import RunFiles
+
+if TYPE_CHECKING:
+    from emobench.runs.inspect.samples import SourceReader
 
 LONGEST = 20_000
 """Characters of code that a page holds."""
+MOST_NOTES = 100_000
 
 
 def site(
@@ -33,10 +40,22 @@ def site(
         str | None, typer.Option("--baseline", help="The baseline of the differences when the page opens.")
     ] = None,
     all_: options.All = False,
+    data_dir: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data-dir", help="A folder with the data of packed samples: shows their human texts. Repeatable."
+        ),
+    ] = None,
+    title: Annotated[
+        str, typer.Option("--title", help="The heading of the front page and the first board.", show_default=False)
+    ] = "",
+    author: Annotated[str, typer.Option("--author", help="Shown below the heading.", show_default=False)] = "",
+    notes: Annotated[Path | None, typer.Option("--notes", help="A Markdown file to show on the pages.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
 ) -> None:
     """Write the newest comparable entries of each board as one web page; with --all, all of them."""
     require("itables")
+    about = About(title=clean(title), author=clean(author), notes=_notes(notes) if notes else "")
     boards = []
     roots = leaderboard or [options.DEFAULT_BOARD]
     for root in roots:
@@ -58,20 +77,36 @@ def site(
             remark(board.without_entries())
     examples = ExamplesReader(runs, roots)
 
+    @cache
+    def sources() -> SourceReader:
+        from emobench.runs.inspect.samples import SourceReader
+
+        return SourceReader(data_dir or ())
+
     def texts_of(entry: Entry, run: Run) -> Mapping[str, Sequence[WrittenText]]:
-        from emobench.runs.inspect import recorded_runs, samples  # with the kinds of task comes torch
+        with missing_packages_explained():  # with the kinds of task comes torch
+            from emobench.runs.inspect import recorded_runs, samples
 
-        if not samples.has_texts(entry, runs, (), None, roots):
-            return {}
-        return recorded_runs.texts_of(entry, run, runs, roots)
+            if not samples.has_texts(entry, runs, (), None, roots):
+                return {}
+            return sources().add(entry, recorded_runs.texts_of(entry, run, runs, roots))
 
-    page, *pages = write_site(boards, out, examples, RunFiles(runs, roots, texts_of), baseline, _terms_of)
+    page, *pages = write_site(boards, out, examples, RunFiles(runs, roots, texts_of), baseline, _terms_of, about)
     remark_unpaired(examples.problems)
     for shown, path in zip(boards, pages, strict=True):
         remark(f"the board {shown.name}: {path}")
     print_text(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())
+
+
+def _notes(path: Path) -> str:
+    try:
+        if path.stat().st_size > MOST_NOTES:
+            raise ConfigError(f"--notes {path}: expected at most {MOST_NOTES:,} bytes; shorten it.")
+        return read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--notes {path}: cannot be read ({error}). Give a Markdown file in UTF-8.") from None
 
 
 def _terms_of(entry: Entry) -> Sequence[dict[str, Any]]:

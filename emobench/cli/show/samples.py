@@ -107,7 +107,10 @@ def figures(
     entry: options.EntriesOrNewest = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The folder to write the pictures to. Default: .figures, next to the entry."),
+        typer.Option(
+            "--out",
+            help="A folder, or one file: FILE.pdf, FILE.svg or FILE.png. Default: .figures, next to the entry.",
+        ),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
@@ -116,9 +119,9 @@ def figures(
     """Draw the figures of entries.
 
     Each figure has a panel for each task: divergence curves of MAUVE, lengths of human and generated continuations,
-    entropies, and forward against reverse cross-entropy (Figure 2 of the EMO paper). Each is written as PNG and as SVG.
-    If an objective has several entries, the newest one is drawn. A packed board has no divergence curves, and lengths
-    of the first prompts alone.
+    entropies, and forward against reverse cross-entropy (Figure 2 of the EMO paper). They are written as PNG and SVG
+    into a folder, or all into one file. If an objective has several entries, the newest one is drawn. A packed board
+    has no divergence curves, and lengths of the first prompts alone.
     """
     from emobench.runs.inspect.figures import can_draw, draw, pictures_folder
 

@@ -22,7 +22,7 @@ from emobench.kinds.generation.blocks import with_blocks
 from emobench.kinds.generation.built_in import BUILT_IN, built_in
 from emobench.kinds.generation.kind import METRICS, GenerationKind
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
-from emobench.kinds.generation.prompts import admits, bos_ids, select_prompts, text_of
+from emobench.kinds.generation.prompts import admits, bos_ids, prompt_id, select_prompts, text_of
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts, make_samples, sampling_runs
 from emobench.kinds.interface import Scored, Subject
@@ -265,6 +265,10 @@ def units_of(runs: GeneratedTexts, texts: Texts) -> dict[str, str]:
         contents[key] = [text_digest(prefix)]
         documents[key] = texts.units[text_of(key)]
     return joined_units(contents, documents)
+
+
+def source_texts(task: Task, texts: Texts) -> dict[str, str]:
+    return {prompt_id(text, index): text for index, text in enumerate(texts.texts)}
 
 
 def written_texts(path: Path, facts: Mapping[str, object], data: Mapping[str, str]) -> list[WrittenText]:

@@ -14,7 +14,7 @@ from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
 from emobench.kinds.interface import KeyFacts, Kind, OtherProgram, Runtime
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
-from emobench.kinds.views import KnownMetrics, WrittenTexts
+from emobench.kinds.views import KnownMetrics, SourceTexts, WrittenTexts
 from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
@@ -44,7 +44,9 @@ class GenerationKind(Kind):
     example = "prefix=20"
     reads = "any corpus"
     families = (METRICS,)
-    views: ClassVar = dict.fromkeys((Runtime, KnownMetrics, WrittenTexts), "emobench.kinds.generation.evaluate")
+    views: ClassVar = dict.fromkeys(
+        (Runtime, KnownMetrics, SourceTexts, WrittenTexts), "emobench.kinds.generation.evaluate"
+    )
 
     def check_rules(self, rules: GenerationProtocol, dataset: LabelledSource | None, where: str) -> None:
         """Check that the metrics that a protocol names are installed, and that no two metrics have one name."""

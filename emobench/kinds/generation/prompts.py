@@ -136,14 +136,18 @@ def _prompt(
             f"{len(bos)}: the tokenizer adds one although told not to, or the text begins with the token's name. "
             "Remove it from the text, or use another protocol."
         )
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return ContinuationPrompt(
-        id=f"{digest}-{index}",
+        id=prompt_id(text, index),
         text=text,
         prefix_ids=(*bos, *prefix_ids),
         prefix_text=prefix,
         reference_text=reference,
     )
+
+
+def prompt_id(text: str, index: int) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{digest}-{index}"
 
 
 def bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:

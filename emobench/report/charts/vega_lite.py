@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import StorageError
+from emobench.core.errors import ConfigError, StorageError
 from emobench.leaderboard.labels import clean
 from emobench.report.palette import GREY, on_paper
 
@@ -16,6 +16,9 @@ HUMAN = "human"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 SIDE, COLUMNS, SCALE = 260, 3, 3
 """Points of a panel's side, panels in a row, and pixels for each point."""
+SUFFIXES = (".png", ".svg", ".pdf")
+WHOLE = ("$schema", "background", "padding", "config")
+"""Fields of a picture that its parts cannot have."""
 LONGEST = 48
 """Letters of a line, no wider than a panel."""
 
@@ -33,17 +36,34 @@ def write_pictures(picture: dict[str, Any], folder: Path, name: str) -> list[Pat
 
 
 def write_picture(picture: dict[str, Any], path: Path) -> None:
-    """Write a picture as PNG or SVG, by the name's end. Raises StorageError."""
+    """Write a picture as PNG, SVG or PDF, by the name's end. Raises StorageError."""
     import vl_convert
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".png":
             path.write_bytes(vl_convert.vegalite_to_png(picture, scale=SCALE))
+        elif path.suffix.lower() == ".pdf":
+            path.write_bytes(vl_convert.vegalite_to_pdf(picture))
         else:
             path.write_text(vl_convert.vegalite_to_svg(picture), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{path} could not be written: {error.strerror}. Name another place.") from error
+
+
+def require_picture(path: Path, option: str) -> None:
+    """Raise ConfigError unless a file's name is one of a picture."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"{option} {path}: expected the name of a PNG, SVG or PDF file, such as {path.stem}.pdf.")
+
+
+def stacked(pictures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return pictures (see `picture`) below one another, as one."""
+    parts = []
+    for one in pictures:
+        parts.append({name: value for name, value in one.items() if name not in WHOLE})
+    shared = {name: value for name, value in pictures[0].items() if name in WHOLE}
+    return {**shared, "vconcat": parts, "spacing": 40, "resolve": {"scale": {"color": "independent"}}}
 
 
 def axis(field: str, title: str, domain: tuple[float, float] | None = None) -> dict[str, Any]:

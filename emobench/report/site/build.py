@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
 
+from emobench import __version__
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.extras import require
 from emobench.core.files import write_whole
@@ -31,8 +33,8 @@ from emobench.report.site.runs import RunFiles
 CHUNK = 64
 """Entries whose details a page decompresses together."""
 SCRIPTS = (
-    "elements.js", "data.js", "address.js", "downloads.js", "charts.js", "columns.js", "board.js", "board_charts.js",
-    "samples.js", "entry.js", "compare.js", "route.js",
+    "elements.js", "data.js", "address.js", "downloads.js", "copy.js", "charts.js", "columns.js", "board.js",
+    "board_charts.js", "samples.js", "entry.js", "compare.js", "route.js",
 )  # fmt: skip
 """The page's own script, in one scope: a thin layer over DataTables and Vega-Lite."""
 MARK = '<meta name="generator" content="emobench leaderboard site">'
@@ -41,6 +43,15 @@ _HERE = Path(__file__).parent
 TermsOf: TypeAlias = Callable[[Entry], Sequence[dict[str, Any]]]
 """The terms of an entry's objective as installed here, () if it is not: {"name", "version", "equation", "about",
 "source", "code"}. `code` is None unless it is the code that the entry was trained with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What the author of pages says: `notes` are Markdown."""
+
+    title: str = ""
+    author: str = ""
+    notes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +70,7 @@ def write_site(
     runs: RunFiles,
     baseline: str | None = None,
     terms_of: TermsOf = lambda _: (),
+    about: About | None = None,
 ) -> list[Path]:
     """Write a page for each board and `index.html`, which comes first in the returned paths.
 
@@ -75,18 +87,26 @@ def write_site(
     for path in (index, *paths):
         _check_ours(path)
     style = style_sheet() + _asset("page.css")
+    about = about or About()
     heads = list(map(_head, boards, paths))
+    if about.title:
+        heads[0]["title"] = about.title
+    shown = {"author": about.author, "notes": markdown_html(about.notes)}
     terms: dict[str, Sequence[dict[str, Any]]] = {}
     for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
         data = BoardData(board.entries, examples_of, baseline)
         by_id = {entry.id: entry for entry in board.entries}
         of_entries: list[dict[str, Any]] = []
-        for shown in data.plain["entries"]:
-            entry = by_id[shown["id"]]
+        samples: dict[str, str] = {}
+        for row in data.plain["entries"]:
+            entry = by_id[row["id"]]
             objective = f"{entry.objective.name} {entry.objective.source_sha256}"
             if objective not in terms:
                 terms[objective] = () if entry.untrained else terms_of(entry)
-            of_entries.append({"objective": objective, **details(entry, data.columns[entry.id]), **runs.of(entry)})
+            files = runs.of(entry)
+            if texts := files.pop("samples"):
+                samples[entry.id] = _packed(texts)
+            of_entries.append({"objective": objective, **details(entry, data.columns[entry.id]), **files})
         # A suite's groups are most of an index: a page reads those of a suite when it shows it.
         groups: list[list[Any]] = [[] for _ in data.plain["suites"]]
         for group in data.plain.pop("groups"):
@@ -94,13 +114,26 @@ def write_site(
         chunks = []
         for start in range(0, len(of_entries), CHUNK):
             chunks.append(_packed(of_entries[start : start + CHUNK]))
-        page = {"index": _packed(data.plain | {"chunk": CHUNK}), "objectives": _packed(terms)}
-        page |= {"groups": list(map(_packed, groups)), "chunks": chunks}
-        head = heads[place] | {"links": heads, "place": place, "problems": board.problems}
+        newest = heads[place]["newest"]
+        cite = {"title": heads[place]["title"], "author": about.author, "year": newest[:4], "version": __version__}
+        page = {"index": _packed(data.plain | {"chunk": CHUNK, "cite": cite}), "objectives": _packed(terms)}
+        page |= {"groups": list(map(_packed, groups)), "chunks": chunks, "samples": samples}
+        head = heads[place] | {"links": heads, "place": place, "problems": board.problems, **shown}
         scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
         _write(path, "page.html.j2", scripts, _of_itables("dt_bundle.css") + style, **head, **page)
-    _write(index, "index.html.j2", [], style, boards=heads)
+    _write(index, "index.html.j2", [], style, boards=heads, title=about.title or "Leaderboards", **shown)
     return [index, *paths]
+
+
+def markdown_html(text: str) -> str:
+    """Return Markdown as HTML: raw HTML stays text, images are links, and nothing has a style of its own."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    tokens = parser.parse(text)
+    for token in tokens:
+        token.attrs.pop("style", None)  # the policy refuses it
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1:]) + 1, 6)}"  # the page has the first heading
+    return parser.renderer.render(tokens, parser.options, {})
 
 
 def _paths(boards: Sequence[Board], out: Path) -> list[Path]:

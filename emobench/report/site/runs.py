@@ -16,7 +16,11 @@ from urllib.parse import quote
 from emobench.core.errors import UserError
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.entry import Entry, File, Run
-from emobench.leaderboard.run_files import find_file, is_recorded
+from emobench.leaderboard.pack import PROMPTS
+from emobench.leaderboard.run_files import find_file, is_recorded, run_examples
+from emobench.registry.measures import describe
+from emobench.report.numbers import scale
+from emobench.tasks.scores import RANGES
 from emobench.training.curves import Curve, averaged, mean_curve, read_curves
 
 TextsOf: TypeAlias = Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
@@ -25,7 +29,6 @@ TextsOf: TypeAlias = Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
 MOST_BYTES = 200_000_000
 POINTS = 200
 """Points of a curve at most; more steps are averaged in equal blocks."""
-SAMPLES = 5
 LONGEST_TEXT = 2000
 TIE = 0.5
 
@@ -77,18 +80,42 @@ class RunFiles:
         return trainings
 
     def _samples(self, entry: Entry, problems: list[str]) -> list[dict[str, Any]]:
-        """Return a few samples of each task of the first run, so that entries show the same prompts."""
-        run = next(iter(entry.runs), None)
-        if run is None or None in [self._path(file, problems) for file in run.samples]:
-            return []
-        samples = []
+        """Return the texts of the first prompts, of each run and task: {"task", "seed", "texts", "metrics"}.
+
+        `metrics` has the [title, whether higher is better] of each metric in the texts' `scores`.
+        """
+        shown = []
+        for run in entry.runs:
+            if None in [self._path(file, problems) for file in run.samples]:
+                continue
+            try:
+                written = self.texts_of(entry, run)
+            except (UserError, LookupError, TypeError, ValueError) as error:
+                problems.append(f"Samples cannot be read ({self._public(error)}).")
+                continue
+            for task, texts in written.items():
+                if texts:
+                    samples = _samples(texts, self._scores(entry, run, task))
+                    shown.append({"task": task, "seed": run.seed, **samples})
+        return shown
+
+    def _scores(self, entry: Entry, run: Run, task: str) -> dict[str, dict[str, float]]:
+        """Return the score of each prompt by the metrics that score single texts."""
         try:
-            for task, texts in self.texts_of(entry, run).items():
-                first = [_sample(text) for text in texts if not text.sample][:SAMPLES]
-                samples.append({"task": task, "seed": run.seed, "texts": first})
-        except (UserError, LookupError, TypeError, ValueError) as error:
-            problems.append(f"Samples cannot be read ({self._public(error)}).")
-        return samples
+            recorded = run_examples(run, self.root, entry, self.boards)
+        except UserError:
+            return {}
+        scores: dict[str, dict[str, float]] = {}
+        for name, of_metric in recorded.items():
+            known = describe(name.partition("/")[2])
+            if not name.startswith(f"{task}/") or known.higher_is_better is None:
+                continue
+            low, high = RANGES.get(known.unit, (-math.inf, math.inf))
+            values = {example: value for example, (value, _) in of_metric.examples.items()}
+            # MAUVE's examples are its parts, and no scores.
+            if low <= min(values.values(), default=0) and max(values.values(), default=0) <= high:
+                scores[name.partition("/")[2]] = values
+        return scores
 
     def _path(self, file: File, problems: list[str]) -> Path | None:
         """Return the path of a recorded file, or None and note why it is not used."""
@@ -122,17 +149,35 @@ def _thin(curve: Curve) -> dict[str, list[Any]]:
     return {"steps": list(blocks), "values": values}
 
 
-def _sample(text: WrittenText) -> dict[str, str]:
-    prefix = f"text {text.prompt} of the data, which is not on this board" if text.prefix is None else text.prefix
-    sample = {"prompt": prefix, "continuation": text.generated}
-    if text.human is not None:
-        sample["reference"] = text.human
+def _samples(texts: Sequence[WrittenText], scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return the texts of the first prompts with their scores, and the metrics of these."""
+    prompts = list(dict.fromkeys(text.prompt for text in texts))[:PROMPTS]
+    shown: list[dict[str, Any]] = []
+    metrics: dict[str, list[Any]] = {}
+    for text in texts:
+        if text.prompt not in prompts:
+            continue
+        sample = _sample(text)
+        for metric, values in scores.items():
+            if text.prompt in values:
+                known = describe(metric)
+                metrics[metric] = [known.title, known.higher_is_better]
+                sample["scores"][metric] = float(f"{values[text.prompt] * scale(known.unit):.4g}")
+        shown.append(sample)
+    return {"texts": shown, "metrics": metrics}
+
+
+def _sample(text: WrittenText) -> dict[str, Any]:
+    """Return a text as a page shows it; prefix and reference are absent if they are not available."""
+    parts = {"prefix": text.prefix, "reference": text.human, "source": text.source, "text": text.generated}
     if text.preferred == TIE:
-        sample["verdict"] = "A judge sees a tie with the reference."
+        parts["verdict"] = "A judge sees a tie with the reference."
     elif text.preferred is not None:
-        sample["verdict"] = f"A judge prefers {'it' if text.preferred > TIE else 'the reference'}."
-    for name, part in sample.items():
-        sample[name] = part if len(part) <= LONGEST_TEXT else part[:LONGEST_TEXT] + "…"
+        parts["verdict"] = f"A judge prefers {'it' if text.preferred > TIE else 'the reference'}."
+    sample: dict[str, Any] = {"prompt": text.prompt, "sample": text.sample, "scores": {}}
+    for name, part in parts.items():
+        if part is not None:
+            sample[name] = part if len(part) <= LONGEST_TEXT else part[:LONGEST_TEXT] + "…"
     return sample
 
 

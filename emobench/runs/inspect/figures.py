@@ -14,7 +14,7 @@ from emobench.leaderboard.run_files import entry_examples, find_file, is_here, s
 from emobench.leaderboard.store import file_of
 from emobench.metrics.mauve import MAUVE_RUNS
 from emobench.report.charts.generation_charts import divergence_curves, histograms, scatter
-from emobench.report.charts.vega_lite import HUMAN, write_pictures
+from emobench.report.charts.vega_lite import HUMAN, SUFFIXES, stacked, write_picture, write_pictures
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import read_json, score_stages, texts_of
 
@@ -37,8 +37,10 @@ class DrawnPictures(NamedTuple):
     notes: list[str]
 
 
-def draw(entries: Sequence[Entry], runs: Path, folder: Path, boards: Sequence[Path] = ()) -> DrawnPictures:
-    """Draw all pictures that entries have files for, together, as PNG and SVG into a folder.
+def draw(entries: Sequence[Entry], runs: Path, out: Path, boards: Sequence[Path] = ()) -> DrawnPictures:
+    """Draw all pictures that entries have files for: as PNG and SVG into a folder, or together into one file.
+
+    `out` is a file if its name has the end of a picture's.
 
     Files of their runs that are not in `runs` are read from `boards`. Raises ConfigError where there is nothing.
     """
@@ -73,11 +75,15 @@ def draw(entries: Sequence[Entry], runs: Path, folder: Path, boards: Sequence[Pa
     if entropies := rows("entropies", _entropies):
         title, unit = "Entropy of the model's next-token distribution", "mean of a block of test text (nats per token)"
         pictures["entropies"] = histograms(entropies, title=title, unit=unit, counted="blocks")
-    for name, picture in pictures.items():
-        drawn.files.extend(write_pictures(picture, folder, name))
     if not pictures:
         why = " ".join(drawn.notes) or "They have no texts, no entropies and no cross-entropies of both directions."
         raise ConfigError(f"There is nothing to draw of {', '.join(series)}. {why}")
+    if out.suffix.lower() in SUFFIXES:
+        write_picture(stacked(list(pictures.values())), out)
+        drawn.files.append(out)
+        return drawn
+    for name, picture in pictures.items():
+        drawn.files.extend(write_pictures(picture, out, name))
     return drawn
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, UnknownNameError, UserError
-from emobench.kinds.views import JudgedPairs, WrittenText
+from emobench.kinds.views import JudgedPairs, SourceTexts, WrittenText
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.run_files import is_here
-from emobench.registry import kinds_with
+from emobench.registry import kinds_with, load_kind
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.inspect.answers import answered_tasks
-from emobench.runs.inspect.recorded_runs import named_run, texts_of
+from emobench.runs.inspect.recorded_runs import named_run, recorded_task, texts_of
 from emobench.runs.stages.stage import Stage, Stages, require_writable
+from emobench.tasks.spec import Task
 
 ALL = 10**12
 
@@ -78,6 +79,40 @@ def side_by_side(
         if task not in shared:
             raise UnknownNameError("task with generated texts", task, shared)
     return [_table(task, columns[task], sample, prompt, count) for task in tasks or shared]
+
+
+class SourceReader:
+    """Reads the human texts of tasks whose data are on this machine, each task once."""
+
+    def __init__(self, data_dirs: Sequence[Path]) -> None:
+        self._data_dirs = data_dirs
+        self._read: dict[str, Mapping[str, str]] = {}
+
+    def add(self, entry: Entry, written: Mapping[str, Sequence[WrittenText]]) -> dict[str, list[WrittenText]]:
+        """Return what a run wrote, by task; texts of a packed board get their source (`WrittenText`)."""
+        texts: dict[str, list[WrittenText]] = {}
+        for name, own in written.items():
+            texts[name] = list(own)
+            task = None
+            if any(text.prefix is None for text in own):
+                task = recorded_task(entry, name)
+            if task is None:
+                continue
+            key = f"{task.kind} {task.name} {task.protocol_id}"
+            if key not in self._read:
+                self._read[key] = self._texts(task)
+            texts[name] = [replace(text, source=self._read[key].get(text.prompt)) for text in own]
+        return texts
+
+    def _texts(self, task: Task) -> Mapping[str, str]:
+        kind = load_kind(task.kind)
+        view = kind.view(SourceTexts)
+        if view is None:
+            return {}
+        try:
+            return view.source_texts(task, kind.runtime.load(task, data_dirs=self._data_dirs, offline=True))
+        except UserError:
+            return {}
 
 
 def has_texts(entry: Entry, runs: Path, tasks: Sequence[str], seed: int | None, boards: Sequence[Path] = ()) -> bool:

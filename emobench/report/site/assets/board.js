@@ -71,7 +71,7 @@ function makeTable(rows, suite) {
   };
   const save = (label, of) => h("button", { type: "button", class: "quiet", "aria-label": `Download the table as ${label}`, click: of }, label);
   const tools = [columnMenu(columns, changed), save("CSV", () => saveCsv(suite, made, columns)), save("PNG", () => savePicture(tablePicture(node, suite.label), fileName(suite.label)))];
-  fill(byId("table"), h("div", { class: "tools" }, h("span", { id: "counted" }), tools), node, h("p", { class: "legend" }, suite.legend));
+  fill(byId("table"), h("div", { class: "tools" }, h("span", { id: "counted" }), tools), node, h("p", { class: "legend" }, suite.legend), copyButtons(node, `Entries of ${suite.label}`));
   const nothing = "No entry matches. Clear a filter to see more.";
   const [key, way] = state.sort.split(":");
   const sorted = columns.findIndex((column) => column.key && column.key === key);

@@ -90,7 +90,8 @@ function verdictTable(title, lines) {
     const first = h("th", { scope: "row" }, h("strong", {}, group.title), h("small", {}, dot(base.entry), base.label, ", the baseline"));
     return h("tbody", {}, h("tr", { class: "base" }, first, columns.map((i) => h("td", {}, ...valueOf(base, i)))), own.map(({ row, tests }) => h("tr", {}, against(base, row, tests), columns.map((i) => cell(tests[i], i)))));
   });
-  return scrolling(h("div", {}, h("table", { class: "told" }, h("caption", { class: "unseen" }, title), h("thead", {}, head), bodies)), `${title}, table`);
+  const node = h("table", { class: "told" }, h("caption", { class: "unseen" }, title), h("thead", {}, head), bodies);
+  return h("div", {}, scrolling(h("div", {}, node), `${title}, table`), copyButtons(node, title));
 }
 
 /** The head of a row: its objective, which leads to all about the two, and its verdicts, or why there is none. */

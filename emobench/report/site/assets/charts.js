@@ -19,6 +19,7 @@ const whenIdle = () => (window.requestIdleCallback ?? setTimeout)(drawNext);
 function chart(label, spec) {
   const host = h("div", { class: "chart", role: "group", "aria-label": label, tabindex: "0" });
   if (typeof spec === "string") return fill(host, h("p", { class: "empty" }, spec));
+  host.style.minHeight = `${(spec.height ?? 0) + 50}px`; // so that nothing moves when it is drawn
   waiting.set(host, { label, spec });
   whenIdle();
   return host;
@@ -33,8 +34,10 @@ async function draw(host) {
   // Expressions are interpreted (`ast`), so that the page's policy need not allow code that is made from text.
   const plain = { defaultStyle: false, tooltip: { disableDefaultStyle: true }, logLevel: 1 };
   await window.vegaEmbed(inner, { ...IN_PLACE, ...spec }, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: CONFIG, ...plain });
-  const save = () => savePicture(svgPicture(inner.querySelector("svg")), fileName(label));
-  host.append(h("button", { type: "button", class: "quiet small save", "aria-label": `Download ${label} as PNG`, click: save }, "PNG"));
+  const picture = () => svgPicture(inner.querySelector("svg"));
+  const button = (kind, click) => h("button", { type: "button", class: "quiet small", "aria-label": `Download ${label} as ${kind}`, click }, kind);
+  const asSvg = () => save(new Blob([picture().svg], { type: "image/svg+xml" }), `${fileName(label)}.svg`);
+  host.append(h("span", { class: "save" }, button("PNG", () => savePicture(picture(), fileName(label))), button("SVG", asSvg)));
 }
 
 /** A colour for each name, that of its objective: one and the same on the whole page. */
@@ -170,6 +173,8 @@ function forestSpec(rows, unit) {
   const scale = { domain: rows.map((row) => row.metric) };
   for (const { encoding: { y } } of spec.layer) if (y) Object.assign(y, { scale, axis: { ...y.axis, domain: false, labelExpr: "slice(split(datum.label, '\\t'), -1)[0]" } });
   const y = { field: "metric", type: "nominal", sort: null, scale };
+  const point = spec.layer.find(({ mark }) => mark.type === "point");
+  point.encoding.tooltip = tooltip({ name: "of", text: "difference", interval: "95 % interval", p: "p", word: "verdict" });
   const heading = { mark: { type: "text", align: "left", fontWeight: 600, fontSize: 12, color: TEXT, limit: document.documentElement.clientWidth - 60 }, encoding: { y, x: { value: 5 - widest }, text: { field: "heading" } } };
   return { ...spec, layer: [...spec.layer, { transform: has("heading"), ...heading }], height: 24 * rows.length, data: { values: rows } };
 }
@@ -180,7 +185,7 @@ function forests(named) {
   return [...Map.groupBy(drawn, ([, , test]) => test.unit)].map(([unit, own]) => {
     const rows = [...Map.groupBy(own, ([heading]) => heading)].flatMap(([heading, tests]) => [
       ...(heading ? [{ metric: `${heading}\t`, heading, label: "" }] : []),
-      ...tests.map(([, name, test]) => ({ ...test, metric: `${heading}\t${name}`, verdict: test.word, label: test.word })),
+      ...tests.map(([, name, test]) => ({ ...test, name, metric: `${heading}\t${name}`, verdict: test.word, label: test.word })),
     ]);
     return chart(`Differences in ${unit}`, forestSpec(rows, unit));
   });

@@ -27,7 +27,7 @@ async function drawCompare(host, ...ids) {
     rows ? tested() : apart(),
     rows && section("Metrics", "Each metric with its 95 % interval. Bars begin at 0.", [], bars(rows, (row) => names[rows.indexOf(row)])),
     curves.length > 0 && section("Training curves", "Logged over the optimizer's steps.", [], curvesBody(curves)),
-    sharedSamples(found, names),
+    await sampleBrowser(entries, names),
     unlike("What differs", "Differences between the entries.", found.map(({ entry: { metrics, runs, id, cost, ...rest } }) => rest)),
   );
 }

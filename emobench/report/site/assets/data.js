@@ -8,6 +8,12 @@ async function inflate(id) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
+/** What a script of the page holds, read once. */
+function packed(id) {
+  if (!chunks.has(id)) chunks.set(id, inflate(id));
+  return chunks.get(id);
+}
+
 async function loadBoard() {
   board = await inflate("index");
   board.entries.forEach((entry, place) => Object.assign(entry, { place, rows: [] }));
@@ -17,9 +23,7 @@ async function loadBoard() {
 async function loadSuite(number) {
   const suite = board.suites[number];
   if (suite.groups) return;
-  const name = `groups-${number}`;
-  if (!chunks.has(name)) chunks.set(name, inflate(name));
-  const groups = await chunks.get(name);
+  const groups = await packed(`groups-${number}`);
   if (suite.groups) return; // another caller was waiting, too
   groups.forEach((group, place) => {
     Object.assign(group, { number: place, suite });
@@ -34,14 +38,12 @@ async function loadSuite(number) {
 async function details(entry) {
   await loadSuite(entry.suite);
   const chunk = Math.floor(entry.place / board.chunk);
-  if (!chunks.has(chunk)) chunks.set(chunk, inflate(`chunk-${chunk}`));
-  return (await chunks.get(chunk))[entry.place % board.chunk];
+  return (await packed(`chunk-${chunk}`))[entry.place % board.chunk];
 }
 
 /** What is known of an entry's objective: its terms, none where it was not installed. */
 async function termsOf({ objective }) {
-  if (!chunks.has("objectives")) chunks.set("objectives", inflate("objectives"));
-  return (await chunks.get("objectives"))[objective];
+  return (await packed("objectives"))[objective];
 }
 
 const entryOf = (id) => board.entries.find((entry) => entry.id === id);

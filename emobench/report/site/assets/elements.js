@@ -52,7 +52,7 @@ function table(caption, heads, rows, numeric = []) {
   const body = rows.map((row) => h("tr", {}, row.map(cell)));
   const node = h("table", { class: "plain" }, h("caption", { class: "unseen" }, caption));
   node.append(h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
-  return scrolling(h("div", {}, node), `${caption}, table`);
+  return h("div", {}, scrolling(h("div", {}, node), `${caption}, table`), copyButtons(node, caption));
 }
 
 /** Let a node scroll sideways, and say in classes on which sides more is hidden, for the style sheet to fade them. */

@@ -34,7 +34,7 @@ async function drawEntry(host, id) {
     entry.rows.map(rivals),
     curves && section("Training curves", "Logged over the optimizer's steps.", [], curves),
     terms.length > 0 && objective(terms, full.objective),
-    samples(found.samples, entry.rows[0].label),
+    await sampleBrowser([entry], [entry.rows[0].label]),
     found.problems.length > 0 && section("Files", "Not used:", [], h("ul", {}, found.problems.map((text) => h("li", {}, text)))),
     section("Everything in the entry", "The entry as it is stored; fractions are not in percent.", [], h("div", { class: "json" }, Object.entries(full).map(tree))),
   );

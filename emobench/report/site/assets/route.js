@@ -12,7 +12,9 @@ async function route() {
     await shown(host, ...ids);
     host.querySelector("h1").setAttribute("tabindex", "-1");
     host.querySelector("h1").focus({ preventScroll: true });
-    window.scrollTo(0, 0);
+    const linked = host.querySelector("[data-linked]");
+    if (linked) linked.scrollIntoView();
+    else window.scrollTo(0, 0);
     return;
   }
   readAddress(query);

@@ -47,7 +47,7 @@ def test_every_output_has_the_same_numbers(command: Callable[..., Any], tmp_path
         in command("compare", EMO, MLE, "--latex").out
     )
     picture = tmp_path / "differences.png"
-    assert command("compare", EMO, MLE, "--png", picture).code == 0
+    assert command("compare", EMO, MLE, "--plot", picture).code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -80,7 +80,7 @@ def test_a_suite_leaves_out_the_entries_of_others(command: Callable[..., Any]) -
         ((EMO, MLE, "--csv", "--json"), "are one choice"),
         ((EMO, MLE, "--suite", "emo-table4"), f"{EMO}: There is no suite 'emo-table4'"),
         ((__file__, __file__, "--suite", "nlu"), "--suite chooses among entries of a board"),
-        ((EMO, MLE, "--png", "/dev/null/all.png"), "/dev/null/all.png could not be written"),
+        ((EMO, MLE, "--plot", "/dev/null/all.png"), "/dev/null/all.png could not be written"),
         ((EMO, "mle", "--leaderboard", "nowhere"), "nowhere"),
     ],
 )

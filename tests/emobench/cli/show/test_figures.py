@@ -74,6 +74,8 @@ def test_the_scatter_needs_no_runs(tmp_path: Path, command: Any, entry_of: Any) 
     shown = (tmp_path / "out/cross-entropies.svg").read_text()
     assert "webtext" in shown
     assert "forward: −Σ P log Q (nats per token)" in shown
+    command("figures", "emo", "mle", *out[:2], "--out", tmp_path / "all.pdf").ok()
+    assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_files_that_are_gone_cost_no_other_picture_and_nothing_at_all_is_an_error(

@@ -47,7 +47,7 @@ def test_two_cross_entropies_are_a_point_for_each_row_and_corpus(entry_of: Entry
     assert (row["forward_low"], row["reverse_high"]) == (12.0, 15.0)
 
 
-@pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<svg"), ("a.PNG", b"\x89PNG")])
+@pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<svg"), ("a.PNG", b"\x89PNG"), ("a.pdf", b"%PDF")])
 def test_a_picture_is_written_by_its_names_end(entry_of: EntryOf, tmp_path: Path, name: str, begins: bytes) -> None:
     write([made(entry_of, {"sst2/mauve": metric(0.5, ci95=[0.4, 0.6])})], tmp_path / name, scatter=False)
     assert (tmp_path / name).read_bytes().startswith(begins)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from emobench.core.settings import file_sha256
 from emobench.kinds.views import WrittenText
@@ -99,8 +99,10 @@ def write(out: Path, entries: Sequence[Entry], runs: Path, name: str = "measured
     """Write the site of one board and return its page."""
 
     def texts_of(_: Entry, run: Run) -> dict[str, list[WrittenText]]:
-        lines = {file.path: (runs / file.path).read_text().strip("\n").split("\n") for file in run.samples}
-        return {path: list(map(_text, of_file)) for path, of_file in lines.items()}
+        texts: list[WrittenText] = []
+        for file in run.samples:
+            texts += map(_text, (runs / file.path).read_text().strip("\n").split("\n"))
+        return {"toy": texts}
 
     return write_site([Board(name=name, entries=entries)], out, ExamplesReader(runs), RunFiles(runs, (), texts_of))[1]
 
@@ -134,6 +136,7 @@ class Opened:
         page.on("request", lambda request: self._note(not request.url.startswith("file:"), f"request: {request.url}"))
         page.goto(path.as_uri() + place)
         page.wait_for_selector("html[data-ready]")
+        expect(page.locator(".chart:empty:visible")).to_have_count(0)
         return page
 
     def _note(self, wrong: bool, text: str) -> None:

@@ -142,12 +142,49 @@ def test_files_that_cannot_be_used_become_sentences(one: Entry, tmp_path: Path) 
     assert str(tmp_path) not in problems
 
 
-def test_samples_are_the_first_of_each_prompt(one: Entry, tmp_path: Path) -> None:
+def test_samples_are_all_of_the_first_prompts_of_each_run(one: Entry, tmp_path: Path) -> None:
     same = {"human": None, "ended": True, "preferred": 0.5}
-    texts = [WrittenText(prompt=str(n // 2), sample=n % 2, prefix="p", generated=f"c{n}", **same) for n in range(20)]
-    (shown,) = reader(tmp_path, texts).of(one)["samples"]
-    assert [text["continuation"] for text in shown["texts"]] == ["c0", "c2", "c4", "c6", "c8"]
-    assert shown["texts"][1]["verdict"] == "A judge sees a tie with the reference."
+    texts = [WrittenText(prompt=str(n // 2), sample=n % 2, prefix=None, generated=f"c{n}", **same) for n in range(200)]
+    runs = reader(tmp_path, texts).of(one)["samples"]
+    assert [run["seed"] for run in runs] == [0, 1, 2]
+    assert [text["text"] for text in runs[0]["texts"]] == [f"c{n}" for n in range(100)]
+    first = {"prompt": "0", "sample": 1, "scores": {}, "text": "c1"}  # nothing stands for a missing prefix or reference
+    assert runs[0]["texts"][1] == {**first, "verdict": "A judge sees a tie with the reference."}
+
+
+def test_the_author_of_a_page_says_what_it_is(command: Callable[..., Any], one: Entry, tmp_path: Path) -> None:
+    board = Leaderboard(tmp_path / "mine")
+    board.append(one)
+    notes = tmp_path / "notes.md"
+    notes.write_text(
+        "# Why\n\n<script>alert(1)</script> [x](javascript:alert(2)) ![y](https://y.org/z.png)\n\n|a|\n|-:|\n|b|\n"
+    )
+    given = (
+        "leaderboard",
+        "site",
+        tmp_path / "out",
+        "--leaderboard",
+        board.root,
+        "--title",
+        "Ours <b>",
+        "--author",
+        "A. N.",
+    )
+    command(*given, "--notes", notes).ok()
+    for name in ("mine.html", "index.html"):
+        text = (tmp_path / "out" / name).read_text()
+        assert "<h1" in text
+        assert "Ours &lt;b&gt;</h1>" in text
+        assert '<p class="lead">A. N.</p>' in text
+        body = text.partition('aria-label="Notes">')[2].partition("</section>")[0]
+        assert "<h2>Why</h2>" in body
+        assert "<td>b</td>" in body
+        assert set(re.findall(r"<(\w+)", body)) == {"h2", "p", "a", "table", "thead", "tbody", "tr", "th", "td"}
+        assert re.findall(r'href="(.*?)"', body) == ["https://y.org/z.png"]
+    notes.write_bytes(b"x" * 100_001)
+    command(*given, "--notes", notes).refused("notes.md", "100,000")
+    notes.write_bytes(b"\xff")
+    command(*given, "--notes", notes).refused("notes.md")
 
 
 @pytest.mark.slow

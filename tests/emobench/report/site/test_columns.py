@@ -61,6 +61,8 @@ def scored(opened: Opened, site: Path) -> Callable[..., Page]:
 def test_a_metric_says_what_it_is_on_hover_and_on_focus(scored: Callable[..., Page]) -> None:
     page = scored()
     head = page.locator("table.grid thead th", has_text="Perplexity")
+    head.scroll_into_view_if_needed()
+    page.evaluate("new Promise((done) => setTimeout(done, 100))")  # scrolling hides a tip
     head.hover()
     tip = page.get_by_role("tooltip")
     expect(tip).to_contain_text("The exponential of the model's mean negative log-likelihood")

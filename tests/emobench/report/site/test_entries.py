@@ -37,9 +37,9 @@ def test_an_entry_shows_everything_in_it(opened: Opened, toy: Path, drawn: Calla
     for text in ("epochs", "paper@3fa9c1", "torch", "gamma", "0.1", "r-small", "emobench run --objective tailr"):
         expect(view.locator(".json")).to_contain_text(text)
     samples = view.get_by_role("region", name="Samples", exact=True)
-    assert samples.locator("li").count() == 5
-    expect(samples.locator("li").first).to_contain_text("Prompt 0")
-    expect(samples.locator("li").first).to_contain_text(" of tailr-small-0, 0")
+    assert samples.locator(".browser li").count() == 8
+    expect(samples.locator(".detail")).to_contain_text("Prompt 0")
+    expect(samples.locator(".detail")).to_contain_text(" of tailr-small-0, 0")
     drawn(page)
     assert view.locator(".chart svg g.mark-line path").count() == 4  # three seeds and their mean
     page.get_by_role("link", name="← All entries").click()
@@ -87,9 +87,8 @@ def test_two_entries_are_compared_and_the_link_shows_the_same(opened: Opened, to
     row = again.get_by_role("region", name="Verdicts", exact=True).locator("tbody tr", has_text="Accuracy")
     expect(row).to_contain_text("-10.07")
     expect(row).to_contain_text("worse")
-    shared = again.get_by_role("region", name="Samples", exact=True).locator("li").first
-    assert shared.locator("span").all_inner_texts() == ["Prompt 0", " of emo-small-0, 0", " of mle-small-0, 0"]
-    assert shared.locator("mark").all_inner_texts() == ["mle-small-0,"]
+    shared = again.get_by_role("region", name="Samples", exact=True).locator(".detail span")
+    assert shared.all_inner_texts() == ["Prompt 0", " of emo-small-0, 0", " of mle-small-0, 0"]
 
 
 def test_the_verdicts_are_those_of_compare(board: Opened, row: Row) -> None:
@@ -183,16 +182,14 @@ def test_hostile_text_shows_as_text(
     for entry in entries:
         page.evaluate(f"location.hash = '#/entry/{entry.id}'")
         view = page.locator("#view-entry")
-        expect(view.get_by_role("region", name="Samples", exact=True).locator("li span").first).to_have_text(
-            " ".join(HOSTILE.split())
-        )
+        expect(view.locator(".detail span").first).to_have_text(" ".join(HOSTILE.split()))
         unfold(page)
         expect(view.locator(".json .value", has_text=" ".join(HOSTILE.split())[:12]).first).to_be_visible()
         drawn(page)
     page.evaluate(f"location.hash = '#/compare/{entries[0].id}/{entries[1].id}'")
     expect(page.get_by_role("region", name="Verdicts", exact=True)).to_be_visible()
     drawn(page)
-    assert page.locator("img, svg[onload], b:not(.samples b, .selection b, .told b), main script").count() == 0
+    assert page.locator("img, svg[onload], b:not(.browser b, .selection b, .told b), main script").count() == 0
     assert page.locator("a[href^='javascript:']").count() == 0
 
 
