@@ -10,9 +10,8 @@ import typer
 from emobench import results
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json
-from emobench.cli.terminal.reports import Format, print_report, remark_unpaired
+from emobench.cli.terminal.reports import format_of, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.core.errors import ConfigError
 from emobench.leaderboard.query.newest import older_groups
 from emobench.report import compare_table
 from emobench.report.charts import compare_chart
@@ -78,10 +77,8 @@ def compare(
     Of result files the two models are compared, example by example (McNemar, paired t). Tables of several seeds
     are compared as entries are. Nothing is recorded.
     """
-    if sum((markdown, latex, csv, json)) > 1:
-        raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")
-    if plot is not None:
-        require_picture(plot, "--plot")
+    format = format_of(markdown, latex, csv, json)
+    require_picture(plot, "--plot")
     compared = results.compare(
         *(entries or ()),
         baseline=baseline,
@@ -99,11 +96,6 @@ def compare(
     elif csv:
         print_text(compare_table.to_csv(comparisons))
     else:
-        format: Format = "text"
-        if markdown:
-            format = "markdown"
-        elif latex:
-            format = "latex"
         print_report(compare_table.report(comparisons, explain=explain), format)
     if more := older_groups(compared.older, "narrow with --suite or a query, or give --all"):
         remark(more)

@@ -87,8 +87,7 @@ def reproduce(
     --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. If the command
     was stopped, give it again: it continues where it stopped.
     """
-    if plot is not None:
-        require_picture(plot, "--plot")
+    require_picture(plot, "--plot")
     chosen = find_table(table)
     if chosen.tokens and format != "text":
         raise ConfigError(f"--format {format}: {table} is printed as text; --json and --plot have its numbers, too.")

@@ -10,9 +10,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, reporter
-from emobench.cli.terminal.reports import Format, print_report, remark_unpaired
+from emobench.cli.terminal.reports import Format, format_of, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
-from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import Filters, read_page
 from emobench.leaderboard.query.standings import View
@@ -60,13 +59,7 @@ def show(
     """
     if leaderboard != options.DEFAULT_BOARD:
         Leaderboard(leaderboard).require_folder()
-    if sum((markdown, latex, json)) > 1:
-        raise ConfigError("--markdown, --latex and --json are one choice; give one of them.")
-    format: Format = "text"
-    if markdown:
-        format = "markdown"
-    elif latex:
-        format = "latex"
+    format = format_of(markdown, latex, json)
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
         objectives = (*objectives, baseline)

@@ -7,10 +7,20 @@ from typing import Literal
 
 from emobench.cli.terminal.console import print_out
 from emobench.cli.terminal.streams import print_text, remark
+from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.report.tables import Report
 
 Format = Literal["text", "markdown", "latex"]
+
+
+def format_of(markdown: bool, latex: bool, *others: bool) -> Format:
+    """Return the format that flags choose for tables. Raises ConfigError for several flags."""
+    if sum((markdown, latex, *others)) > 1:
+        raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")
+    if latex:
+        return "latex"
+    return "markdown" if markdown else "text"
 
 
 def print_report(report: Report, format: Format = "text") -> None:

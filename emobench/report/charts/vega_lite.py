@@ -51,9 +51,9 @@ def write_picture(picture: dict[str, Any], path: Path) -> None:
         raise StorageError(f"{path} could not be written: {error.strerror}. Name another place.") from error
 
 
-def require_picture(path: Path, option: str) -> None:
+def require_picture(path: Path | None, option: str) -> None:
     """Raise ConfigError unless a file's name is one of a picture."""
-    if path.suffix.lower() not in SUFFIXES:
+    if path is not None and path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{option} {path}: expected the name of a PNG, SVG or PDF file, such as {path.stem}.pdf.")
 
 

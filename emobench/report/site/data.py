@@ -280,7 +280,7 @@ class BoardData:
                     self.columns[entry.id] = columns
                 groups.append({"suite": place, "title": title, **suite.group(group, numbers, contrasts)})
             shown = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
-            suites.append({**shown, "finding": finding(suite.baseline, suite.differences)})
+            suites.append({**shown, "finding": finding(suite.baseline, suite.differences, untested=suite.untested)})
         self.plain: dict[str, Any] = {
             "suites": suites,
             "groups": groups,
@@ -325,6 +325,7 @@ class _Suite:
         self.metrics = list(map(self._metric, range(len(self.keys))))
         self.differences: list[GroupDifference] = []
         """From the baseline, of the groups that `group` was called for."""
+        self.untested = False
         self._notes = Notes()
         self._above: dict[str, list[Entry]] = {}
 
@@ -404,10 +405,12 @@ class _Suite:
         if self.baseline in names:
             baseline = names.index(self.baseline)
         compared = contrasts.of(group.rows, baseline or 0, [column.key for column in columns])
+        self.untested |= len(group.rows) > 1 and not compared
         for base, place, metric, contrast in sorted(compared, key=itemgetter(1, 2)):
             if base == baseline and not group.rows[place].untrained:
                 name = self.metrics[metric]["short"]
-                self.differences.append(GroupDifference(id(group), rows[place][1], name, contrast))
+                row = rows[place][1]
+                self.differences.append(GroupDifference(id(group), row, name, contrast, group.rows[place]))
         return {
             "lines": lines,
             "protocols": dict(first.protocols),

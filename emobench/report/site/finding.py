@@ -1,4 +1,6 @@
-"""The sentences on top of a page: what is better than the baseline of a suite, what is worse, and what is tied."""
+"""The sentences on top of a page: what is better than the baseline of a suite, what is worse, and what is tied.
+
+The last sentence is on what would decide a tie."""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.compare import Contrast
+from emobench.report.notes import deciding_text
 from emobench.report.numbers import contrast_texts, listed
 
 DECIDED = ("better", "worse", "tied")
 MIXED = "mixed"
 """Stands for the verdict where groups disagree."""
-ROWS, METRICS = 3, 4
+ROWS, METRICS = 3, 2
 """Rows, and metrics of a verdict, that are named one by one."""
 
 
@@ -23,11 +27,17 @@ class GroupDifference(NamedTuple):
     row: str
     metric: str
     contrast: Contrast
+    entry: Entry
 
 
-def finding(baseline: str | None, differences: Sequence[GroupDifference]) -> str:
-    """Return the verdicts on a suite's trained rows against its baseline, or why there is none."""
+def finding(baseline: str | None, differences: Sequence[GroupDifference], *, untested: bool) -> str:
+    """Return the verdicts on a suite's trained rows against its baseline, or why there is none.
+
+    `untested`: some groups have too many pairs for a page.
+    """
     tested = [one for one in differences if one.contrast.family is not None]
+    if not tested and untested:
+        return "The differences are too many for a page; test some with: emobench compare A B."
     if not tested:
         return "No two trained entries of this suite can be compared."
     decided = [one for one in tested if one.contrast.verdict in DECIDED]
@@ -37,7 +47,7 @@ def finding(baseline: str | None, differences: Sequence[GroupDifference]) -> str
     groups, with_verdict = {one.group for one in tested}, {one.group for one in decided}
     where = f"Against {baseline}"
     if len(groups) > 1:
-        where += f", in {len(with_verdict)} of {len(groups)} groups"
+        where += f", in {len(with_verdict)} of {len(groups)} compared groups"
     by_row: dict[str, list[GroupDifference]] = {}
     for one in decided:
         by_row.setdefault(one.row, []).append(one)
@@ -48,7 +58,15 @@ def finding(baseline: str | None, differences: Sequence[GroupDifference]) -> str
     undecided = dict.fromkeys(one.row for one in tested if one.row not in by_row)
     if undecided:
         sentences.append(f"No verdict on {listed(list(undecided), ROWS)}.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *_deciding(decided)])
+
+
+def _deciding(decided: Sequence[GroupDifference]) -> list[str]:
+    """Return a sentence on what would decide the first tie, if there is one."""
+    for one in decided:
+        if text := deciding_text(one.contrast, one.entry):
+            return [f"To decide the tie of {one.row} on {one.metric}, {text}."]
+    return []
 
 
 def _of_row(row: str, decided: Sequence[GroupDifference], several: bool) -> str:

@@ -20,7 +20,6 @@ from emobench.leaderboard.pack import PROMPTS
 from emobench.leaderboard.run_files import find_file, is_recorded, run_examples
 from emobench.registry.measures import describe
 from emobench.report.numbers import scale
-from emobench.tasks.scores import RANGES
 from emobench.training.curves import Curve, averaged, mean_curve, read_curves
 
 TextsOf: TypeAlias = Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
@@ -107,14 +106,14 @@ class RunFiles:
             return {}
         scores: dict[str, dict[str, float]] = {}
         for name, of_metric in recorded.items():
-            known = describe(name.partition("/")[2])
+            metric = name.partition("/")[2]
+            known = describe(metric)
             if not name.startswith(f"{task}/") or known.higher_is_better is None:
                 continue
-            low, high = RANGES.get(known.unit, (-math.inf, math.inf))
             values = {example: value for example, (value, _) in of_metric.examples.items()}
             # MAUVE's examples are its parts, and no scores.
-            if low <= min(values.values(), default=0) and max(values.values(), default=0) <= high:
-                scores[name.partition("/")[2]] = values
+            if known.unit != "fraction" or 0 <= min(values.values()) <= max(values.values()) <= 1:
+                scores[metric] = values
         return scores
 
     def _path(self, file: File, problems: list[str]) -> Path | None:

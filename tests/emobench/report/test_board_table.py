@@ -60,8 +60,8 @@ def test_rows_of_one_name_are_told_apart_by_parameters_or_id(make: MakeEntry) ->
 
 
 def test_no_entries_say_which_command_makes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for markdown in (False, True):
-        print_board(tmp_path / "board", tmp_path / "runs", markdown=markdown)
+    for format in ("text", "markdown", "latex"):
+        print_board(tmp_path / "board", tmp_path / "runs", format=format)
         assert "`emobench run --leaderboard " in capsys.readouterr().out
     assert to_json([]) == {"schema": 2, "groups": []}
 

@@ -1,7 +1,7 @@
 // The board: filters, the table, and charts of the rows that match.
 
 const MOST_CHOSEN = 6;
-const view = { undecided: false, kind: "", group: "", part: "", axis: "parameters", scaled: 0, plane: "" };
+const view = { undecided: false, kind: "", forest: "", group: "", part: "", axis: "parameters", scaled: 0, plane: "" };
 const chosen = [];
 let grid = null;
 

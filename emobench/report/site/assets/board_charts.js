@@ -25,12 +25,12 @@ function differences(rows) {
     const more = lines.length - decided.length;
     const toggle = () => set("undecided")(!view.undecided);
     const node = shown.length > 0 && verdictTable(title, shown);
-    const { kinds, kind, drawn } = forestOf(shown);
+    const { controls, drawn } = forestOf(shown);
     const save = () => savePicture(tablePicture(node.querySelector("table"), `Differences from ${name}`), fileName(title));
     return section(
       title,
       "Better and worse are beyond the noise of seeds and examples; perplexities in percent. Open a name for intervals and p‑values.",
-      [select("Baseline", same(names), name, chosen), kinds.length > 1 && select("Metric of the chart", kinds, kind, set("kind")), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
+      [select("Baseline", same(names), name, chosen), ...controls(set), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
       drawn,
       node || h("p", { class: "empty" }, "No row here has the baseline in its group."),
       notes.some(Boolean) && h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
@@ -39,27 +39,33 @@ function differences(rows) {
   });
 }
 
-/** The forest plot of one metric over tasks and groups, or of all metrics of one task; and the metrics to choose from. */
+/** The forest plot of one metric over tasks and groups, or of the metrics of one task; and what there is to choose from. */
 function forestOf(lines) {
   const { metrics } = suiteNow();
-  const kindOf = ({ key }) => key.split("/").pop();
-  const known = [...metrics.keys()].filter((i) => isShown(metrics[i]) && metrics[i].better !== null && lines.some(({ tests }) => Number.isFinite(tests[i]?.effect)));
-  const groups = unique(lines.map(({ group }) => group));
-  const tasks = unique(metrics.map(({ task }) => task));
-  const over = groups.length > 1 || tasks.length > 1;
-  const kinds = over ? unique(known.map((i) => kindOf(metrics[i]))) : [];
-  const kind = kinds.includes(view.kind) ? view.kind : kinds[0];
-  const rows = unique(lines.map(({ row }) => row.label));
-  const drawn = groups.flatMap((group) =>
-    known.filter((i) => !over || kindOf(metrics[i]) === kind).flatMap((i) =>
-      lines.filter((line) => line.group === group).map(({ row, tests }) => {
-        const place = over ? metrics[i].task : metrics[i].title;
-        if (groups.length === 1 && rows.length === 1) return ["", place, tests[i]];
-        return [[groups.length > 1 && group.title, place].filter(Boolean).join(" · "), row.label, tests[i]];
-      }),
-    ),
-  );
-  return { kinds: kinds.map((one) => [one, metrics.find((metric) => kindOf(metric) === one).short.split(" ").slice(tasks.length > 1 ? 1 : 0).join(" ")]), kind, drawn: forests(drawn) };
+  const all = unique(lines.map(({ group }) => group));
+  const tasks = unique(metrics.map(({ task }) => task)).length;
+  // Of groups with several tasks, one is drawn.
+  const chosen = tasks > 1 && all.length > 1 && (all.find((one) => String(one.number) === view.forest) ?? all[0]);
+  const groups = chosen ? [chosen] : all;
+  const over = groups.length > 1 || tasks > 1;
+  const tests = (i) => lines.map((line) => line.tests[i]).filter((test) => Number.isFinite(test?.effect) && test.word !== "descriptive");
+  const known = [...metrics.keys()].filter((i) => isShown(metrics[i]) && tests(i).length);
+  const kindOf = (i) => (over ? metrics[i].key.split("/").pop() : tests(i)[0].unit);
+  const titleOf = (i) => (over ? metrics[i].short.slice(tasks > 1 ? metrics[i].task.length + 1 : 0) : kindOf(i));
+  const kinds = [...new Map(known.map((i) => [kindOf(i), titleOf(i)]))];
+  const kind = kinds.some(([one]) => one === view.kind) ? view.kind : kinds[0]?.[0];
+  const several = unique(lines.map(({ row }) => row.label)).length > 1;
+  const placed = ({ group, row, tests: own }, i) => {
+    const place = over ? metrics[i].task : metrics[i].title;
+    if (groups.length === 1 && !several) return ["", place, own[i]];
+    return [[groups.length > 1 && group.title, place].filter(Boolean).join(" · "), row.label, own[i]];
+  };
+  const drawn = groups.flatMap((group) => known.filter((i) => kindOf(i) === kind).flatMap((i) => lines.filter((line) => line.group === group).map((line) => placed(line, i))));
+  const controls = (set) => [
+    kinds.length > 1 && select(`${over ? "Metric" : "Unit"} of the chart`, kinds, kind, set("kind")),
+    chosen && select("Group of the chart", all.map((group) => [group.number, group.title]), chosen.number, set("forest")),
+  ];
+  return { controls, drawn: forests(drawn) };
 }
 
 const withTests = ({ group, base, row }) => ({ group, base, row, tests: group.suite.metrics.map((_, i) => measured(base, i) && measured(row, i) && difference(base, row, i)) });
@@ -87,8 +93,9 @@ function verdictTable(title, lines) {
   const head = h("tr", {}, h("th", { scope: "col" }, "Objective"), columns.map((i) => h("th", { scope: "col" }, term(metrics[i].name, metrics[i].about), h("small", {}, metrics[i].head))));
   const bodies = [...Map.groupBy(lines, ({ group }) => group)].map(([group, own]) => {
     const [{ base }] = own;
-    const first = h("th", { scope: "row" }, h("strong", {}, group.title), h("small", {}, dot(base.entry), base.label, ", the baseline"));
-    return h("tbody", {}, h("tr", { class: "base" }, first, columns.map((i) => h("td", {}, ...valueOf(base, i)))), own.map(({ row, tests }) => h("tr", {}, against(base, row, tests), columns.map((i) => cell(tests[i], i)))));
+    const title = h("tr", { class: "title" }, h("th", { scope: "rowgroup", colspan: columns.length + 1 }, h("strong", {}, group.title)));
+    const first = h("th", { scope: "row" }, dot(base.entry), base.label, h("small", {}, "the baseline"));
+    return h("tbody", {}, title, h("tr", { class: "base" }, first, columns.map((i) => h("td", {}, ...valueOf(base, i)))), own.map(({ row, tests }) => h("tr", {}, against(base, row, tests), columns.map((i) => cell(tests[i], i)))));
   });
   const node = h("table", { class: "told" }, h("caption", { class: "unseen" }, title), h("thead", {}, head), bodies);
   return h("div", {}, scrolling(h("div", {}, node), `${title}, table`), copyButtons(node, title));

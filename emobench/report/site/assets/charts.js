@@ -171,6 +171,7 @@ function forestSpec(rows, unit) {
   const spec = JSON.parse(JSON.stringify(board.forest), own);
   // A row's name is what follows the tab; a heading stands over the rows of its name.
   const scale = { domain: rows.map((row) => row.metric) };
+  for (const { encoding: { x } } of spec.layer) if (x.field) x.scale = { padding: 12 };
   for (const { encoding: { y } } of spec.layer) if (y) Object.assign(y, { scale, axis: { ...y.axis, domain: false, labelExpr: "slice(split(datum.label, '\\t'), -1)[0]" } });
   const y = { field: "metric", type: "nominal", sort: null, scale };
   const point = spec.layer.find(({ mark }) => mark.type === "point");

@@ -1,6 +1,14 @@
 // The address after # says what is shown: #/ the board, #/entry/ID, #/compare/ID/ID...
 
-async function route() {
+let routed = Promise.resolve();
+
+/** Show what the address says, after what is being drawn. */
+function route() {
+  routed = routed.catch(() => null).then(showAddress);
+  return routed;
+}
+
+async function showAddress() {
   const [path, query] = location.hash.slice(1).split("?");
   if (path && !path.startsWith("/")) return; // a place on this page
   const [, page, ...ids] = path.split("/");

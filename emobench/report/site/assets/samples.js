@@ -54,13 +54,14 @@ async function sampleBrowser(entries, names) {
     choose(Math.max(rows.findIndex(({ key }) => key === held.sample), 0));
   }
 
+  const move = (steps) => choose(rows.findIndex(({ key }) => key === held.sample) + steps);
   walk = (steps) => {
     if (!host.clientWidth) return;
-    choose(rows.findIndex(({ key }) => key === held.sample) + steps);
+    move(steps);
     history.replaceState(null, "", address());
   };
   draw();
-  requestAnimationFrame(() => walk(0)); // scrolls the list, which is on the page by then
+  requestAnimationFrame(() => move(0)); // scrolls the list, which is on the page by then
   const over = entries.length > 1 ? `Scores: ${names[1]} minus ${names[0]}, on each prompt. ` : "Scores on each prompt. ";
   return section("Samples", `${over}Keys: j and k, or arrows in the list.`, [], controls, host);
 }

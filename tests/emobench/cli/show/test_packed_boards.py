@@ -18,7 +18,8 @@ from emobench.leaderboard.entry import File
 from emobench.leaderboard.pack import pack
 from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
-from emobench.runs.inspect.recorded_runs import recorded_task
+from emobench.runs.inspect.recorded_runs import recorded_task, texts_of
+from emobench.runs.inspect.samples import SourceReader
 
 STUDIES = Path(__file__).parents[4] / "leaderboards/studies/smollm2"
 EMO, MLE, NLU = "8055b2f60fd9", "1d1287c865af", "e96fbf8d96ae"
@@ -63,6 +64,23 @@ def test_a_run_that_is_here_stands_beside_a_packed_one(written: Any, packed: tup
     (found,) = written.command("samples", "pretrained", "mle", "--json", *packed).json["samples"]
     assert [writer["shortened"] for writer in found["writers"]] == [True, False]
     assert all(row["prefix"] and row["human"] for row in found["rows"])
+
+
+def test_human_texts_of_packed_samples_come_from_the_data(
+    written: Any, packed: tuple[Any, ...], small_data: Path, tmp_path: Path
+) -> None:
+    board, nowhere = packed[1], packed[3]
+    (entry,) = select("mle", board)
+    whole = texts_of(entry, entry.runs[0], written.runs)
+    texts = texts_of(entry, entry.runs[0], nowhere, [board])
+    for folders, known in (([small_data], True), ([tmp_path / "empty"], False)):
+        (task,) = texts
+        for one, full in zip(SourceReader(folders).add(entry, texts)[task], whole[task], strict=True):
+            assert (one.prefix, one.human, one.generated) == (None, None, full.generated)
+            assert (one.source is not None) == known
+            assert not known or f"{full.prefix}{full.human}" in str(one.source)
+    done = written.command("leaderboard", "site", tmp_path / "out", *packed, "--data-dir", small_data).ok()
+    assert "board" in done.err
 
 
 def test_pictures_are_of_what_the_board_has(written: Any, packed: tuple[object, ...], tmp_path: Path) -> None:

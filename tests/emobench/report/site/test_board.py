@@ -90,7 +90,7 @@ def differences(page: Page) -> dict[str, list[str]]:
 def test_the_differences_are_those_of_compare_with_their_verdicts(opened: Opened, toy: Path) -> None:
     page = opened(toy)
     # By hand: the mean of .700, .711 and .691 minus that of .600, .610 and .590, in points.
-    assert differences(page)["small"][0] == "60.0 ± 1.0"
+    assert differences(page)["mle"][0] == "60.0 ± 1.0"
     assert differences(page)["emo"][0] == "+10.07 better"
     assert differences(page)["tailr"][0] == "+0.1 tied"
     row = page.locator("table.told tr", has=page.get_by_role("link", name="emo", exact=True)).first
@@ -142,10 +142,10 @@ def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page],
     page = opened(toy)
     drawn(page)
     assert page.locator(".chart svg.marks").count() == 6
-    # Differences of two objectives on one metric in two groups, each group below its heading.
+    # Differences of two objectives on one metric of one group, below the heading of its task.
     forest = page.get_by_role("group", name="Differences in percentage points").locator("svg")
-    assert forest.locator("g.mark-symbol.role-mark path").count() == 4
-    assert forest.locator("g.mark-text text").all_text_contents()[-2:] == ["small · sst2", "large · sst2"]
+    assert forest.locator("g.mark-symbol.role-mark path").count() == 2
+    assert forest.locator("g.mark-text text").all_text_contents()[-1] == "sst2"
     expect(page.locator("#finding")).to_contain_text("Against mle, ")
     curves = page.get_by_role("group", name="Training curves").locator("svg")
     # One line for each of three seeds and their mean, for three objectives, each with dashes of its own.

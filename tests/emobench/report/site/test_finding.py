@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from emobench.leaderboard.boards import board_folder
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.store import Leaderboard, published_root
+from emobench.leaderboard.store import Leaderboard
 from emobench.report.site.data import BoardData
 
 Row = Callable[..., Entry]
@@ -27,6 +29,7 @@ def test_one_group_names_what_is_better_worse_and_tied_with_its_size(row: Row) -
     assert text.startswith("Against mle, emo is better on Accuracy (+10.07 points)")
     assert "worse on MAUVE (-30.1 points)" in text
     assert "tied on ROUGE-1." in text
+    assert re.search(r"To decide the tie of emo on ROUGE-1, \+0\.1: [\d,]+ seeds \[", text)
     # The other way round the words change places with the baseline.
     turned = found([mle, emo], "emo")
     assert turned.startswith("Against emo, mle is better on MAUVE (+30.1 points); worse on Accuracy (-10.07 points)")
@@ -36,9 +39,9 @@ def test_groups_that_disagree_are_counted(row: Row) -> None:
     entries = [row("mle", {"toy/accuracy": LOW}, model=model) for model in ("small", "large")]
     entries += [row("emo", {"toy/accuracy": HIGH}), row("emo", {"toy/accuracy": SAME}, model="large")]
     entries += [row(name, {"toy/accuracy": [0.6]}, model="third") for name in ("mle", "gem")]
-    assert found(entries) == (
-        "Against mle, in 2 of 3 groups, emo is mixed on Accuracy (1 better, 1 tied). No verdict on gem."
-    )
+    text = found(entries)
+    assert text.startswith("Against mle, in 2 of 3 compared groups, emo is mixed on Accuracy (1 better, 1 tied).")
+    assert "No verdict on gem. To decide" in text
 
 
 def test_tasks_are_named_and_long_lists_end(row: Row) -> None:
@@ -47,7 +50,7 @@ def test_tasks_are_named_and_long_lists_end(row: Row) -> None:
     text = found([row("mle", values), *(row(name, high) for name in ("emo", "gem", "dft", "focal"))])
     assert "emo is better on mean Accuracy (" in text
     assert "t0 Accuracy (" in text
-    assert "and 4 more" in text
+    assert "and 6 more" in text
     assert "1 more objectives have verdicts." in text
 
 
@@ -66,6 +69,11 @@ def test_without_a_verdict_there_is_the_reason(row: Row, values: dict[str, Seque
 
 
 def test_published_numbers_have_no_verdict() -> None:
-    suites = BoardData(Leaderboard(published_root()).entries(), None).plain["suites"]
+    suites = BoardData(Leaderboard(board_folder("published:")).entries(), None).plain["suites"]
     for suite in suites:
         assert suite["finding"].startswith("No difference from mle has a verdict: the values of single seeds are not")
+
+
+def test_pairs_that_a_page_does_not_test_are_no_lack_of_entries(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emobench.report.site.data.BUDGET", 0)
+    assert "emobench compare" in found([row("mle", {"toy/accuracy": LOW}), row("emo", {"toy/accuracy": HIGH})])

@@ -23,7 +23,7 @@ def test_groups_of_a_model_are_called_by_what_sets_them_apart(row: Row) -> None:
     assert group_titles([one, large]) == ["small", "large"]
     assert group_titles([fast, slow, large]) == ["small · learning rate 0.001", "small · learning rate 1e-05", "large"]
     untrained = row("pretrained", {"toy/accuracy": [0.5]})
-    assert group_titles([fast, untrained]) == ["small · lm", "small · not trained"]
+    assert group_titles([fast, untrained]) == ["small · lm", "small · as it is"]
 
 
 def test_changed_rules_are_named_before_digests_that_follow_from_them(row: Row) -> None:
