@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from emobench.cli.terminal.console import print_json, print_out, print_table, re
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError, EmobenchError
 from emobench.core.files import write_whole
-from emobench.core.settings import to_plain
+from emobench.core.settings import build, to_plain
 from emobench.kinds.views import NewTask
 from emobench.models.catalog import CATALOG, Alias, find_model
 from emobench.models.convert import convert_bin
@@ -81,8 +82,9 @@ def new(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="OWNER/NAME:TEXT:LABEL",
-            help="A data set of the hub, the column of its texts and that of its labels: stanfordnlp/imdb:text:label.",
+            metavar="DATA:TEXT:LABEL",
+            help="A file, a folder or a data set of the hub, with the columns of texts and of labels: "
+            "./reviews.csv:text:label, stanfordnlp/imdb:text:label.",
         ),
     ],
     out: Annotated[
@@ -90,22 +92,33 @@ def new(
     ] = None,
     offline: options.Offline = False,
 ) -> None:
-    """Write a classification task on a data set of the hub.
+    """Write a classification task on your own files or on a data set of the hub.
 
     The file has the classes, what the labels mean, the commit, the splits and a first template. Make them yours.
     """
     from emobench.data.hub_corpus import hub_labelled
+    from emobench.data.labelled import LabelledSource, load_labelled, local_labelled
+    from emobench.data.local_files import local_data
 
-    facts = hub_labelled(source, offline=offline)
+    data = local_data(source)
+    if data is None:
+        facts = hub_labelled(source, offline=offline)
+        counts = facts["pool"]["rows"], facts["test"]["rows"]
+    else:
+        facts = local_labelled(data)
+        examples = load_labelled(build(LabelledSource, facts, source), data_dirs=(), offline=True)
+        counts = len(examples.pool), len(examples.test)
     name = facts["name"]
     if name in task_names():  # a file may not have the name of a task that is installed
-        name = facts["repo"].replace("/", "-").lower()
+        name = facts.get("repo", f"my-{name}").replace("/", "-").lower()
     path = out or Path(f"{name}.yaml")
     if path.exists():
         raise ConfigError(f"{path} exists; give another place with --out FILE.")
+    if data is not None:
+        facts["path"] = os.path.relpath(data.path, path.parent)
     kind, *_ = kinds_with(NewTask).values()
     write_whole(path, kind.task_file(path.stem, facts), "The task", "Choose another place with --out.")
-    sizes = f"{facts['pool']['rows']:,} examples for shots, {facts['test']['rows']:,} to answer"
+    sizes = f"{counts[0]:,} examples for shots, {counts[1]:,} to answer"
     print_out(
         f"Wrote {path}: {len(facts['classes'])} classes, {sizes}. Make its template yours.",
         "",

@@ -17,7 +17,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,13 +204,15 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
         raise ConfigError(f"{name} names no labelled data set of the hub; expected {EXPECTED}.")
     data = find_files(corpus, offline=offline, formats=LABELLED_FORMATS)
     pool = _labelled_rows(data, "train", label)
-    meanings = _meanings(data, pool, label)
-    classes = list(dict.fromkeys(meanings.values())) or sorted({str(row[label]) for row in pool})
-    if not 2 <= len(classes) <= MOST_CLASSES:
-        raise ConfigError(
-            f"{data.origin}: '{label}' has {len(classes)} different values; expected the classes of a task, 2 to "
-            f"{MOST_CLASSES}."
-        )
+    meanings: dict[str, str] = {}
+    if not all(isinstance(row[label], str) for row in pool):
+        meanings = meanings_of_numbers(data.fetch(data.of("train"), "train")[0], pool, label)
+        if not meanings:
+            raise ConfigError(
+                f"{data.origin}: the labels of '{label}' are numbers whose meaning the data do not say; name a column "
+                f"with texts, or write the task's file with `names`. The columns are {', '.join(pool[0])}."
+            )
+    classes = classes_of(pool, label, meanings, data.origin)
     dataset: dict[str, Any] = {
         "name": corpus.repo.rpartition("/")[2].lower(),
         "classes": classes,
@@ -243,14 +245,22 @@ def _labelled_rows(data: HubFiles, split: Split, label: str) -> list[Row]:
     return rows
 
 
-def _meanings(data: HubFiles, rows: Sequence[Row], label: str) -> dict[str, str]:
-    """Return the classes of the labels' numbers; nothing if labels are names. Raises ConfigError if they are unknown.
+def classes_of(rows: Iterable[Row], label: str, meanings: Mapping[str, str], origin: str) -> list[str]:
+    """Return the classes in a column, or those that its numbers mean. Raises ConfigError for one, or for too many."""
+    classes = list(dict.fromkeys(meanings.values())) or sorted({str(row[label]) for row in rows})
+    if not 2 <= len(classes) <= MOST_CLASSES:
+        raise ConfigError(
+            f"{origin}: '{label}' has {len(classes)} different values; expected the classes of a task, 2 to "
+            f"{MOST_CLASSES}."
+        )
+    return classes
+
+
+def meanings_of_numbers(file: Path, rows: Sequence[Row], label: str) -> dict[str, str]:
+    """Return the classes of the labels' numbers; nothing if the data do not say them.
 
     They are the class names that `datasets` writes into a Parquet file's schema, or a column of texts.
     """
-    if all(isinstance(row[label], str) for row in rows):
-        return {}
-    (file, *_) = data.fetch(data.of("train"), "train")
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -263,10 +273,7 @@ def _meanings(data: HubFiles, rows: Sequence[Row], label: str) -> dict[str, str]
         meanings = {number: name for number, name in sorted(pairs, key=str) if isinstance(name, str)}
         if len(meanings) == len(pairs):
             return meanings
-    raise ConfigError(
-        f"{data.origin}: the labels of '{label}' are numbers whose meaning the data do not say; name a column with "
-        f"texts, or write the task's file with `names`. The columns are {', '.join(rows[0])}."
-    )
+    return {}
 
 
 def _pattern(data: HubFiles, split: Split) -> str:

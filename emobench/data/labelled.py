@@ -11,9 +11,13 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emobench.core.errors import ConfigError, DataError
+from emobench.core.reading import expand_home
 from emobench.core.settings import content_hash, file_sha256
+from emobench.data.hub_corpus import classes_of, meanings_of_numbers
+from emobench.data.local_files import LocalData
 from emobench.data.rows import (
     Row,
     Rows,
@@ -22,15 +26,18 @@ from emobench.data.rows import (
     hub_files,
     local_file,
     naming,
+    require_columns,
     require_count,
     rows_of,
     shown,
     text_in,
 )
 from emobench.data.sampling_units import joined_units, text_digest
+from emobench.data.sources import Split
 
 GENERATED = ("oracle-sections",)
 """Generated data sets."""
+HALF = "half of its rows, by the digest of their texts"
 GROUP = "group"
 """The field with the name of an example's group."""
 
@@ -63,6 +70,9 @@ class LabelledSource:
     test: LabelledSplit
     repo: str = ""
     """The repository on the hub. Empty for local or generated data."""
+    path: str = ""
+    """A file or a folder with the rows, relative to the task's file. If it has no file of the test split, half of the
+    rows are that split."""
     revision: str = "main"
     fields: tuple[str, ...] = ("text",)
     """Text columns that the prompt can use. The protocol names those that retrieval compares."""
@@ -86,6 +96,8 @@ class LabelledSource:
     """
 
     def __post_init__(self) -> None:
+        if self.path and self.repo:
+            raise ConfigError(f"`path` is {self.path} and `repo` is {self.repo}; keep one.")
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise ConfigError(f"`classes` is {list(self.classes)}; expected two or more different names.")
         for key, name in [*self.names.items(), *self.golden.items()]:
@@ -139,6 +151,8 @@ class LabelledData:
     test: Sequence[Example]
     provenance: Mapping[str, str]
     """"sst2.train" -> "sha256:... (local: sst2.train.jsonl)"."""
+    note: str = ""
+    """How the splits were made, for data without files of their own for each."""
 
     @property
     def fingerprint(self) -> str:
@@ -167,6 +181,7 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     is wrong, or a golden row is missing or has another class. Offline, raises Missing if it was not downloaded before.
     """
     splits, provenance = [], {}
+    note = ""
     complete = True  # both splits are the repository's
     for part in (source.pool, source.test):
         examples, origin = _load_split(source, part, data_dirs, offline)
@@ -181,7 +196,9 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     pool, test = splits
     if complete:
         _require_golden(source, [*pool, *test])
-    return LabelledData(source.name, pool, test, provenance)
+    if HALF in provenance[f"{source.name}.{source.test.split}"]:
+        note = f"half of the rows, by the digest of their texts, are answered ({len(test):,}), the others are the pool"
+    return LabelledData(source.name, pool, test, provenance, note)
 
 
 def _fingerprint(source: LabelledSource, examples: Sequence[Example]) -> str:
@@ -229,6 +246,8 @@ def _load_split(
     local = local_file(source.name, part.split, data_dirs, source.label_columns)
     if local is not None:
         return _examples(source, file_rows(local), {}), f"local: {local.name}"
+    if source.path:
+        return _of_path(source, part)
     file = f"{source.name}.{part.split}.jsonl"
     if source.name in GENERATED:
         from emobench.data.oracle.language import labelled_samples  # it imports tokenizers
@@ -247,6 +266,61 @@ def _load_split(
         examples = _examples(source, rows_of(files, origin), source.names)
         require_count(origin, len(examples), part.rows)
     return examples, origin
+
+
+def _of_path(source: LabelledSource, part: LabelledSplit) -> tuple[list[Example], str]:
+    """Return the examples of a split of local files, and their origin.
+
+    A split without files is half of the rows of the pool. The digest of an example's texts decides its side, so that
+    more rows move none, and that copies of a text are on one side.
+    """
+    data = LocalData(expand_home(source.path), ())
+    origin = f"local: {data.path.name}"
+    if data.splits[source.test.split]:
+        return _examples(source, data.rows(part.split), source.names), origin
+    examples = []
+    for example in _examples(source, data.rows(source.pool.split), source.names):
+        answered = int(example.content, 16) % 2 == 0
+        if answered == (part == source.test):
+            examples.append(example)
+    return examples, f"{origin}, {HALF}"
+
+
+def local_labelled(data: LocalData) -> dict[str, Any]:
+    """Return the `dataset:` of a task on local files: its classes, the path and the splits.
+
+    Raises ConfigError for a column that cannot be labels, DataError for a row that lacks one.
+    """
+    if len(data.columns) != 2:
+        raise ConfigError(f"{data.path}: expected {data.path}:TEXT:LABEL, the columns of the texts and of the labels.")
+    text, label = data.columns
+    rows: list[Row] = []
+    for where, row in data.rows("train"):
+        require_columns(row, data.columns, where)
+        if row[label] in (None, ""):
+            raise DataError(f"{where}: the label is blank; expected the name of a class.")
+        rows.append(row)
+    names: dict[str, str] = {}
+    if not all(isinstance(row[label], str) for row in rows):
+        names = meanings_of_numbers(data.splits["train"][0], rows, label)
+        if not names:  # the author of the task writes what they mean
+            numbers = sorted({str(row[label]) for row in rows})
+            names = dict(zip(numbers, numbers, strict=True))
+    test: Split = "test"
+    if data.splits["validation"] and not data.splits["test"]:
+        test = "validation"
+    dataset: dict[str, Any] = {
+        "name": data.path.name.partition(".")[0].lower(),
+        "classes": classes_of(rows, label, names, str(data.path)),
+        "path": str(data.path),
+        "fields": [text],
+        "label": label,
+        "pool": {"split": "train"},
+        "test": {"split": test},
+    }
+    if names:
+        dataset["names"] = names
+    return dataset
 
 
 def _examples(source: LabelledSource, rows: Rows, names: Mapping[str, str]) -> list[Example]:

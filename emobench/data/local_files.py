@@ -73,7 +73,16 @@ class LocalData:
         return splits
 
     def rows(self, split: Split) -> Rows:
-        """Yield the rows of the files of a split. Raises DataError for rows that cannot be read."""
+        """Yield the rows of the files of a split, for a reader that holds all rows.
+
+        Raises DataError for more than LARGEST bytes of files, and for rows that cannot be read.
+        """
+        size = sum(file.stat().st_size for file in self.splits[split])
+        if size > LARGEST:
+            raise DataError(
+                f"{self.path} ({split}) has {size:,} bytes; at most {LARGEST:,} of examples or conversations are read. "
+                "Give a smaller file."
+            )
         files = [file_rows(file, columns=self.columns) for file in self.splits[split]]
         return chain.from_iterable(files)
 

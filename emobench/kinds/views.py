@@ -159,7 +159,7 @@ class NewTask(Protocol):
     """The first version of a task's file, which `emobench tasks new` writes."""
 
     def task_file(self, name: str, dataset: Mapping[str, Any]) -> str:
-        """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` describes it."""
+        """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` or `labelled` describes it."""
         ...
 
 

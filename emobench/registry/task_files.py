@@ -77,7 +77,10 @@ def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str,
     rules = override(built[chosen], overrides or {}, f"--set {file.kind}")
     kind.check_rules(rules, file.dataset, f"--set {file.kind}: task {file.name}")
     changes = changed_rules(identifying_rules(built[chosen]), identifying_rules(rules))
-    corpus = file.dataset.name if file.dataset else placed_data(file.corpus, path.parent)
+    dataset = file.dataset
+    if dataset is not None and dataset.path:
+        dataset = replace(dataset, path=str((path.parent / expand_home(dataset.path)).absolute()))
+    corpus = dataset.name if dataset else placed_data(file.corpus, path.parent)
     return Task(
         name=file.name,
         kind=file.kind,
@@ -86,7 +89,7 @@ def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str,
         protocol_name=chosen,
         protocol=rules,
         description=file.description,
-        dataset=file.dataset,
+        dataset=dataset,
         changes=changes,
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 
 def task_file(name: str, dataset: Mapping[str, Any]) -> str:
-    """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` describes it."""
+    """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` or `labelled` describes it."""
     (field,) = dataset.get("fields", ["text"])
     labels = {one: one.replace("_", " ").lower() for one in dataset["classes"]}
     protocol = {"template": f"{{{field}}} This is {{label}}.", "labels": labels}
@@ -19,7 +20,7 @@ def task_file(name: str, dataset: Mapping[str, Any]) -> str:
         "name": name,
         "kind": "icl",
         "version": 1,
-        "description": f"The classes of {dataset['repo']}, {len(labels)} of them.",
+        "description": f"The classes of {dataset.get('repo') or Path(dataset['path']).name}, {len(labels)} of them.",
         "dataset": dict(dataset),
         "protocols": {"own": protocol},
     }

@@ -18,6 +18,7 @@ from emobench.core.extras import require
 from emobench.core.settings import PRETRAINED
 from emobench.data.conversations import FORMATS, EndWithinError
 from emobench.data.instruction_sets import Conversations
+from emobench.data.labelled import LabelledData
 from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
 from emobench.models.device import check_device, is_here
@@ -130,7 +131,9 @@ class Plan:
             if isinstance(texts, Texts) and texts.note:
                 part = f"{texts.split} is {texts.note} ({len(texts):,} rows)"
                 parts.setdefault(texts.corpus, {})[part] = None
-        return [f"Splits of {corpus}: {'; '.join(splits)}." for corpus, splits in parts.items()]
+            elif isinstance(texts, LabelledData) and texts.note:
+                parts.setdefault(texts.name, {})[texts.note] = None
+        return [f"Splits of {name}: {'; '.join(splits)}." for name, splits in parts.items()]
 
     def stages(self) -> list[Stage]:
         """Return the whole graph, each stage once and after those that it needs."""

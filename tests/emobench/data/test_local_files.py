@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from emobench.core.errors import ConfigError, DataError, UserError
+from emobench.core.settings import build
 from emobench.data import local_files
 from emobench.data.instruction_sets import load_conversations
+from emobench.data.labelled import LabelledSource, load_labelled, local_labelled
 from emobench.data.local_files import data_name, local_data, placed_data
 from emobench.data.texts import Texts, load_texts
 from emobench.registry import find_suite, find_task
@@ -211,3 +214,75 @@ def test_a_path_in_a_file_is_relative_to_the_file(put: Put, monkeypatch: pytest.
     task, suite = find_task(f"{folder}/s/own.yaml"), find_suite(f"{folder}/s/all.yaml")
     for corpus in (task.corpus, suite.runs[0].settings["corpus"]):
         assert read(corpus).texts == TEXTS[:34]
+
+
+def rated(numbers: bool = False) -> bytes:
+    rows = [f"review {i // 2 * 2},{i % 2 if numbers else ('bad', 'good')[i % 2]}" for i in range(100)]
+    return "\n".join(["review,mood", *rows]).encode()
+
+
+def test_half_of_the_labelled_rows_are_answered_and_more_rows_move_none(put: Put) -> None:
+    put(
+        {"a.csv": rated(), "b.csv": rated().rpartition(b"\nreview 90")[0], "d/train.csv": rated(), "d/dev.csv": rated()}
+    )
+    data = local_data("./a.csv:review:mood")
+    assert data is not None
+    facts = local_labelled(data)
+    assert facts["classes"] == ["bad", "good"]
+    source = build(LabelledSource, facts, "a.csv")
+    full, less = (load_labelled(replace(source, path=file), data_dirs=[], offline=True) for file in ("a.csv", "b.csv"))
+    assert {example.id for example in less.test} <= {example.id for example in full.test}
+    assert 25 < len(full.test) < 75
+    assert len(full.pool) + len(full.test) == 100
+    assert {example.content for example in full.pool}.isdisjoint(example.content for example in full.test)
+    assert full.note
+    assert full.provenance["a.test"].partition("(")[2].startswith("local: a.csv, half")
+    folder = local_data("./d:review:mood")
+    assert folder is not None
+    facts = local_labelled(folder)
+    assert facts["test"] == {"split": "validation"}
+    own = load_labelled(build(LabelledSource, facts, "d"), data_dirs=[], offline=True)
+    assert (len(own.pool), own.note) == (100, "")
+
+
+def test_numbers_are_classes_whose_names_the_author_writes(put: Put) -> None:
+    rows = [{"t": f"film {i}", "y": i % 2} for i in range(20)]
+    put({"a.jsonl": "\n".join(map(json.dumps, rows)), "a.csv": rated(numbers=True)})
+    for name in ("./a.jsonl:t:y", "./a.csv:review:mood"):
+        data = local_data(name)
+        assert data is not None
+        facts = local_labelled(data)
+        assert facts["classes"] == ["0", "1"]
+        read = load_labelled(build(LabelledSource, facts, name), data_dirs=[], offline=True)
+        assert {example.label for example in read.test} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "words"),
+    [
+        ("text,label\na,x\nb,\n", "text:label", ["a.csv:3", "blank"]),
+        ("text,label\na,x\n,y\n", "text:label", ["a.csv:3", "blank"]),
+        ("text,label\na,x\nb,x\n", "text:label", ["'label'", "1 different"]),
+        ("text,label\na,x\nb,y\n", "text:class", ["a.csv:2", '"class"', "text, label"]),
+        ("text,label\na,x\nb,y\n", "text", ["a.csv", "TEXT:LABEL"]),
+        ("text,label\na,x\nb\n", "text:label", ["a.csv:3", "2 fields"]),
+        ("", "text:label", ["a.csv", "0 different"]),
+    ],
+)
+def test_bad_labelled_data_are_named_in_one_sentence(
+    content: str, columns: str, words: list[str], put: Put, command: Any
+) -> None:
+    folder = put({"a.csv": content})
+    command("tasks", "new", f"./a.csv:{columns}").refused(*words)
+    assert not (folder / "a.yaml").exists()
+
+
+def test_larger_files_of_examples_are_refused(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_files, "LARGEST", 100)
+    put({"a.csv": rated(), "b.jsonl": json.dumps({"prompt": "a" * 50, "completion": "b" * 50})})
+    data = local_data("./a.csv:review:mood")
+    assert data is not None
+    with pytest.raises(DataError, match=r"a\.csv .*100"):
+        local_labelled(data)
+    with pytest.raises(DataError, match=r"b\.jsonl .*100"):
+        load_conversations("./b.jsonl", "train", data_dirs=[], offline=True)
