@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import expand_home
@@ -33,7 +33,7 @@ from emobench.data.rows import (
     text_in,
 )
 from emobench.data.sampling_units import joined_units, text_digest
-from emobench.data.sources import Split
+from emobench.data.sources import SPLITS, Split
 
 GENERATED = ("oracle-sections",)
 """Generated data sets."""
@@ -98,6 +98,8 @@ class LabelledSource:
     def __post_init__(self) -> None:
         if self.path and self.repo:
             raise ConfigError(f"`path` is {self.path} and `repo` is {self.repo}; keep one.")
+        if self.path and not {self.pool.split, self.test.split} <= set(SPLITS):
+            raise ConfigError(f"the splits are {self.pool.split} and {self.test.split}; expected {', '.join(SPLITS)}.")
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise ConfigError(f"`classes` is {list(self.classes)}; expected two or more different names.")
         for key, name in [*self.names.items(), *self.golden.items()]:
@@ -276,10 +278,10 @@ def _of_path(source: LabelledSource, part: LabelledSplit) -> tuple[list[Example]
     """
     data = LocalData(expand_home(source.path), ())
     origin = f"local: {data.path.name}"
-    if data.splits[source.test.split]:
-        return _examples(source, data.rows(part.split), source.names), origin
+    if data.splits[cast(Split, source.test.split)]:
+        return _examples(source, data.rows(cast(Split, part.split)), source.names), origin
     examples = []
-    for example in _examples(source, data.rows(source.pool.split), source.names):
+    for example in _examples(source, data.rows(cast(Split, source.pool.split)), source.names):
         answered = int(example.content, 16) % 2 == 0
         if answered == (part == source.test):
             examples.append(example)
