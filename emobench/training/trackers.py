@@ -1,4 +1,7 @@
-"""Trackers such as tensorboard, trackio and wandb, through transformers' callbacks. Each training has its own name.
+"""Trackers such as tensorboard, trackio and wandb, through transformers' callbacks.
+
+Each training has a name of its own, and one run in each tracker: the metrics of its evaluation, and its steps after an
+interruption, continue the run that has its curves. tensorboard and trackio continue a run by its name.
 
 If a tracker fails, one warning is printed and the training goes on without it.
 """
@@ -10,8 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from emobench.core.settings import content_hash
 
 PROJECT = "emobench"
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
@@ -30,21 +36,36 @@ class Tracking:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Set the folder for tensorboard's callbacks that are created inside this context.
+        """Let the callbacks that are created inside this context continue the runs of this training.
 
-        A wandb run that starts inside also ends here: the next training would otherwise continue it. Its final metrics
-        are therefore a second wandb run of the same name. Other trackers continue the first run.
+        A wandb run that starts inside also ends here: the next training would otherwise continue it.
         """
-        before, open_before = os.environ.get(TENSORBOARD), _open_run()
-        os.environ[TENSORBOARD] = str(Path(before or self.folder).expanduser() / self.name)
+        variables, open_before = self._variables(), _open_run()
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
         try:
             yield
         finally:
-            del os.environ[TENSORBOARD]
-            if before is not None:
-                os.environ[TENSORBOARD] = before
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
             if _open_run() is not open_before:
                 Guarded("wandb", sys.modules["wandb"], self.warn).finish()
+
+    def _variables(self) -> dict[str, str]:
+        """Return the environment by which trackers know the run of this training."""
+        folder = Path(os.environ.get(TENSORBOARD) or self.folder).expanduser()
+        variables = {TENSORBOARD: str(folder / self.name)}
+        variables |= {"WANDB_PROJECT": os.environ.get("WANDB_PROJECT", PROJECT), "WANDB_RESUME": "allow"}
+        variables["WANDB_RUN_ID"] = content_hash(self.name)[:16]
+        if "mlflow" in self.trackers:
+            mlflow = Guarded("mlflow", import_module("mlflow"), self.warn)
+            named = f"attributes.run_name = '{self.name}'"
+            for run in mlflow.search_runs(filter_string=named, max_results=1, output_format="list") or ():
+                # mlflow would refuse parameters that differ, such as a folder.
+                variables |= {"MLFLOW_RUN_ID": run.info.run_id, "MLFLOW_MAX_LOG_PARAMS": "0"}
+        return variables
 
     def guard(self, callbacks: list[Any]) -> list[Any]:
         """Return a training's callbacks, with each tracker's callback wrapped in `Guarded`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +111,41 @@ def test_final_metrics_are_told_as_evaluations(
         ("end", 3, {}),
     ]
     assert said == []
+
+
+def test_the_metrics_of_a_training_continue_its_run(
+    tracking: Callable[..., tuple[Tracking, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def search_runs(filter_string: str, **_: Any) -> list[Any]:
+        asked.append(filter_string)
+        return [SimpleNamespace(info=SimpleNamespace(run_id="abc"))] if len(asked) > 1 else []
+
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(search_runs=search_runs))
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    names = ("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_PROJECT", "MLFLOW_RUN_ID")
+    follower, said = tracking("mlflow", "wandb")
+    seen = []
+    for _ in range(2):
+        with follower.followed():
+            seen.append([os.environ.get(name) for name in names])
+    (run, *wandb, none), (again, *_, found) = seen
+    assert run == again != "mine"
+    assert (wandb, none, found) == (["allow", "emobench"], None, "abc")
+    assert asked == [f"attributes.run_name = '{follower.name}'"] * 2
+    assert os.environ["WANDB_RUN_ID"] == "mine"
+    other = replace(follower, name="tiny-mle-seed1")
+    with other.followed():
+        assert os.environ["WANDB_RUN_ID"] != run
+
+    def unreachable(**_: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(search_runs=unreachable))
+    with follower.followed():
+        assert "MLFLOW_RUN_ID" not in os.environ
+    assert len(said) == 1
 
 
 def test_the_place_of_tensorboard_is_given_back(
