@@ -28,6 +28,7 @@ copyright = "the emobench authors, Apache 2.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 html_theme = "pydata_sphinx_theme"

@@ -43,4 +43,5 @@ def test_an_issue_form_has_questions_with_labels() -> None:
     for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"):
         form = yaml.safe_load(path.read_text())
         for question in form.get("body", []):
-            assert question["id"] and question["attributes"]["label"], path
+            assert "id" in question, path
+            assert "label" in question["attributes"], path
