@@ -33,7 +33,7 @@ COMMANDS = {
     "sweep": ("sweep:app", "Sweeps over models, objectives, settings and seeds: run, status."),
     "stage": ("run:stage", "Stages of a run: run one by its key."),
     "runs": ("runs:app", "Stages on disk: list, prune."),
-    "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
+    "doctor": ("doctor:doctor", "Show what this machine can run, and which packages are missing."),
     "leaderboard": ("leaderboard:app", "Recorded results: show, site, view, export, verify, pack, push, pull, import."),
     "objectives": ("", "Training objectives: list, show, check, bench, new."),
     "kinds": ("", "Kinds of task: list, show, check, new."),

@@ -40,7 +40,7 @@ def doctor(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what this machine can run, and what is missing."""
+    """Show what this machine can run, and which packages are missing."""
     rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
     if json:
         print_json([{"what": what, "state": state, "note": note} for what, state, note in rows])

@@ -156,7 +156,7 @@ def _list(family: Family[Any], json: bool) -> None:
         print_table("Other names in entries", ("name", "unit", "better", "range", "what"), rows, unbroken=("name",))
         print_out("")
     print_out(
-        f"`emobench {family.plural} show NAME` says more; `emobench {family.plural} new NAME` begins one of your own."
+        f"`emobench {family.plural} show NAME` shows one; `emobench {family.plural} new NAME` writes a template of one."
     )
 
 

@@ -135,8 +135,8 @@ def refuse_strays(context: Any, given: Sequence[str]) -> None:
     """Raise ConfigError where words are left over from `given`, all that stands behind the context's command."""
     if context.args:
         called = f"`{_called(context)}`"
-        meant = _meant(context, given) or f"{called[:-1]} --help` shows what it takes."
-        raise ConfigError(f"{called} has no place for {' '.join(context.args)}; {meant}")
+        meant = _meant(context, given) or f"see {called[:-1]} --help`."
+        raise ConfigError(f"{called} does not take the argument {' '.join(context.args)}; {meant}")
 
 
 def refuse_foreign_option(option: str, context: Any) -> None:

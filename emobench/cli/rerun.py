@@ -62,7 +62,8 @@ def rerun(
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     reuse: Annotated[
-        bool, typer.Option("--reuse", help="Use finished stages of --runs again. Default: all is computed anew.")
+        bool,
+        typer.Option("--reuse", help="Use finished stages of --runs again. Default: everything is computed again."),
     ] = False,
     offline: options.Offline = False,
     device: options.Device = options.DEFAULT_DEVICE,

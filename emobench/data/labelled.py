@@ -188,7 +188,7 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     for part in (source.pool, source.test):
         examples, origin = _load_split(source, part, data_dirs, offline)
         if not examples:
-            raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
+            raise DataError(f"{source.name} ({part.split}, {origin}) has no example; expected at least one.")
         if origin.startswith("hub:"):
             _check_classes(source, examples, origin)
         else:

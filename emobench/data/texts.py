@@ -109,7 +109,7 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
     texts, named, note = read.texts, read.named, read.note
     origin = ", ".join(filter(None, [origin, note]))
     if not any(map(str.strip, texts)):
-        raise DataError(f"{corpus} ({split}, {origin}) holds no text that is not blank.")
+        raise DataError(f"{corpus} ({split}, {origin}) has no text that is not blank.")
     # Rows of other corpora than the catalog's are documents, but for WikiText's.
     documents: Documents = "rows"
     if corpus in CORPORA:

@@ -71,7 +71,7 @@ def find_results(path: Path) -> list[Path]:
     elif not path_exists(path):
         raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
     if not files:
-        raise DataError(f"{path} holds no result file; expected {EXPECTED}.")
+        raise DataError(f"{path} has no result file; expected {EXPECTED}.")
     return files
 
 

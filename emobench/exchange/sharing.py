@@ -136,7 +136,7 @@ def pull(board: Leaderboard, place: Folder, allowed: Path | None = None) -> Shar
     """
     with place.opened(writing=False), _scratch() as folder:
         if place.read(DIGESTS, LONGEST) is None:
-            raise DataError(f"{place.name} holds no shared board. Begin it: emobench leaderboard push {place.name}")
+            raise DataError(f"{place.name} has no shared board. Begin it: emobench leaderboard push {place.name}")
         _fetch(place, folder, allowed)
         _require_whole(folder, place.name)
         before = {row.id for row in board.rows()}
@@ -357,7 +357,7 @@ def _ssh_keygen(action: str, *given: str, stdin: bytes | None = None) -> subproc
     try:
         return subprocess.run(["ssh-keygen", "-Y", action, *given], input=stdin, capture_output=True, check=False)
     except FileNotFoundError:
-        raise ConfigError("Signatures need ssh-keygen, which is not here: apt install openssh-client.") from None
+        raise ConfigError("Signatures need ssh-keygen, which is not installed: apt install openssh-client.") from None
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -464,7 +464,7 @@ def read_entry(plain: Any, where: str) -> Entry:
     not match their id.
     """
     if not isinstance(plain, Mapping):
-        raise ConfigError(f"{where}: holds no mapping, and so no entry. Restore or remove it.")
+        raise ConfigError(f"{where}: has no mapping, and so no entry. Restore or remove it.")
     schema = plain.get("schema")
     if type(schema) is not int:  # True and 5.0 are numbers, too
         raise ConfigError(f"{where}: does not hold an entry (`schema` is {schema!r:.60}; expected {SCHEMA_VERSION}).")

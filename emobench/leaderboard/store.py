@@ -146,8 +146,8 @@ class Leaderboard:
         """Return in a sentence that there is no entry, and how the first is made."""
         what = f"{self.root} has no entry yet" if is_folder(self.root) else f"There is no leaderboard {self.root}"
         return (
-            f"{what}: `emobench run --leaderboard {self.root}` makes the first entry, of a tiny model on a made-up "
-            "language, offline, in a few minutes. Another folder is named with --leaderboard."
+            f"{what}: `emobench run --leaderboard {self.root}` records a first entry: a tiny model on a "
+            "synthetic language, offline, in a few minutes. Use --leaderboard for another folder."
         )
 
     def path(self, entry: Entry) -> Path:

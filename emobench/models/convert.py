@@ -34,7 +34,7 @@ def _read(folder: Path) -> dict[str, Any]:
     import torch
 
     if not folder.is_dir():
-        raise ModelError(f"{folder} is no folder and no GGUF file; expected the folder of a model saved as .bin.")
+        raise ModelError(f"{folder} is neither a folder nor a GGUF file; expected the folder of a model saved as .bin.")
     single, index = _inside(folder / SINGLE, folder), _inside(folder / INDEX, folder)
     files = [single]
     if not single.is_file():

@@ -189,7 +189,7 @@ def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(
             f"{file} cannot be read ({error}). Restore it, or move all files {request.out / request.name}.* elsewhere "
-            "and sample them anew."
+            "and sample them again."
         ) from None
     differing = []
     for key, value in settings.items():

@@ -49,7 +49,7 @@ def last_checkpoint(folder: Path, note: Callable[[str], None] = lambda text: Non
         if damage is None:
             return checkpoint
         if (checkpoint / SEAL).exists():
-            note(f"{damage}: {checkpoint.name} is dropped, and the training goes on from before it")
+            note(f"{damage}: {checkpoint.name} is dropped, and the training continues from the one before it")
         # Every process of a distributed training runs this.
         shutil.rmtree(checkpoint, ignore_errors=True)
     return None
@@ -59,7 +59,7 @@ def verify_checkpoint(checkpoint: Path) -> None:
     """Raise StorageError unless each file of a complete checkpoint is unchanged."""
     damage = find_damage(checkpoint, full=True)
     if damage is not None:
-        raise StorageError(f"{damage}. Run the same command again: it goes on from the checkpoint before it.")
+        raise StorageError(f"{damage}. Run the same command again: it continues from the checkpoint before it.")
 
 
 def _damage(checkpoint: Path) -> Damage | None:

@@ -97,7 +97,7 @@ def _entries(names: list[str], root: Path) -> list[Entry]:
     for problem in board.problems:
         remark(f"skipped: {problem}")
     if not entries:
-        raise ConfigError(f"{root} holds no entry to export; `emobench run` makes the first.")
+        raise ConfigError(f"{root} has no entry to export; `emobench run` records one.")
     return entries
 
 

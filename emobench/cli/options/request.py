@@ -220,7 +220,7 @@ class LaunchOptions(ParallelOptions):
             "--launch",
             help="ddp, fsdp, zero2 or zero3: the processes of --devices or --processes train one model together. With "
             "ddp, each has the whole model; with fsdp (FSDP2) and zero3 (DeepSpeed), a share of it; with zero2, a "
-            "share of the gradients and of the optimizer's state. Evaluations are made by one process.",
+            "share of the gradients and of the optimizer's state. One process does the evaluations.",
             show_default=False,
         ),
     ] = None
@@ -304,7 +304,7 @@ class BudgetOptions:
         int | None,
         typer.Option(
             "--max-tokens",
-            help="Begin nothing if what is to be trained has more target tokens, in all epochs, objectives and seeds.",
+            help="Do not start if the trainings have more target tokens, summed over epochs, objectives and seeds.",
             min=1,
             show_default=False,
         ),
@@ -313,7 +313,7 @@ class BudgetOptions:
         float | None,
         typer.Option(
             "--max-hours",
-            help="Stop after so many hours, as at Ctrl-C: with a checkpoint. The same command again goes on.",
+            help="Stop after this many hours, with a checkpoint, as at Ctrl-C. The same command continues.",
             show_default=False,
         ),
     ] = None
@@ -321,7 +321,7 @@ class BudgetOptions:
         str | None,
         typer.Option(
             "--max-memory",
-            help="The most that each process may hold of its GPU, such as 16GB. A training that needs more goes on "
+            help="Largest GPU memory of each process, such as 16GB. A training that needs more continues "
             "with smaller micro-batches.",
             show_default=False,
         ),

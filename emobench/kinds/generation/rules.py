@@ -74,7 +74,7 @@ class GenerationProtocol(PromptRule):
     """stream: the rows of the corpus are pieces of one text, such as lines of a book, so that runs of rows are its
     sampling units. null: as the corpus says; each row of a local file or a hub corpus is a document."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Prompts at most; None takes all that are long enough."""
+    """Largest number of prompts. None: all texts that are long enough."""
     metrics: tuple[str, ...] = ()
     """Metrics of installed packages, next to the built-in ones, such as "fluency(judge=gpt2-large)"."""
 

@@ -84,7 +84,7 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
         hint = f"A file DIR/{name}.test.jsonl, given by --data-dir DIR, would be it."
         raise UnknownNameError("set of instructions", name, SOURCES, hint=hint)
     if not rows:
-        raise DataError(f"{name} (test, {origin}) holds no instruction; expected at least one.")
+        raise DataError(f"{name} (test, {origin}) has no instruction; expected at least one.")
     if local is None:
         require_count(origin, len(rows), SOURCES[name].rows)
     instructions = []

@@ -164,7 +164,7 @@ def _local(data: str, name: str | None) -> dict[str, Any]:
         files.setdefault(_SHARD.sub("", path.stem), []).append(str(path))
     if not paths:
         raise DataError(
-            f"--set lm_eval.data={data}: {place} holds no data; expected files such as {place / 'test.jsonl'} or "
+            f"--set lm_eval.data={data}: {place} has no data; expected files such as {place / 'test.jsonl'} or "
             f"{place / 'test-00000-of-00001.parquet'}, or a README.md in {folder} that names them."
         )
     return {"dataset_path": FILES[paths[0].suffix], "dataset_name": None, "dataset_kwargs": {"data_files": files}}
@@ -182,7 +182,7 @@ def _cache_dir(folder: Path) -> str:
 def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: list[str], code: list[str]) -> LmEvalData:
     tasks, groups = loaded["tasks"], loaded.get("groups", {})
     if not tasks:
-        raise ConfigError(f"Task {task}: '{rules.task}' of lm-eval holds no task; see its YAML.")
+        raise ConfigError(f"Task {task}: '{rules.task}' of lm-eval has no task; see its YAML.")
     docs, generation, count = dict[str, str](), dict[str, Mapping[str, Any] | None](), 0
     for name, one in tasks.items():
         path = str(one.get_config("dataset_path"))

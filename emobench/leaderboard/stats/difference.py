@@ -100,7 +100,7 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     if seeds_a == [None]:
         raise MetricError("the values of single seeds are not known on either side")
     if seeds < MIN_SEEDS:
-        raise MetricError(f"common seeds: {seeds}; {MIN_SEEDS} are needed, or as many other ones of each side")
+        raise MetricError(f"seeds in common: {seeds}; a verdict needs {MIN_SEEDS}, or {MIN_SEEDS} seeds of each side")
     log = all(row.log_scale for row in (*a, *b))
     rows_a, rows_b, tasks = [], [], []
     kept = total = 0

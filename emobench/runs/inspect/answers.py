@@ -188,7 +188,7 @@ def _prompts(entry: Entry, task: Mapping[str, Any], training: str | None, runs: 
         if training and folder.is_dir():
             model = str(folder)
         else:
-            remarks.append(f"{folder} is not here, so that this is the model before its training")
+            remarks.append(f"{folder} is missing: the answers are those of the model before its training")
     protocol = entry.protocols[task["name"]].partition("@")[0]
     words = ["emobench", "prompts", task["name"], "--protocol", protocol, "--model", model, "--runs", str(runs)]
     return shlex.join(words), tuple(remarks)

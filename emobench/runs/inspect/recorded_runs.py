@@ -212,7 +212,7 @@ def _shortened_texts(path: Path) -> list[WrittenText]:
                 WrittenText(prompt=prompt, sample=sample, prefix=None, human=None, generated=generated, ended=None)
             )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: holds no shortened samples ({error}). Restore the packed file.") from None
+        raise DataError(f"{path}: has no shortened samples ({error}). Restore the packed file.") from None
     return texts
 
 
@@ -269,5 +269,5 @@ def read_json(path: Path, entry: Entry) -> Any:
 def _gone(damage: object, entry: Entry) -> DataError:
     return DataError(
         f"{damage}, and the entry {entry.id} was recorded from it. Give the folder of its runs with --runs DIR, or run "
-        "again, which makes it anew."
+        "again to repair it."
     )

@@ -47,7 +47,7 @@ class FoundTraining:
         """Raise DataError where the log or the facts of a finished training were altered."""
         for name in (LOG, FACTS) if (self.folder / SEAL).exists() else ():
             if damage := find_damage(self.folder, full=True, only=name):
-                raise DataError(f"{damage}. Run again, which makes it anew.")
+                raise DataError(f"{damage}. Run the same command again to repair it.")
 
     @property
     def seed(self) -> int | None:

@@ -133,7 +133,7 @@ def find_planned(planned: Iterable[Stage], description: Description) -> Stage:
     nearest = min(alike, key=len, default=["the plan has no such stage"])
     raise ConfigError(
         f"Stage {wanted.key} ({wanted.kind}) cannot be made here: {'; '.join(nearest[:SHOWN])}. Make these what they "
-        f"were, or plan it anew with: {description.request.command or 'emobench run'}"
+        f"were, or plan it again with: {description.request.command or 'emobench run'}"
     )
 
 

@@ -259,7 +259,7 @@ class Stages:
 
     def _put_aside(self, stage: Stage, why: str) -> None:
         aside = self.root / DAMAGED / f"{stage.kind}-{stage.key}"
-        self._note(f"{why}: this {stage.kind} stage is made anew; the old one is kept in {aside}")
+        self._note(f"{why}: this {stage.kind} stage runs again; the old one is kept in {aside}")
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(exist_ok=True)
         self.folder(stage).replace(aside)

@@ -142,7 +142,7 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
     assert found.keys() == weights.keys()
     assert all(torch.equal(found[name], weights[name]) for name in weights)
     command("models", "convert", tmp_path / "bin", tmp_path / "out").refused("exists; give a folder that does not")
-    command("models", "convert", "no-such", tmp_path / "new").refused("no-such is no folder and no GGUF file")
+    command("models", "convert", "no-such", tmp_path / "new").refused("no-such is neither a folder nor a GGUF file")
     monkeypatch.setenv("COLUMNS", "20")  # a script reads it: no width breaks it
     assert command("models", "path", tmp_path / "out").ok().out == f"{(tmp_path / 'out').resolve()}\n"
     command("models", "path", "gpt2-larg").refused("did you mean 'gpt2-large'")
@@ -151,7 +151,7 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
 def test_an_empty_board_says_so_and_an_absent_one_is_no_board(command: Callable[..., Any], tmp_path: Path) -> None:
     done = command("leaderboard", "show", "--leaderboard", tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert f"`emobench run --leaderboard {tmp_path}` makes the first" in done.out
+    assert f"`emobench run --leaderboard {tmp_path}` records a first" in done.out
     assert command("leaderboard", "show", "--leaderboard", tmp_path, "--json").json["groups"] == []
     command("leaderboard", "show", "--leaderboard", tmp_path / "none").refused(
         f"There is no leaderboard {tmp_path / 'none'}"

@@ -192,7 +192,7 @@ def test_what_is_not_at_hand_says_where_to_put_it(tmp_path: Path, download: Call
     for words in ("DIR/toy.train.jsonl", "--offline"):
         assert words in missing.value.how
     write(tmp_path, "toy.train.jsonl", ["", ""])
-    with pytest.raises(DataError, match=r"toy \(train, local: toy\.train\.jsonl\) holds no example"):
+    with pytest.raises(DataError, match=r"toy \(train, local: toy\.train\.jsonl\) has no example"):
         load(LOCAL, tmp_path)
 
 

@@ -96,7 +96,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str | bytes) -> None:
 @pytest.mark.parametrize("lines", [[], rows("", " \n")])
 def test_an_empty_corpus_is_refused(tmp_path: Path, lines: list[str]) -> None:
     write(tmp_path, "m.train.jsonl", *lines)
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(DataError, match="has no text"):
         load_texts("m", "train", data_dirs=[tmp_path], offline=True)
 
 

@@ -310,7 +310,7 @@ def test_a_file_of_another_kind_is_told_what_belongs_there(
 def test_a_folder_of_several_and_of_no_results(tmp_path: Path, pair: list[str]) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "log.eval").write_bytes(b"PK")
-    told = {".": "holds 2 result files", "empty": "holds no", "none.json": "does not exist", "log.eval": "inspect log"}
+    told = {".": "holds 2 result files", "empty": "has no", "none.json": "does not exist", "log.eval": "inspect log"}
     for name, text in told.items():
         with pytest.raises(DataError, match=text):
             read_evaluation(str(tmp_path / name))

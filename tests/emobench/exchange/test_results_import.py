@@ -507,5 +507,5 @@ def test_hostile_names_stay_text_and_leave_the_folder_alone(
 def test_a_place_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         find_results(tmp_path / "none")
-    with pytest.raises(UserError, match=r"holds no result file; expected results_\*\.json"):
+    with pytest.raises(UserError, match=r"has no result file; expected results_\*\.json"):
         find_results(tmp_path)

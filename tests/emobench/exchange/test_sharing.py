@@ -373,7 +373,7 @@ def test_mistakes_are_sentences(
     refused("there is no such folder", repo=tmp_path / "no")
     refused("hf://datasets/OWNER/NAME", repo="hf://models/x")
     assert "secret" not in command("leaderboard", "pull", "https://ann:secret@example.org/b.git", *given[:2]).err
-    command("leaderboard", "pull", folder, *given[:2]).refused("holds no shared board", "push")
+    command("leaderboard", "pull", folder, *given[:2]).refused("has no shared board", "push")
     (folder / "main.py").write_text("")
     refused("holds main.py", "Give an empty folder")
     (folder / "main.py").unlink()

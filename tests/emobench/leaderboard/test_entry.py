@@ -168,5 +168,5 @@ def test_an_entry_of_another_schema_is_refused(fields: dict[str, Any], schema: A
     plain = to_plain(new_entry(fields))
     with pytest.raises(ConfigError, match=r"^file: .*`schema` is .*5"):
         read_entry({**plain, "schema": schema}, "file")
-    with pytest.raises(ConfigError, match="holds no mapping"):
+    with pytest.raises(ConfigError, match="has no mapping"):
         read_entry([1], "file")

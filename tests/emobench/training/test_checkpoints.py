@@ -192,7 +192,7 @@ def test_an_altered_checkpoint_is_dropped_and_said(kit: SimpleNamespace, copy: P
     assert_same(kit, copy, train(dropout_job(kit, copy, note=notes.append)), whole)
     (note,) = notes
     assert note.startswith(str(copy / "checkpoints/checkpoint-3" / name))
-    assert "checkpoint-3 is dropped, and the training goes on from before it" in note
+    assert "checkpoint-3 is dropped, and the training continues from the one before it" in note
 
 
 @pytest.mark.parametrize("damage", ["a file gone", "a file more", "a seal of a list", "half a seal"])

@@ -85,8 +85,8 @@ def gamed_file(data_dirs: Sequence[Path], *, offline: bool) -> Path:
         (file,), _ = hub_files(REPO, "main", GAMED, offline=offline)
     except (DataError, Missing) as error:
         raise DataError(
-            f"The length-controlled win rate needs {GAMED} of the data set {REPO} on the hub, which is not here "
-            f"({error}) Put it in DIR/{GAMED} and give --data-dir DIR."
+            f"The length-controlled win rate needs {GAMED} of the data set {REPO} on the hub, which is not on "
+            f"this machine ({error}) Put it in DIR/{GAMED} and give --data-dir DIR."
         ) from None
     return file
 

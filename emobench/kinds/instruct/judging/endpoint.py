@@ -195,12 +195,12 @@ class _Asking:
                 if status == 404:
                     raise self._useless(
                         f"has no model {self.endpoint.model}, or is not an OpenAI-compatible endpoint, whose address "
-                        "ends in /v1 as a rule. Name another: --set judge.model=MODEL"
+                        "usually ends in /v1. Name another: --set judge.model=MODEL"
                     ) from None
                 if 300 <= status < 400:
                     raise self._useless(
-                        f"redirects requests to another address ({status}), which gets no prompts unasked. Name the "
-                        "address that answers"
+                        f"redirects requests to another address ({status}), and prompts are sent only to the address "
+                        "that you named. Name the one that answers"
                     ) from None
                 if status in REFUSED:
                     self.asked.refused[key] = _reason(error, scrubber)

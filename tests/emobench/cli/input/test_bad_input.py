@@ -39,10 +39,10 @@ def nothing_was_made(folder: Path) -> None:
         (["--limit", "abc"], ["--limit is abc; expected a whole number."]),
         (
             ["--set", "recipe.epochs", "3"],
-            ["`emobench run` has no place for 3; write --set KEY=VALUE: --set recipe.epochs=3."],
+            ["`emobench run` does not take the argument 3; write --set KEY=VALUE: --set recipe.epochs=3."],
         ),
-        (["emo"], ["`emobench run` has no place for emo; write --objective emo."]),
-        (["emoo", "mle"], ["`emobench run` has no place for emoo mle; `emobench run --help` shows what it takes."]),
+        (["emo"], ["`emobench run` does not take the argument emo; write --objective emo."]),
+        (["emoo", "mle"], ["`emobench run` does not take the argument emoo mle; see `emobench run --help`."]),
         (["--limit", "0"], ["--limit is 0; expected a number of examples of at least 1."]),
         (["--dtype", "float31"], ["--dtype is float31; expected auto, float32, bfloat16 or float16."]),
         (["--device", "gpu"], ["--device gpu is unknown"]),
@@ -111,7 +111,7 @@ def test_settings_that_nothing_reads(job: Callable[..., Any], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("split", "content", "texts"),
     [
-        ("train", "", ["wikitext2.train.jsonl) holds no text"]),
+        ("train", "", ["wikitext2.train.jsonl) has no text"]),
         ("train", '{"text": "a"}\nnot json\n', ["wikitext2.train.jsonl:2: expected one JSON object a line"]),
         ("train", '{"text": "bar bas"}\n', ["No block of 32 tokens fits", "Give more text or a shorter length."]),
         ("validation", '{"text": "bar bas"}\n', ["No block of 32 tokens fits"]),

@@ -103,7 +103,7 @@ def test_another_key_is_refused_by_what_differs(
     assert (done.code, done.out) == (2, "")
     minor = ".".join(version("transformers").split(".")[:2])
     assert f"Stage {key} (train) cannot be made here: packages.transformers is 99.0 here, and was {minor}." in done.err
-    assert "plan it anew with: emobench run --model" in done.err
+    assert "plan it again with: emobench run --model" in done.err
     assert not (planned / "train").exists()
 
 

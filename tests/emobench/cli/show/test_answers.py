@@ -105,7 +105,7 @@ def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None
         found, _ = find_answers([entry], place / "runs", [])
     finally:
         (folder / "away").rename(folder / "model")
-    assert f"{folder}/model is not here, so that this is the model before its training" in found[0].remarks
+    assert f"{folder}/model is missing: the answers are those of the model before its training" in found[0].remarks
     assert f"--model {entry.model.name} " in found[0].prompts
 
 

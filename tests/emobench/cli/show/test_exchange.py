@@ -148,7 +148,7 @@ def test_a_group_is_not_counted_again_in_a_mean_over_tasks(
 def test_an_empty_board_is_a_sentence(at: Callable[..., Any], tmp_path: Path) -> None:
     at("export").refused(f"There is no leaderboard {tmp_path / 'board'}")
     (tmp_path / "board").mkdir()
-    at("export").refused("holds no entry to export")
+    at("export").refused("has no entry to export")
     assert at("export", "--to", "xml").code == 2
 
 

@@ -81,7 +81,7 @@ def test_a_board_without_entries_says_the_same_everywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for said in ("There is no leaderboard leaderboards/measured: ", "leaderboards/measured has no entry yet: "):
-        told = f"{said}`emobench run --leaderboard leaderboards/measured` makes the first entry, of a tiny model"
+        told = f"{said}`emobench run --leaderboard leaderboards/measured` records a first entry: a tiny model"
         assert command("leaderboard", "show", "--metric", "mauv").ok().out.startswith(told)
         command("compare", "emo", "mle").refused(told)
         Path("leaderboards/measured").mkdir(parents=True, exist_ok=True)

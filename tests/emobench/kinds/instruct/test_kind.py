@@ -306,7 +306,7 @@ def test_instructions_are_known_by_their_content_and_their_rows(data: Instructio
         ('{"reference": "1"}', '"instruction" must be a text'),
         ('{"instruction": "a", "input": 3, "reference": "1"}', '"input" must be a text'),
         ('{"instruction": "\\ud800", "reference": "1"}', "surrogates not allowed"),
-        ("", "holds no instruction"),
+        ("", "has no instruction"),
     ],
 )
 def test_rows_that_cannot_be_read_are_named(row: str, reason: str, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_an_empty_board_says_how_to_fill_it(board: Leaderboard) -> None:
     with pytest.raises(DataError, match="There is no leaderboard"):
         select("emo", board.root)
     board.root.mkdir()
-    with pytest.raises(ConfigError, match=r"has no entry yet: `emobench run --leaderboard .*` makes the first"):
+    with pytest.raises(ConfigError, match=r"has no entry yet: `emobench run --leaderboard .*` records a first"):
         select("emo", board.root)
 
 

@@ -591,7 +591,7 @@ def test_a_row_without_a_metric_is_not_beaten_and_a_reason_is_given(make_row: Ma
     assert pairs().best(rows, "x/accuracy") == (high.id, None)
     rows += named(make_row, {"two": {"x/accuracy": [0.1, 0.2]}}, **lacking)
     top, why = pairs().best(rows, "x/accuracy")
-    assert (top, (why or "")[:15]) == (None, "common seeds: 2")
+    assert (top, (why or "")[:18]) == (None, "seeds in common: 2")
     near = [low, *named(make_row, {"near": {"x/accuracy": [0.301, 0.299, 0.302]}}, **lacking)]
     assert pairs().best(near, "x/accuracy") == (None, None)  # tied, and so nothing is undetermined
 

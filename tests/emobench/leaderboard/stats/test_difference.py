@@ -74,14 +74,14 @@ def test_below_three_seeds_nothing_is_said(seeds: int, examples: bool) -> None:
     rng = np.random.default_rng(12)
     a, b = (series(scores(sample(rng, seeds, 30, 0, 0.1) + shift, examples=examples)) for shift in (0, 9))
     assert difference(a, b) is None
-    assert f"common seeds: {seeds}; 3 are needed" in compared([a], [b])
+    assert f"seeds in common: {seeds}; a verdict needs 3" in compared([a], [b])
 
 
 def test_two_seeds_of_one_side_are_too_few_whatever_the_other_has() -> None:
     rng = np.random.default_rng(13)
     many, few = (series(scores(sample(rng, len(s), 30, 0, 0.1)), s) for s in ([0, 1, 2, 3, 4], [4, 9]))
     for sides in ((many, few), (few, many)):
-        assert "common seeds: 1; 3 are needed" in compared([sides[0]], [sides[1]])
+        assert "seeds in common: 1; a verdict needs 3" in compared([sides[0]], [sides[1]])
 
 
 def test_three_common_seeds_are_paired() -> None:

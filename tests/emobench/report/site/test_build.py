@@ -69,7 +69,7 @@ def test_an_empty_board_says_what_to_type(command: Callable[..., Any], tmp_path:
     (tmp_path / "empty").mkdir()
     done = command("leaderboard", "site", tmp_path / "out", "--leaderboard", tmp_path / "empty").ok()
     assert "emobench run" in done.err
-    assert "<code>emobench run</code> makes the first ones" in (tmp_path / "out" / "empty.html").read_text()
+    assert "<code>emobench run</code> records some" in (tmp_path / "out" / "empty.html").read_text()
 
 
 def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], one: Entry, tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_a_stage_that_was_altered_is_made_anew_and_said(tmp_path: Path, name: st
     (note,) = notes
     aside = tmp_path / "damaged" / f"train-{STAGE.key}"
     assert note.startswith(str(final))
-    assert note.endswith(f"this train stage is made anew; the old one is kept in {aside}")
+    assert note.endswith(f"this train stage runs again; the old one is kept in {aside}")
     assert aside.is_dir()
     assert Stages(tmp_path).is_finished(STAGE)
 
