@@ -27,7 +27,7 @@ release = emobench.__version__
 copyright = "the emobench authors, Apache 2.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "requirements.txt"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 

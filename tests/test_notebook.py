@@ -42,3 +42,14 @@ def test_the_notebook_shows_what_it_gives() -> None:
     if os.environ.get("EMOBENCH_GOLDEN") == "write":
         NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
     assert len(cells) == 4
+
+
+def test_the_notebook_for_a_gpu_has_code_that_parses_and_no_output_that_was_not_measured() -> None:
+    """It is not run here: it needs a GPU and the hub."""
+    notebook = json.loads((NOTEBOOK.parent / "notebooks" / "first-comparison.ipynb").read_text())
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            source = "".join(cell["source"])
+            assert cell["outputs"] == []
+            if not source.startswith(("%", "!")):
+                ast.parse(source)
