@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.core.errors import Missing, ModelError, UserError, first_line
 from emobench.core.extras import require
 from emobench.core.files import new_folder
-from emobench.core.reading import parse_mapping, read_text
+from emobench.core.reading import expand_home, is_folder, parse_mapping, read_text
 from emobench.core.seals import find_damage, write_seal
 from emobench.core.settings import content_hash
 from emobench.core.versions import minor_versions
@@ -38,7 +38,7 @@ def base_of(source: ModelSource) -> str:
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(base, str) or not base:
         raise ModelError(f"The adapter {source.name} does not name its base; give it: --from BASE.")
-    if isinstance(revision, str) and revision and not Path(base).exists():
+    if isinstance(revision, str) and revision and not is_folder(expand_home(base)):
         return f"{base}@{revision}"
     return base
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -108,6 +110,10 @@ def kind_of_name(name: str) -> tuple[Kind, Callable[[Mapping[str, Any]], Task]] 
 
 # Objectives, which are named by combinations and by files, too.
 
+CLOSE = 0.7
+"""The similarity (`difflib`) from which a name is taken for a slip of another one."""
+_NAME = re.compile(r"[A-Za-z][\w-]{0,99}")
+
 
 @dataclass(frozen=True)
 class LoadedObjective:
@@ -205,6 +211,34 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
     digest = OBJECTIVES.digest(*map(type, sorted(objectives, key=repr)))
     objective = objectives[0] if alone else combine(objectives, weights)
     return LoadedObjective(objective, digest, versions)
+
+
+@dataclass(frozen=True)
+class NamedObjective:
+    """The objective of another program, of which the name and the parameters are known."""
+
+    name: str
+    params: Mapping[str, Any]
+    version: str = "declared"
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}({shown})" if shown else self.name
+
+
+def declared_objective(text: str, settings: Mapping[str, Any] | None = None) -> LoadedObjective:
+    """Return the objective that another program trained with: as `load_objective`, or an unknown one such as `dpo`.
+
+    Raises UnknownNameError for a name that is almost that of an installed objective.
+    """
+    try:
+        return load_objective(text, settings)
+    except UnknownNameError:
+        name, params = parse_call(text)
+        if get_close_matches(name, objective_names(), cutoff=CLOSE) or not _NAME.fullmatch(name):
+            raise
+    unknown: Any = NamedObjective(name, {**params, **(settings or {})})
+    return LoadedObjective(unknown, "", {})
 
 
 def require_installed(text: str) -> None:

@@ -288,7 +288,7 @@ def objective_fields(row: PlannedRow) -> dict[str, Any]:
         "name": published_value(loaded.name),
         "version": loaded.objective.version,
         "params": published(loaded.objective.params, published_value),
-        "source_sha256": loaded.source_sha256,
+        "source_sha256": loaded.source_sha256 or None,
     }
 
 

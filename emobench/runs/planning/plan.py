@@ -236,6 +236,11 @@ class Planner:
             self.model = self.ingredients.checkpoint(name, request.base or "")
         else:
             self.model = self.ingredients.base_model(name)
+            if request.base is not None and self.model.is_local and self.model.source.adapter is None:
+                raise ConfigError(
+                    f"--from names the base of an adapter or of a checkpoint whose training is declared; {name} is no "
+                    "adapter. Add --trained-with NAME, or drop --from."
+                )
         if look:
             self._look()
         ready = check and there and not self.ingredients.missing

@@ -111,6 +111,8 @@ class Request:
                 "--trained-with declares the training of a checkpoint; give the checkpoint and its base: --model "
                 "./ckpt --from BASE."
             )
+        if self.from_scratch:
+            raise ConfigError("--from-scratch draws weights at random, and a checkpoint has its own; drop it.")
         if len(self.seeds) != 1:
             raise ConfigError(
                 f"--seed is given {len(self.seeds)} times with --trained-with; expected one: the seed with which "

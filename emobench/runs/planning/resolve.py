@@ -15,6 +15,7 @@ from emobench.kinds.interface import Kind
 from emobench.kinds.views import LabelPrompts
 from emobench.registry import (
     LoadedObjective,
+    declared_objective,
     find_recipe,
     find_suite,
     find_task,
@@ -66,8 +67,9 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
         raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
     objectives: list[LoadedObjective | None] = []
     rows: set[tuple[str, str]] = set()
+    load = declared_objective if request.declared else load_objective
     for text in wanted:
-        loaded = None if text == PRETRAINED else load_objective(text, settings)
+        loaded = None if text == PRETRAINED else load(text, settings)
         row = (PRETRAINED, "") if loaded is None else (repr(loaded.objective), loaded.source_sha256)
         if row in rows:
             raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")

@@ -103,6 +103,9 @@ def _pickled(folder: Path) -> None:
     [
         (_without_base, "--from"),
         (lambda folder: _configure(folder, base_model_name_or_path="/nowhere/base"), "/nowhere/base"),
+        (lambda folder: _configure(folder, base_model_name_or_path="x" * 5000, revision="main"), "--from"),
+        (lambda folder: _configure(folder, base_model_name_or_path="a\0b", revision="main"), "--from"),
+        (lambda folder: _configure(folder, base_model_name_or_path=[1]), "--from"),
         (lambda folder: _configure(folder, peft_type="PROMPT_TUNING"), "PROMPT_TUNING"),
         (lambda folder: _configure(folder, r=5), "does not fit"),
         (lambda folder: _configure(folder, target_modules=["c_fc"]), "does not fit"),

@@ -118,7 +118,10 @@ def test_a_new_declaration_replaces_the_one_before(
     declared = ("--from", small_model, "--trained-with", "emo")
     (first,) = evaluate(checkpoint, *declared, "--seed", 0).ok().json["entries"]
     assert first["recipe"]["name"] == "unnamed"
-    (second,) = evaluate(checkpoint, *declared, "--seed", 1, "--recipe-name", "dpo").ok().json["entries"]
+    declared = ("--from", small_model, "--trained-with", "dpo(beta=0.1)")  # emobench has none
+    (second,) = evaluate(checkpoint, *declared, "--seed", 1, "--recipe-name", "chat").ok().json["entries"]
+    assert (second["objective"]["name"], second["objective"]["params"]) == ("dpo", {"beta": 0.1})
+    assert second["objective"]["source_sha256"] is None
     assert second["supersedes"] == first["id"]
     assert len(emobench.load_board()) == 2
 
@@ -151,7 +154,9 @@ def test_a_base_that_calls_itself_a_checkpoint_changed_no_weight(
         (("--trained-with", "emoo", "--from", "{base}", "--seed", 0), ["emoo", "emo"]),
         (("--trained-with", "pretrained", "--from", "{base}", "--seed", 0), ["pretrained"]),
         (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--recipe-name", " "), ["--recipe-name"]),
+        (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--from-scratch"), ["--from-scratch"]),
         (("--recipe-name", "sft"), ["--trained-with"]),
+        (("--from", "{base}"), ["--trained-with"]),
         (("--trained-with", "emo", "--from", "{bytes}", "--seed", 0), ["bytes", "not trained from"]),
         (("--trained-with", "emo", "--from", "./nowhere", "--seed", 0), ["./nowhere"]),
     ],
@@ -173,12 +178,12 @@ def test_declared_rows_are_marked_wherever_they_are_shown(
     evaluate: Callable[..., Any], command: Callable[..., Any], small_model: Path, tmp_path: Path
 ) -> None:
     declared = ("--from", small_model, "--seed", 0, "--recipe-name", "sft-v1")
-    for number, objective in enumerate(("emo", "mle")):
+    for number, objective in enumerate(("emo", "dpo(beta=0.1)")):
         checkpoint = _checkpoint(small_model, tmp_path / f"ckpt{number}", number)
         evaluate(checkpoint, "--trained-with", objective, *declared).ok()
     evaluate(small_model).ok()
     assert "sft-v1 (declared)" in command("leaderboard", "show").ok().out
-    assert "declared by the user" in command("compare", "emo", "mle").ok().out
+    assert "declared by the user" in command("compare", "emo", "dpo").ok().out
     command("leaderboard", "site", "page").ok()
     page = "".join(path.read_text() for path in (tmp_path / "page").rglob("*") if path.suffix in (".html", ".js"))
     assert "not trained" not in page
