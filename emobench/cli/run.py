@@ -147,7 +147,6 @@ def evaluate(
     declared["objectives"] = declared["objectives"] or (PRETRAINED,)
     if dry_run and rescore:
         raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
-    declared["objectives"] = declared["objectives"] or [PRETRAINED]
     request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, **declared)
     if places and rescore:
         raise ConfigError("--rescore runs in one process; drop --devices and --processes.")
@@ -293,7 +292,7 @@ def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, 
     trained: dict[str, None] = {}
     for entry in entries:
         labels[entry.objective.label] = None
-        if not entry.untrained:
+        if not entry.untrained and not entry.declared:
             trained[entry.objective.name] = None
     print_board(board, runs, around={entry.id for entry in entries})
     if quiet:

@@ -108,11 +108,13 @@ def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
     common: list[str] = []
     if not trained:
         common.append("no trained model: add --objective NAME")
+    elif plan.request.declared:
+        common.append(f"{_counted(len(seeds), 'seed')}, {MIN_SEEDS} needed: evaluate a checkpoint of each")
     elif len(seeds) < MIN_SEEDS:
         unused = [seed for seed in range(MIN_SEEDS + len(seeds)) if seed not in seeds]
         options = [f"--seed {seed}" for seed in [*seeds, *unused][:MIN_SEEDS]]
         common.append(f"{_counted(len(seeds), 'seed')}, {MIN_SEEDS} needed: {' '.join(options)}")
-    if len(plan.rows) == 1 and trained:
+    if len(plan.rows) == 1 and trained and not plan.request.declared:
         common.append("no baseline: add a second --objective, or compare with an entry of a board")
     metrics: list[Prospect] = []
     for planned in plan.evaluated():
