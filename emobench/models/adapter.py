@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.core.errors import Missing, ModelError, UserError, first_line
+from emobench.core.errors import ModelError, UnknownNameError, first_line
 from emobench.core.extras import require
 from emobench.core.files import new_folder
 from emobench.core.reading import expand_home, is_folder, parse_mapping, read_text
@@ -57,10 +57,7 @@ def merged_source(source: ModelSource, base: Model) -> ModelSource:
         )
     try:
         base.require_files()
-        base_identity = dict(base.identity)
-    except Missing:
-        raise
-    except UserError as error:
+    except (ModelError, UnknownNameError) as error:
         raise ModelError(
             f"The adapter {source.name} needs its base, {base.given}: {error} Or give the base: --from BASE."
         ) from None
@@ -68,7 +65,7 @@ def merged_source(source: ModelSource, base: Model) -> ModelSource:
         raise ModelError(f"{base.given}, the base of {source.name}, is an adapter itself; merge it first.")
     files = [folder / name for name in (ADAPTER, WEIGHTS, *TOKENIZER_FILES)]
     digests = {file.name: file_digest(file) for file in files if file.is_file()}
-    identity = {"kind": "adapter", "base": base_identity, "adapter": digests, "packages": minor_versions("peft")}
+    identity = {"kind": "adapter", "base": dict(base.identity), "adapter": digests, "packages": minor_versions("peft")}
     merged = cached_folder(source.name, content_hash(identity), lambda out: _merge(source, config, base, out))
     damage = find_damage(merged, full=True)
     if damage is not None:

@@ -270,34 +270,23 @@ def tokenizer_folder(folder: Path, options: LoadOptions) -> Path:
 
     Raises ModelError for a --tokenizer that is none.
     """
-    if options.tokenizer is None:
+    name = options.tokenizer
+    if name is None:
         return folder
-    source = _tokenizer_source(options)
-    folder = model_folder(source, offline=options.offline, weights=False)
+    try:
+        folder = model_folder(find_model(name, offline=options.offline), offline=options.offline, weights=False)
+    except (ModelError, UnknownNameError) as error:
+        raise ModelError(f"--tokenizer {name}: {str(error).removeprefix(f'--model {name}: ')}") from None
     if not has_vocabulary(folder):
-        if options.offline and source.kind == "hub":
-            raise source.missing("its tokenizer")
         raise ModelError(
-            f"--tokenizer {options.tokenizer}: {folder} has no tokenizer; expected one of "
-            f"{', '.join(VOCABULARY_FILES)}."
+            f"--tokenizer {name}: {folder} has no tokenizer; expected one of {', '.join(VOCABULARY_FILES)}."
         )
     return folder
 
 
-def tokenizer_identity(options: LoadOptions) -> dict[str, Any]:
-    """Return the identity of the tokenizer of --tokenizer, which must be given: its commit, or its files' digests."""
-    source = _tokenizer_source(options)
-    if source.kind == "hub":
-        return identity(source)
-    return {"kind": "local", "files": _digests(Path(source.source), TOKENIZER_FILES, OTHER_FILES)}
-
-
-def _tokenizer_source(options: LoadOptions) -> ModelSource:
-    name = options.tokenizer or ""
-    try:
-        return find_model(name, offline=options.offline)
-    except (ModelError, UnknownNameError) as error:
-        raise ModelError(f"--tokenizer {name}: {str(error).removeprefix(f'--model {name}: ')}") from None
+def tokenizer_files(folder: Path) -> dict[str, str]:
+    """Return the digest of each file of the tokenizer in a folder."""
+    return _digests(folder, TOKENIZER_FILES, OTHER_FILES)
 
 
 def tokenizer_digest(tokenizer: Any) -> str | None:

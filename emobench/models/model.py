@@ -26,7 +26,8 @@ from emobench.models.folder import (
     model_folder,
     require_weights_here,
     tokenizer_digest,
-    tokenizer_identity,
+    tokenizer_files,
+    tokenizer_folder,
     weight_files,
 )
 
@@ -105,7 +106,7 @@ class Model:
         with self._naming():
             files = identity(self.source)
             if self.options.tokenizer is not None:
-                files["tokenizer"] = tokenizer_identity(self.options)
+                files["tokenizer"] = tokenizer_files(tokenizer_folder(Path(), self.options))
             return files
 
     @cached_property
