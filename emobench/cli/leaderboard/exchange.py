@@ -15,6 +15,7 @@ from emobench.core.files import write_whole
 from emobench.core.settings import PRETRAINED
 from emobench.exchange import every_eval_ever, tables
 from emobench.exchange.result_files import Imported, ImportedModel, find_results, import_each, import_results
+from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import select
@@ -75,7 +76,7 @@ def export(
         elif out is None:
             files |= every_eval_ever.files(entry)
         else:
-            files |= _with_instances(entry, leaderboard, runs)
+            files |= _with_instances(entry, boards_of(entries or [], leaderboard), runs)
     if out is None:
         show(next(iter(files.values())))
         return
@@ -101,13 +102,13 @@ def _entries(names: list[str], root: Path) -> list[Entry]:
     return entries
 
 
-def _with_instances(entry: Entry, board: Path, runs: Path) -> dict[str, str]:
+def _with_instances(entry: Entry, boards: list[Path], runs: Path) -> dict[str, str]:
     from emobench.runs.inspect.recorded_runs import instance_texts
 
     if not entry.runs:  # a paper's row
         return every_eval_ever.files(entry)
     try:
-        examples = [run_examples(run, runs, entry, [board]) for run in entry.runs]
+        examples = [run_examples(run, runs, entry, boards) for run in entry.runs]
     except DataError as error:
         remark(f"without instances: {error}")
         return every_eval_ever.files(entry)

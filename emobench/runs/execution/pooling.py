@@ -21,7 +21,6 @@ from emobench.runs.stages.evaluate import EXAMPLES, SCORES, Evaluation
 from emobench.runs.stages.stage import FACTS
 
 Note = Callable[[str], None]
-Facts = list[dict[str, Any]]
 
 
 class PooledRun(NamedTuple):
@@ -39,27 +38,28 @@ def other_seeds(entry: Entry, board: Leaderboard, runs: Path, note: Note) -> dic
     is not pooled although its seeds are other ones.
     """
     pooled: dict[int, PooledRun] = {}
-    if entry.untrained:
+    own = None if entry.untrained else _read(entry.runs[0].key, runs, declared=entry.declared)
+    if own is None:
         return pooled
-    own = _facts_of(entry.runs[0].key, runs, declared=entry.declared)
+    keys = {run.key for run in entry.runs}
     for other in _same_row(entry, board):
+        taken: list[str] = []
         for run in other.runs:
-            where = f"seed {run.seed} of entry {other.id}"
-            if run.seed is None or run.key in {one.key for one in entry.runs}:
+            if run.seed is None or run.key in keys:
                 continue
+            where = f"seed {run.seed} of entry {other.id}"
+            read = _read(run.key, runs, declared=other.declared)
             if run.seed in entry.seeds or run.seed in pooled:
                 note(f"{where} is not pooled: there is a newer run of this seed")
-                continue
-            try:
-                same = _facts_of(run.key, runs, declared=other.declared) == own
-            except (EmobenchError, OSError, LookupError, ValueError):
+            elif read is None:
                 note(f"{where} is not pooled: the files of its run are not in {runs}")
-                continue
-            if not same:
-                note(f"{where} is not pooled: it ran with other packages or on another kind of machine")
-                continue
-            pooled[run.seed] = PooledRun(run, list(_evaluations(run.key, runs)), _share(other))
-            note(f"pooled with {where}")
+            elif read.facts != own.facts:
+                note(f"{where} is not pooled: it differs in more than its seed, such as package versions")
+            else:
+                pooled[run.seed] = PooledRun(run, read.evaluations, _share(other))
+                taken.append(str(run.seed))
+        if taken:
+            note(f"pooled with entry {other.id}: seed {', '.join(taken)}")
     return pooled
 
 
@@ -74,30 +74,40 @@ def _same_row(entry: Entry, board: Leaderboard) -> Iterator[Entry]:
                     yield other
 
 
-def _facts_of(key: str, runs: Path, *, declared: bool) -> Facts:
-    """Return the facts of a run's stages that do not follow from its seed."""
-    shared: Facts = []
+class _Stages(NamedTuple):
+    """The facts of a run's stages that do not follow from its seed, and the run's evaluations."""
+
+    facts: list[dict[str, Any]]
+    evaluations: list[Evaluation]
+
+
+def _read(key: str, runs: Path, *, declared: bool) -> _Stages | None:
+    """Return the stages of a run; None if a file is missing or was altered."""
+    try:
+        return _read_stages(key, runs, declared=declared)
+    except (EmobenchError, OSError, LookupError, ValueError):
+        return None
+
+
+def _read_stages(key: str, runs: Path, *, declared: bool) -> _Stages:
+    stages = _Stages([], [])
     for score in _stage_facts(runs / "examples" / key)["scores"]:
-        scored = _stage_facts(runs / "score" / score)
+        folder = runs / "score" / score
+        scored = _stage_facts(folder)
         generated = _stage_facts(runs / "generate" / scored.pop("generation"))
-        shared += [scored, generated]
         training = scored["subject"].pop("training", None)
         generated["subject"].pop("training", None)
         if declared:
             del scored["subject"]["model"], generated["subject"]["model"]
+        stages.facts.extend((scored, generated))
         if training is not None:
             trained = _stage_facts(runs / "train" / training)
             del trained["seed"]
-            shared.append(trained)
-    return shared
-
-
-def _evaluations(key: str, runs: Path) -> Iterator[Evaluation]:
-    for score in _stage_facts(runs / "examples" / key)["scores"]:
-        folder = runs / "score" / score
-        _sealed(folder, SCORES)
-        _sealed(folder, EXAMPLES)
-        yield Evaluation(folder, score)
+            stages.facts.append(trained)
+        for name in (SCORES, EXAMPLES):
+            _sealed(folder, name)
+        stages.evaluations.append(Evaluation(folder, score))
+    return stages
 
 
 def _stage_facts(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from emobench.core.errors import ConfigError, DataError, UserError
 from emobench.core.reading import parse_json, read_text
 from emobench.core.seals import SEAL, find_damage
 from emobench.core.settings import content_hash, parse_call, to_plain
+from emobench.leaderboard.boards import split_reference
 from emobench.leaderboard.entry import Entry, Run, TrainedObjective
 from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import is_here, recorded_file
@@ -151,6 +152,8 @@ def _trainings(folders: Sequence[Path]) -> list[FoundTraining]:
 
 
 def _of_board(name: str, runs: Path, board: Leaderboard) -> Iterator[FoundTraining]:
+    folder, name = split_reference(name, board.root)
+    board = Leaderboard(folder)
     entries = [board.read(row) for row in board.rows(superseded=True) if name and row.id.startswith(name)]
     if len(entries) > 1:
         raise ConfigError(f"'{name}' begins the ids {', '.join(one.id for one in entries)}; give more of one.")

@@ -49,7 +49,8 @@ def test_one_by_one_is_the_same_as_at_once(run: Run, shared_runs: Path, tmp_path
     assert entry_of(run(board, 1))["seeds"] == [1]
     assert entry_of(run(board, 2))["seeds"] == [1, 2]
     last = run(board, 0)
-    assert "pooled with seed 1" in last.err
+    assert last.err.count("pooled with entry") == 1
+    assert ": seed 1, 2" in last.err
     apart = entry_of(last)
     assert any(metric["components"] for metric in together["metrics"].values())
     for name in together.keys() - {"id", "supersedes", "source", "provenance", "cost", "runs"}:
@@ -78,7 +79,7 @@ def test_other_packages_are_another_row_and_no_seed_counts_twice(
     with monkeypatch.context() as patch:
         patch.setattr("emobench.runs.stages.evaluate.minor_versions", lambda *names: dict.fromkeys(names, "9.9"))
         newer = run(tmp_path, 1)
-        assert f"seed 0 of entry {first['id']} is not pooled: it ran with other packages" in newer.err
+        assert f"seed 0 of entry {first['id']} is not pooled: it differs in more than its seed" in newer.err
         assert f"seed 1 of entry {first['id']} is not pooled: there is a newer run" in newer.err
         assert entry_of(newer)["seeds"] == [1]
         assert entry_of(run(tmp_path, 2))["seeds"] == [1, 2]
@@ -92,3 +93,7 @@ def test_runs_whose_files_are_elsewhere_are_not_pooled(run: Run, shared_runs: Pa
     done = run(tmp_path / "board", 1, runs=tmp_path / "runs")
     assert entry_of(done)["seeds"] == [1]
     assert f"seed 0 of entry {first['id']} is not pooled: the files of its run" in done.err
+    for generated in (tmp_path / "runs" / "generate").iterdir():  # as a user may, once they are scored
+        shutil.rmtree(generated)
+    shutil.rmtree(tmp_path / "board")
+    assert entry_of(run(tmp_path / "board", 1, runs=tmp_path / "runs"))["seeds"] == [1]
