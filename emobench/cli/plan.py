@@ -13,12 +13,13 @@ from emobench.cli.options.request import TrainingOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.stats.classical import ALPHA, POWER
+from emobench.leaderboard.stats.compare import place
 from emobench.registry import find_suite
 from emobench.report.notes import count_text
 from emobench.report.numbers import ABSENT
 from emobench.runs.dry_run import make_outline, time_parts
 from emobench.runs.planning.estimate import duration
-from emobench.runs.study import choices, pilot_of
+from emobench.runs.study import plan_study
 
 
 @takes_groups
@@ -46,33 +47,34 @@ def plan(
     """
     if not 0 < detect < float("inf"):
         raise ConfigError(f"--detect is {detect}; expected a difference above 0, such as 2 (points or percent).")
-    patterns = [metric] if metric else []
-    named = None if like else find_suite(suite).name
+    named, patterns = None, [metric] if metric else []
+    if not like:
+        named = find_suite(suite).name
     compared = results.compare(
-        *(like or ()), suite=named, metrics=patterns, leaderboard=leaderboard, runs=training.runs
+        *(like or ()), suite=named, metrics=patterns, older=not like, leaderboard=leaderboard, runs=training.runs
     )
-    pilot, entry = pilot_of(compared.comparisons)
     request = training.training(suite=suite, limit=limit, leaderboard=leaderboard)
     timed = partial(time_parts, reporter=reporter(json)) if probe else None
-    found = list(choices(request, partial(make_outline, timed=timed), pilot, entry, detect))
+    study = plan_study(request, partial(make_outline, timed=timed), compared.comparisons, detect)
+    pilot = study.pilot
     if json:
         noise = {"entries": [pilot.candidate, pilot.baseline], "seeds": pilot.seeds, "items": pilot.items}
         plain = {"metric": pilot.metric, "detect": detect, "target_power": POWER, "level": ALPHA}
-        print_json({**plain, "noise": {**noise, **vars(pilot.noise)}, "choices": found})
+        print_json({**plain, "noise": {**noise, **vars(pilot.noise)}, "choices": study.choices})
         return
     rows = []
-    for choice in found:
-        row = [ABSENT if choice.examples is None else f"{choice.examples:,}", "; ".join(choice.missing), ABSENT, ABSENT]
+    for choice in study.choices:
+        examples = "all" if choice.examples is None else f"{choice.examples:,}"
+        seeds, trainings, time = "; ".join(choice.missing), ABSENT, ABSENT
         if choice.seeds is not None:
-            row[1] = count_text(choice.seeds, "seeds")
+            seeds = count_text(choice.seeds, "seeds")
         if choice.trainings is not None:
-            row[2] = f"{choice.trainings:,}"
+            trainings = f"{choice.trainings:,}"
         if choice.seconds is not None:
-            row[3] = duration(choice.seconds)
-        rows.append(row)
+            time = duration(choice.seconds)
+        rows.append((examples, seeds, trainings, time))
     unit = {"fraction": "points", "perplexity": "%"}.get(pilot.unit, pilot.unit)
     title = f"To show a difference of {detect:g} {unit} of {pilot.metric} ({100 * POWER:.0f} % power)"
     print_table(title, ("examples", "seeds of each objective", "trainings", "rough time"), rows)
-    print_out(
-        "", f"Noise: {pilot.candidate} against {pilot.baseline}, {pilot.seeds} seeds; [95 % interval] of the seeds."
-    )
+    pair = f"{pilot.candidate} against {pilot.baseline}, {place(study.entry)}, {pilot.seeds} seeds"
+    print_out("", f"Noise: {pair}. [95 % interval] of the seeds. Rough times, as a dry run gives them.")

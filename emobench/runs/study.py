@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.stats.classical import MIN_SEEDS
+from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS
 from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.leaderboard.stats.power import Count, seeds_needed
-from emobench.report.numbers import scale
+from emobench.report.numbers import listed, scale
 from emobench.runs.dry_run import Outline, Read, seconds_of_a_run
+from emobench.runs.planning.prospects import Prospect
 from emobench.runs.planning.request import Request
 
 PARTS = (1, 2, 4, 8)
@@ -34,63 +35,78 @@ class Choice:
     missing: tuple[str, ...] = ()
 
 
-def pilot_of(comparisons: Sequence[Comparison]) -> tuple[Contrast, Entry]:
-    """Return the first contrast that shows the noise of seeds, the primary endpoint's if it does, and its baseline.
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The choices of a plan. The noise is that of the `pilot`, a contrast of two entries, of which `entry` is one."""
 
-    Raises ConfigError if there is none.
+    pilot: Contrast
+    entry: Entry
+    choices: tuple[Choice, ...]
+
+
+def plan_study(
+    request: Request, outline_of: Callable[..., Outline], comparisons: Sequence[Comparison], detect: float
+) -> Study:
+    """Return what shows a true difference of `detect`, in the shown unit, with 80 % power.
+
+    Raises ConfigError if no comparison shows the noise of one of the plan's metrics.
     """
+    request, read = replace(request, seeds=tuple(range(MIN_SEEDS))), Read()
+    outline = outline_of(request, exact=False, read=read)
+    pilot, entry = _pilot(comparisons, _sizes(outline))
+    found, most = [], 0
+    for part in PARTS:
+        if most:
+            outline = outline_of(replace(request, limit=most // part), exact=False, read=read)
+        sizes = []
+        for task in pilot.tasks:
+            sizes.append(_sizes(outline)[f"{task}/{pilot.metric.partition('/')[2]}"])
+        found.append(_choice(outline, sizes, pilot, entry, detect))
+        most = most or max(one.examples or 0 for one in sizes)
+        if found[-1].missing or not most:
+            break
+    return Study(pilot=pilot, entry=entry, choices=tuple(found))
+
+
+def _sizes(outline: Outline) -> dict[str, Prospect]:
+    return {one.metric: one for one in outline.verdicts[0].metrics}
+
+
+def _pilot(comparisons: Sequence[Comparison], known: Collection[str]) -> tuple[Contrast, Entry]:
+    """Return the first contrast, the primary endpoint's if it can be, that shows the noise of `known` metrics."""
     for comparison in comparisons:
         for contrast in comparison.contrasts:
-            if contrast.noise is not None and contrast.family is not None and contrast.seeds:
+            name = contrast.metric.partition("/")[2]
+            in_plan = {f"{task}/{name}" for task in contrast.tasks}.issubset(known)
+            if in_plan and contrast.noise is not None and contrast.family is not None and contrast.seeds:
                 return contrast, comparison.baseline
     raise ConfigError(
-        f"These entries do not show how seeds vary; a plan needs two with {MIN_SEEDS} seeds. Run a pilot with two "
-        "objectives, `emobench run --seed 0 --seed 1 --seed 2 --limit 100`, or name other entries with --like."
+        f"No two of these entries show how seeds vary on a metric of this plan ({listed(list(known))}): that takes "
+        f"{MIN_SEEDS} seeds of each. Run a pilot with two objectives, `emobench run --seed 0 --seed 1 --seed 2 --limit "
+        "100`, or name other entries with --like."
     )
 
 
-def choices(
-    request: Request, outline_of: Callable[..., Outline], pilot: Contrast, entry: Entry, detect: float
-) -> Iterator[Choice]:
-    """Yield what shows a true difference of `detect`, in the shown unit, with 80 % power.
-
-    The noise is that of a `pilot`, a contrast over seeds of which `entry` is one side.
-    Raises ConfigError if the plan lacks the metric.
-    """
-    assert pilot.noise is not None
-    name, read, most = pilot.metric.partition("/")[2], Read(), 0
-    effect = detect / scale(pilot.unit)
+def _choice(outline: Outline, sizes: Sequence[Prospect], pilot: Contrast, entry: Entry, detect: float) -> Choice:
+    examples, before, missing = 0, 0, []
+    for one in sizes:
+        examples += one.examples or 0
+        before += entry.metrics[one.metric].n or 0
+        if one.verdict == "impossible":
+            missing += one.missing
+    effect, factor = detect / scale(pilot.unit), 1.0
     if pilot.log_scale:
         effect = math.log1p(detect / 100)
-    request = replace(request, seeds=tuple(range(MIN_SEEDS)))
-    for part in PARTS:
-        if most:
-            request = replace(request, limit=most // part)
-        outline = outline_of(request, exact=False, read=read)
-        (prospects,) = outline.verdicts
-        by_metric = {one.metric: one for one in prospects.metrics}
-        examples, before, missing = 0, 0, []
-        for task in pilot.tasks:
-            metric = f"{task}/{name}"
-            if metric not in by_metric:
-                raise ConfigError(f"This plan has no {metric}; its metrics are {', '.join(by_metric)}.")
-            one = by_metric[metric]
-            examples += one.examples or 0
-            before += entry.metrics[metric].n or 0
-            most = max(most, one.examples or 0)
-            if one.verdict == "impossible":
-                missing += one.missing
-        if missing:
-            yield Choice(examples=examples, missing=tuple(dict.fromkeys(missing)))
-            return
-        factor = 1.0
-        if examples and before and pilot.items:
-            factor = examples / before
-        seeds = seeds_needed(pilot.noise, effect, pilot.seeds or MIN_SEEDS, items=factor)
-        trainings, seconds = None, seconds_of_a_run(outline.lines)
-        if seeds.count is not None:
-            trainings = seeds.count * prospects.trained
-            seconds = seconds and seconds * trainings
-        yield Choice(examples=examples or None, seeds=seeds, trainings=trainings, seconds=trainings and seconds)
-        if not most:
-            return
+    if examples and before and pilot.items:
+        factor = examples / before
+        if pilot.items * factor < MIN_ITEMS:
+            missing.append(f"about {round(pilot.items * factor)} sampling units, {MIN_ITEMS} needed")
+    if missing:
+        return Choice(examples=examples or None, missing=tuple(dict.fromkeys(missing)))
+    assert pilot.noise is not None
+    seeds = seeds_needed(pilot.noise, effect, pilot.seeds or MIN_SEEDS, items=factor)
+    trainings = seconds = None
+    if seeds.count is not None:
+        trainings, one_run = seeds.count * outline.verdicts[0].trained, seconds_of_a_run(outline.lines)
+        seconds = one_run and one_run * trainings
+    return Choice(examples=examples or None, seeds=seeds, trainings=trainings, seconds=seconds)

@@ -13,6 +13,7 @@ from typing import Literal
 from emobench.kinds.views import KnownMetrics, TestSize
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS
+from emobench.report.numbers import listed
 from emobench.runs.planning.estimate import duration
 from emobench.runs.planning.plan import Plan
 from emobench.runs.stages.evaluate import PlannedTask
@@ -87,7 +88,8 @@ class Prospects:
                 name += " (primary)"
             names.setdefault(f"{_tasks_of(group)}: {sentence}.", []).append(name)
         for text, metrics in names.items():
-            lines.append(f"  {', '.join(metrics)} of {text}")
+            most = MOST_NAMED if impossible else len(metrics)
+            lines.append(f"  {listed(metrics, most)} of {text}")
         if self.absent:
             lines.append(f"  No task here has the suite's primary metric, {self.absent}.")
         if self.needed > self.runs:

@@ -72,6 +72,15 @@ def test_a_larger_difference_needs_fewer_seeds(pilot: tuple[Entry, Entry], plann
     assert "1,821" in text
 
 
+def test_too_few_examples_for_a_verdict_end_the_choices(
+    pilot: tuple[Entry, Entry], planned: Callable[..., Any]
+) -> None:
+    *choices, last = json.loads(planned("--detect", "30", "--limit", "30", "--json").out)["choices"]
+    assert [choice["examples"] for choice in choices] == [30, 15]
+    assert last["seeds"] is None
+    assert "10 needed" in " ".join(last["missing"])
+
+
 def test_what_cannot_be_planned_is_one_sentence(pilot: tuple[Entry, Entry], planned: Callable[..., Any]) -> None:
     for given in (("--detect", "0"), ("--detect", "nan"), ("--detect", "2", "--metric", "mauve")):
         done = planned(*given)
