@@ -286,7 +286,7 @@ def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> st
     if decision.items:
         metric = f"{contrast.tasks[0]}/{contrast.metric.partition('/')[2]}"
         counted = entry.metrics[metric]
-        units = "more examples" if counted.units == counted.n else "more documents"
+        units = "more examples" if counted.units in (None, counted.n) else "more documents"
         parts.append(count_text(decision.items, units, contrast.items or 0))
     effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
     return f"{effect}: {', or '.join(parts)}"
