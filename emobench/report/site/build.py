@@ -54,6 +54,9 @@ class About:
     notes: str = ""
 
 
+NOTHING = About()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Board:
     """A board for a page. `problems` are sentences about files that were skipped."""
@@ -70,7 +73,7 @@ def write_site(
     runs: RunFiles,
     baseline: str | None = None,
     terms_of: TermsOf = lambda _: (),
-    about: About | None = None,
+    about: About = NOTHING,
 ) -> list[Path]:
     """Write a page for each board and `index.html`, which comes first in the returned paths.
 
@@ -87,7 +90,6 @@ def write_site(
     for path in (index, *paths):
         _check_ours(path)
     style = style_sheet() + _asset("page.css")
-    about = about or About()
     heads = list(map(_head, boards, paths))
     if about.title:
         heads[0]["title"] = about.title

@@ -20,10 +20,14 @@ from emobench.leaderboard.pack import PROMPTS
 from emobench.leaderboard.run_files import find_file, is_recorded, run_examples
 from emobench.registry.measures import describe
 from emobench.report.numbers import scale
+from emobench.tasks.scores import Measure
 from emobench.training.curves import Curve, averaged, mean_curve, read_curves
 
 TextsOf: TypeAlias = Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
 """What a run wrote, by task; nothing if it wrote no texts. Raises UserError."""
+
+Scores: TypeAlias = dict[str, tuple[Measure, dict[str, float]]]
+"""Metric -> what it is, and the score of each prompt: fractions in percent."""
 
 MOST_BYTES = 200_000_000
 POINTS = 200
@@ -98,22 +102,24 @@ class RunFiles:
                     shown.append({"task": task, "seed": run.seed, **samples})
         return shown
 
-    def _scores(self, entry: Entry, run: Run, task: str) -> dict[str, dict[str, float]]:
-        """Return the score of each prompt by the metrics that score single texts."""
+    def _scores(self, entry: Entry, run: Run, task: str) -> Scores:
+        """Return the metrics that score single texts."""
         try:
             recorded = run_examples(run, self.root, entry, self.boards)
         except UserError:
             return {}
-        scores: dict[str, dict[str, float]] = {}
+        scores: Scores = {}
         for name, of_metric in recorded.items():
             metric = name.partition("/")[2]
             known = describe(metric)
             if not name.startswith(f"{task}/") or known.higher_is_better is None:
                 continue
-            values = {example: value for example, (value, _) in of_metric.examples.items()}
+            values = {}
+            for example, (value, _) in of_metric.examples.items():
+                values[example] = float(f"{value * scale(known.unit):.4g}")
             # MAUVE's examples are its parts, and no scores.
-            if known.unit != "fraction" or 0 <= min(values.values()) <= max(values.values()) <= 1:
-                scores[metric] = values
+            if known.unit != "fraction" or 0 <= min(values.values()) <= max(values.values()) <= 100:
+                scores[metric] = known, values
         return scores
 
     def _path(self, file: File, problems: list[str]) -> Path | None:
@@ -148,21 +154,18 @@ def _thin(curve: Curve) -> dict[str, list[Any]]:
     return {"steps": list(blocks), "values": values}
 
 
-def _samples(texts: Sequence[WrittenText], scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def _samples(texts: Sequence[WrittenText], scores: Scores) -> dict[str, Any]:
     """Return the texts of the first prompts with their scores, and the metrics of these."""
     prompts = list(dict.fromkeys(text.prompt for text in texts))[:PROMPTS]
-    shown: list[dict[str, Any]] = []
-    metrics: dict[str, list[Any]] = {}
+    shown = []
     for text in texts:
-        if text.prompt not in prompts:
-            continue
-        sample = _sample(text)
-        for metric, values in scores.items():
-            if text.prompt in values:
-                known = describe(metric)
-                metrics[metric] = [known.title, known.higher_is_better]
-                sample["scores"][metric] = float(f"{values[text.prompt] * scale(known.unit):.4g}")
-        shown.append(sample)
+        if text.prompt in prompts:
+            sample = _sample(text)
+            for metric, (_, values) in scores.items():
+                if text.prompt in values:
+                    sample["scores"][metric] = values[text.prompt]
+            shown.append(sample)
+    metrics = {metric: [known.title, known.higher_is_better] for metric, (known, _) in scores.items()}
     return {"texts": shown, "metrics": metrics}
 
 

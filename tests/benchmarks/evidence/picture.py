@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 PICTURE = Path(__file__).parents[3] / "leaderboards" / "page.png"
 WIDTH = 1280
@@ -36,6 +36,7 @@ def screenshot(page_file: Path) -> Image.Image:
         page = browser.new_page(viewport={"width": WIDTH, "height": 1600}, device_scale_factor=2, color_scheme="light")
         page.goto(page_file.resolve().as_uri())
         page.wait_for_selector("html[data-ready]")
+        expect(page.locator(".chart:empty:visible")).to_have_count(0)
         box = page.locator("#table").bounding_box()
         height = box["y"] + box["height"] + 20 if box else 1600
         png = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})

@@ -37,7 +37,7 @@ async function sampleBrowser(entries, names) {
     const seeds = unique(all[0].filter(({ task }) => task === held.task).map(({ seed }) => String(seed)));
     if (!seeds.includes(held.seed)) held.seed = seeds[0];
     const files = all.map((of) => of.find(({ task, seed }) => task === held.task && String(seed) === held.seed) ?? of.find(({ task }) => task === held.task));
-    const metrics = Object.entries(files[0].metrics).filter(([key]) => files.every((file) => file.metrics[key]));
+    const metrics = Object.entries(files[0].metrics).filter(([key]) => files.every((file) => file.texts.some((text) => key in text.scores)));
     const [up, down] = entries.length > 1 ? ["largest gain in", "largest loss in"] : ["highest", "lowest"];
     const orders = [["recorded", "as recorded"], ...metrics.flatMap(([key, [title]]) => [[`+${key}`, `${up} ${title}`], [`-${key}`, `${down} ${title}`]])];
     if (!orders.some(([order]) => order === held.sort)) held.sort = entries.length > 1 && metrics.length ? orders[1][0] : "recorded";

@@ -163,7 +163,7 @@ def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page],
     expect(page.get_by_role("group", name="Scaling")).to_contain_text("A curve needs two rows")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, True), (360, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (390, False), (390, True)])
 def test_text_can_be_read_and_a_phone_needs_no_sideways_scrolling(
     opened: Opened, toy: Path, drawn: Callable[[Page], None], width: int, dark: bool
 ) -> None:
