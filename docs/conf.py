@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from typer.cli import get_docs_for_click
 
 import emobench
 from emobench.cli import app as commands
+from emobench.cli.listings import shown_default
+from emobench.runs.inspect.settings import settings
 
 HERE = Path(__file__).parent
 COMMANDS = HERE / "commands"
@@ -59,8 +62,20 @@ def write_commands(_: Sphinx) -> None:
             command.commands = _loaded(command)
         page = get_docs_for_click(obj=command, ctx=context, name=name, call_prefix="emobench")
         (COMMANDS / f"{name}.md").write_text("\n".join(map(_as_markdown, page.splitlines())))
+    with (COMMANDS / "settings.md").open("a") as page:
+        page.writelines(_settings())
     listing = "\n".join(sorted(root.commands))
     (COMMANDS / "index.md").write_text(f"# Commands\n\n{root.help}\n\n```{{toctree}}\n:maxdepth: 2\n\n{listing}\n```\n")
+
+
+def _settings() -> Iterator[str]:
+    """Yield the lines of the list that `emobench settings` prints, with a heading for each section."""
+    section = ""
+    for setting in settings():
+        if section != (section := setting.name.partition(".")[0]):
+            yield f"\n## {section}\n\n"
+        kind = f"{setting.type}{shown_default(setting)}".replace("`", "")
+        yield f"- `{setting.name}` (`{kind}`): {_escaped(setting.meaning, r'([<*|_])')}\n"
 
 
 def _loaded(group: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoTokenizer
 
 from emobench.core.errors import ConfigError, PluginError
+from emobench.models.device import with_float64
 from emobench.models.head import Head, probe_head, require_unchanged, token_count, unwrapped
 from emobench.models.model import Model
 from emobench.models.quiet import silent_libraries
@@ -200,7 +201,7 @@ class _Sums:
             return
         with torch.no_grad():
             for name, value_C in parts().items():
-                self._sums[name] = self._sums.get(name, 0) + value_C.sum(dtype=torch.float64)
+                self._sums[name] = self._sums.get(name, 0) + with_float64(value_C).sum(dtype=torch.float64)
 
     def close(self) -> dict[str, Tensor]:
         self._closed = True

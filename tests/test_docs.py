@@ -67,10 +67,13 @@ def _every_command_and_public_name_is_there(site: Path) -> None:
 
     import emobench
     from emobench.cli import app
+    from emobench.runs.inspect.settings import settings
 
     root = typer.main.get_command(app)
     assert isinstance(root, typer.core.TyperGroup)
     assert {path.stem for path in (site / "commands").glob("*.html")} == {*root.commands, "index"}
     assert "&lt;corpus&gt;.&lt;split&gt;.jsonl" in (site / "commands" / "run.html").read_text()  # as it is in the help
+    listed = (site / "commands" / "settings.html").read_text()
+    assert {setting.name for setting in settings() if f">{setting.name}<" not in listed} == set()
     reference = (site / "api" / "emobench.html").read_text()
     assert {name for name in emobench.__all__ if f'id="emobench.{name}"' not in reference} == set()

@@ -10,7 +10,7 @@ from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out, reporter
 from emobench.cli.terminal.tables import TextTable
 from emobench.core.errors import ConfigError
-from emobench.models.device import check_device, resolve_device
+from emobench.models.device import check_device, refuse_mps, resolve_device
 from emobench.registry import load_objective
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -46,6 +46,7 @@ def bench(
     dtype = dtype or ("bfloat16" if cuda else "float32")
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype is {dtype}; expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}.")
+    refuse_mps(device)
     check_device(device)
     objectives = {name: load_objective(name).objective for name in names}
     rounds = rounds or (11 if cuda else 5)

@@ -13,6 +13,7 @@ from emobench import registry
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_table
 from emobench.core.errors import EmobenchError
+from emobench.models.device import MPS, cores, is_here, machine_memory
 
 PACKAGES = {
     "torch": "training and evaluation",
@@ -49,15 +50,12 @@ def doctor(
 
 
 def _machine() -> list[list[str]]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    rows = [
-        ["python", platform.python_version(), platform.platform()],
-        ["cpu", f"{len(os.sched_getaffinity(0))} cores", f"{memory:.0f} GiB memory"],
-    ]
+    rows = [["python", platform.python_version(), platform.platform()], ["cpu", f"{cores()} cores", ""]]
     if find_spec("torch") is None:
         return rows
     import torch
 
+    rows[-1][-1] = f"{machine_memory() / 2**30:.0f} GiB memory"
     automatic = "cpu"
     if torch.cuda.is_available():
         automatic = "cuda:0"
@@ -66,6 +64,8 @@ def _machine() -> list[list[str]]:
             rows.append([f"cuda:{i}", gpu.name, f"{gpu.total_memory / 2**30:.0f} GiB; use --device cuda:{i}"])
     else:
         rows.append(["cuda", "none", "models of over a billion parameters need one"])
+    if is_here(MPS):
+        rows.append(["mps", "available", "the GPU of this Mac, for trainings; use --device mps"])
     rows.append(["--device auto", automatic, "what commands take by default"])
     hub_is_off = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
     rows.append(["hub", "off (HF_HUB_OFFLINE)" if hub_is_off else "on", "models and corpora that are not on disk"])

@@ -281,10 +281,10 @@ def settings(
         print_json([setting._asdict() for setting in chosen])
         return
     for setting in chosen:
-        print_out(f"{setting.name} ({setting.type}{_default(setting)})", f"    {setting.meaning}")
+        print_out(f"{setting.name} ({setting.type}{shown_default(setting)})", f"    {setting.meaning}")
 
 
-def _default(setting: Setting) -> str:
+def shown_default(setting: Setting) -> str:
     """Return the default as `--set` takes it; nothing where the meaning or a file has it."""
     if setting.required:
         return ", from the file"

@@ -23,7 +23,7 @@ from emobench.core.settings import PRETRAINED
 from emobench.exchange.model_repo import check_name, send, upload_command, write_repo
 from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import CATALOG
-from emobench.models.device import Place, resolve_device
+from emobench.models.device import MPS, MPS_NOTE, Place, resolve_device
 from emobench.registry import DEFAULT_RECIPE
 from emobench.runs.dry_run import (
     Outline,
@@ -269,6 +269,8 @@ def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
     plan = planner.plan()
     if plan.model.source.kind == "hub" and plan.model.name not in CATALOG:
         require_short(request, outline_of)
+    if request.device == MPS:
+        remark(MPS_NOTE)
     return plan
 
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from emobench.core.errors import ConfigError, ModelError, first_line
+
+if TYPE_CHECKING:
+    import torch
 
 AUTO = "auto"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Precisions of weights."""
+MPS = "mps"
+"""The GPU of a Mac with Apple silicon."""
+WITHOUT_FLOAT64 = {MPS}
+"""Types of devices without float64."""
+MPS_NOTE = (
+    "--device mps trains in float32 on the GPU of this Mac. Evaluations run on its CPU, because they need float64. The "
+    "times that a dry run estimates are for the CPU."
+)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 
@@ -32,7 +44,7 @@ class LoadOptions:
 
 
 def resolve_device(name: str) -> str:
-    """Return "cpu" or "cuda" for a value of `--device`. `auto` is a GPU if this machine has one.
+    """Return "cpu", "cuda" or "mps" for a value of `--device`. `auto` is a CUDA or ROCm GPU if this machine has one.
 
     Only this function knows `auto`: keys, entries and estimates contain its result. The process then sees only this
     GPU, because the Trainer would use all of them; so call it before CUDA is used. `check_device` checks that the
@@ -78,10 +90,9 @@ def several_devices(names: str) -> list[Place]:
 
 def several_processes(count: int) -> list[Place]:
     """Return places for processes that share the cores of the CPU; variables that the user has set are kept."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads: dict[str, str] = {}
     if THREADS not in os.environ:
-        threads[THREADS] = str(max(1, cores // count))
+        threads[THREADS] = str(max(1, cores() // count))
     return [Place(f"cpu:{index}", "cpu", threads) for index in range(count)]
 
 
@@ -111,19 +122,53 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        if device.partition(":")[0] not in ("cpu", "cuda"):
-            raise ValueError("mps has no float64, which sums need")
+        if device != MPS and device.partition(":")[0] not in ("cpu", "cuda"):
+            raise ValueError("no such device")
+        if not is_here(device):
+            raise ValueError("this machine, or its torch, has none")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
         raise ModelError(
-            f"--device {device} is unknown or not available ({first_line(error)}); expected auto, cpu, cuda or cuda:0. "
-            "See `emobench doctor`."
+            f"--device {device} is unknown or not available ({first_line(error)}); expected auto, cpu, cuda, cuda:0 or "
+            "mps. See `emobench doctor`."
         ) from None
+
+
+def refuse_mps(device: str) -> None:
+    """Raise ConfigError for an Apple GPU, on which only trainings run."""
+    if device == MPS:
+        raise ConfigError("--device mps is for trainings; this command needs float64. Use --device cpu.")
 
 
 def is_here(device: str) -> bool:
     """Return whether this machine has the device. A dry run may be for the GPU of another machine."""
+    if device == MPS:
+        import torch
+
+        return torch.backends.mps.is_available()
     return not device.startswith("cuda") or _has_cuda()
+
+
+def evaluating(options: LoadOptions) -> LoadOptions:
+    """Return where a model is evaluated: on the CPU instead of an Apple GPU, which has no float64."""
+    return replace(options, device="cpu") if options.device == MPS else options
+
+
+def with_float64(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor where float64 exists: on the CPU instead of an Apple GPU, else as it is."""
+    return tensor.cpu() if tensor.device.type in WITHOUT_FLOAT64 else tensor
+
+
+def cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_memory() -> int:
+    """Return the memory of this machine in bytes."""
+    import psutil
+
+    return psutil.virtual_memory().total
 
 
 def free_memory() -> None:

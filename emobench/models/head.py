@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from emobench.core.errors import ModelError
+from emobench.models.device import with_float64
 
 # Configuration fields for c in c * tanh(z / c), and for a factor (or divisor) of the head's raw output.
 CAP_FIELDS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -194,7 +195,7 @@ def _measure(model: Any, linear: nn.Linear) -> LogitMap:
             first.remove()
             last.remove()
     tolerance = FUTURE_TOLERANCES.get(base_BTD.dtype, 1e-5)
-    base_BTD = base_BTD.double()
+    base_BTD = with_float64(base_BTD).double()
     before_BTD = base_BTD[:, :-1]
     if (before_BTD[0] - before_BTD[1]).norm() / before_BTD.norm() > tolerance:
         raise ModelError(
@@ -209,15 +210,15 @@ def _measure(model: Any, linear: nn.Linear) -> LogitMap:
     if not hidden_BTD.isfinite().all():
         raise _refusal(model, "its input is not finite.", "Its training diverged, or it needs --dtype float32.")
     fit = _Fit(model, TOLERANCES.get(linear.weight.dtype, 2e-4))
-    factor, hidden_BTD = 1.0, hidden_BTD.double()
+    factor, hidden_BTD = 1.0, with_float64(hidden_BTD).double()
     if hidden_BTD.shape == base_BTD.shape and linear.bias is None:  # a model may multiply, such as MiniCPM3
         factor = fit.scale(base_BTD, hidden_BTD)
     # Not torch.equal: some GPU kernels add in another order.
     margin = fit.tolerance * hidden_BTD.abs().max().item()
     if hidden_BTD.shape != base_BTD.shape or not torch.allclose(hidden_BTD, factor * base_BTD, 0, margin):
         raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
-    raw_BTV = F.linear(probe_BTD, linear.weight, linear.bias).detach().double()
-    logit_map = fit.logit_map(raw_BTV, logits_BTV.detach().double())
+    raw_BTV = with_float64(F.linear(probe_BTD, linear.weight, linear.bias).detach()).double()
+    logit_map = fit.logit_map(raw_BTV, with_float64(logits_BTV.detach()).double())
     return replace(logit_map, scale=factor * logit_map.scale)
 
 

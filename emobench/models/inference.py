@@ -14,7 +14,6 @@ time where activation and gate are applied in place.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
@@ -27,6 +26,7 @@ from transformers.activations import FastGELUActivation, GELUTanh, NewGELUActiva
 from transformers.pytorch_utils import Conv1D
 
 from emobench.models import onednn
+from emobench.models.device import machine_memory
 
 GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 """The parts of a gated MLP in transformers."""
@@ -52,8 +52,7 @@ def optimize_for_inference(model: Any) -> None:
             module.forward = _gelu(module)
     _pad_head(model)
     layers = [layer for layer in model.modules() if _is_packable(layer)]
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if not onednn.has_onednn() or sum(layer.weight.nbytes for layer in layers) > SHARE * memory:
+    if not onednn.has_onednn() or sum(layer.weight.nbytes for layer in layers) > SHARE * machine_memory():
         return
     model.requires_grad_(False)
     for layer in layers:

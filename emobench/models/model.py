@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emobench.core.errors import ConfigError, Missing, ModelError
 from emobench.core.settings import PRETRAINED, content_hash
 from emobench.models.catalog import CATALOG, ModelFacts, ModelSource, find_model
-from emobench.models.device import LoadOptions
+from emobench.models.device import LoadOptions, evaluating
 from emobench.models.folder import (
     how_to_convert,
     identity,
@@ -207,6 +207,14 @@ class Model:
         """Return the model that a stage wrote to a folder."""
         source = ModelSource(self.name, str(folder), None, "local")
         return replace(self, trained=source, made_by=None, _others={}, _encoders={})
+
+    def evaluated(self) -> Model:
+        """Return this model where it is evaluated: see `evaluating`."""
+        options = evaluating(self.options)
+        if options == self.options:
+            return self
+        base = self.trained_from and self.trained_from.evaluated()
+        return replace(self, options=options, trained_from=base, _others={}, _encoders={})
 
     def other(self, auxiliary: AuxiliaryModel) -> Model:
         """Return a model that is used besides this one, after its checks; "pretrained" is this one, or its base.

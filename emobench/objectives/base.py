@@ -32,6 +32,7 @@ from torch import Tensor
 from emobench.core.errors import ConfigError, PluginError
 from emobench.core.settings import PRETRAINED, check_settings, convert
 from emobench.data.packing import WEIGHTS
+from emobench.models.device import with_float64
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.targets import IGNORED
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
@@ -172,7 +173,7 @@ class Objective:
         targets_BT = batch["labels"][:, 1:] != IGNORED
         if WEIGHTS not in batch:
             return targets_BT.sum()
-        return (batch[WEIGHTS][:, 1:].double() * targets_BT).sum()
+        return (with_float64(batch[WEIGHTS])[:, 1:].double() * with_float64(targets_BT)).sum()
 
     def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`. Default: the columns in `needs`.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
+from emobench.models.device import with_float64
 from emobench.objectives.base import LogitsObjective, Objective, SetupContext, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.expression import Constant, Schedule
@@ -175,7 +176,7 @@ class Combination(Objective):
         names = list(chain.from_iterable(own))
         logged: dict[str, Tensor] = {}
         for term, weight, loss_N, parts in zip(self.terms, self.weights, losses, own, strict=True):
-            logged[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight, dtype=torch.float64)
+            logged[f"{term.label}.share"] = with_float64(loss_N).new_full(loss_N.shape, weight, dtype=torch.float64)
             logged[f"{term.label}.loss"] = loss_N
             logged |= {n if names.count(n) == 1 else f"{term.label}.{n}": v for n, v in parts.items()}
         return logged

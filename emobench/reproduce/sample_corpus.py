@@ -29,7 +29,7 @@ from emobench.core.reading import open_file, parse_mapping, path_exists, read_te
 from emobench.core.settings import PRETRAINED, to_plain
 from emobench.data.sources import SPLITS
 from emobench.models.catalog import ModelFacts
-from emobench.models.device import AUTO, DTYPES, LoadOptions, check_device
+from emobench.models.device import AUTO, DTYPES, LoadOptions, check_device, refuse_mps
 from emobench.models.model import Model
 from emobench.models.quiet import quiet_libraries
 from emobench.registry import find_suite
@@ -96,6 +96,7 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
     Waits for another process that samples into the folder. Raises ModelError for a model without a start token,
     ConfigError for a folder of other settings, DataError for altered files.
     """
+    refuse_mps(request.device)
     check_device(request.device)
     options = LoadOptions(
         device=request.device,

@@ -18,7 +18,7 @@ from emobench.core.errors import ConfigError, UserError
 from emobench.core.settings import PRETRAINED
 from emobench.kinds.cost import Cost
 from emobench.models.catalog import ModelFacts
-from emobench.models.device import AUTO, is_here
+from emobench.models.device import AUTO, MPS, MPS_NOTE, is_here
 from emobench.models.model import AuxiliaryModel
 from emobench.report.numbers import large
 from emobench.runs.execution.reporter import Reporter, Silent
@@ -401,6 +401,8 @@ def _assumptions(plan: Plan, costs: Costs, probe: Probe | None) -> Iterator[str]
             "trained token (4 N with LoRA) and 2 N a scored one. MAUVE clustering and ROUGE run on the CPU and are not "
             "included."
         )
+    if plan.request.device == MPS:
+        yield MPS_NOTE
     for recipe in plan.recipes:
         for name, value in (recipe.trainer or {}).items():
             yield f"Recipe {recipe.name} passes {name}={value} to transformers' TrainingArguments."
@@ -436,7 +438,9 @@ class Costs:
         """The tokens of all validations of a training, if its texts are on this machine."""
         self._counts: dict[str, Cost] = {}
         self.size = plan.model.size
-        self.machine: Machine = this_machine(plan.request.device) if is_here(plan.request.device) else H100
+        self.machine: Machine = H100
+        if is_here(plan.request.device) or plan.request.device == MPS:  # whose times are those of a CPU
+            self.machine = this_machine(plan.request.device)
 
     def training(self, planned: PlannedTraining) -> StageLine:
         """Return the cost of a training. Raises ConfigError if its learning rate is 0 in all steps."""

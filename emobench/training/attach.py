@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from emobench.data.packing import WEIGHTS
+from emobench.models.device import with_float64
 from emobench.models.head import Head, final_hidden, require_unchanged
 from emobench.models.suitability import refuse_auxiliary_loss
 from emobench.objectives import (
@@ -160,7 +161,7 @@ class AttachedObjective:
             mle_N, loss_N = -result.log_prob_N, result.losses_N
         else:
             mle_N = loss_N = -token_statistics(hidden_ND, head, labels_N).log_prob
-        mle_B, loss_B = (sums_N.double().view(call.labels_BT.shape).sum(1) for sums_N in (mle_N, loss_N))
+        mle_B, loss_B = (with_float64(sums_N).double().view(call.labels_BT.shape).sum(1) for sums_N in (mle_N, loss_N))
         tokens_B = (call.labels_BT != IGNORED).sum(1)
         self.evaluated = SequenceSums(mle_B, loss_B, tokens_B)
         return mle_N.sum() / _divisor(call.denominator, tokens_B.sum())

@@ -17,6 +17,7 @@ from torch import Tensor
 from emobench.core.errors import ConfigError, ModelError
 from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
+from emobench.models.device import with_float64
 from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import CostEmbedding
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
@@ -158,10 +159,11 @@ class DeviceLanguage:
         self.eos_id = language.eos_id
         self.emission_SV = torch.tensor(language.emission_SV, dtype=torch.float32, device=device)
         # The recursion is float64; its tables are small.
-        self._emission_VS = torch.tensor(language.emission_SV.T.copy(), device=device)
-        self._transition_SS = torch.tensor(language.transition_SS, device=device)
-        self._start_S = torch.tensor(language.start_S, device=device)
-        self._anywhere_S = torch.tensor(stream_states(language), device=device)
+        wide = with_float64(self.emission_SV).device
+        self._emission_VS = torch.tensor(language.emission_SV.T.copy(), device=wide)
+        self._transition_SS = torch.tensor(language.transition_SS, device=wide)
+        self._start_S = torch.tensor(language.start_S, device=wide)
+        self._anywhere_S = torch.tensor(stream_states(language), device=wide)
 
     @torch.no_grad()
     def state_probs(self, input_ids_BT: Tensor) -> Tensor:
@@ -171,12 +173,12 @@ class DeviceLanguage:
         """
         probs_BS = self._anywhere_S.expand(len(input_ids_BT), -1)
         steps = []
-        for ids_B in input_ids_BT.unbind(1):
+        for ids_B in with_float64(input_ids_BT).unbind(1):
             joint_BS = probs_BS * self._emission_VS[ids_B]
             probs_BS = (joint_BS / joint_BS.sum(-1, keepdim=True)) @ self._transition_SS
             probs_BS = torch.where((ids_B == self.eos_id)[:, None], self._start_S, probs_BS)
             steps.append(probs_BS.float())
-        return torch.stack(steps, dim=1)
+        return torch.stack(steps, dim=1).to(input_ids_BT.device)
 
 
 def stream_states(language: HiddenMarkovLanguage) -> Floats:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
-import resource
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 
+import psutil
 import torch
 
 from emobench.core.errors import ConfigError
+from emobench.models.device import machine_memory
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+PAUSE = 0.02
+"""Seconds between two readings of the memory of a process."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _KEPT_SHARE, _KEPT_OF_FREE = 32, 8
 _RAN_OUT = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory", "[CUDA]: out of memory")
@@ -24,7 +26,7 @@ def keepable_bytes(device: torch.device) -> int:
         free, total = torch.cuda.mem_get_info(device)
         total = int(total * torch.cuda.get_per_process_memory_fraction(device))  # see `limit_memory`
         return min(total // _KEPT_SHARE, free // _KEPT_OF_FREE)
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = machine_memory()
     with suppress(OSError, ValueError):  # no container, or one without a limit
         total = min(total, int(_CONTAINER.read_text()))
     return total // _KEPT_SHARE
@@ -53,21 +55,44 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _RAN_OUT)
 
 
-def reset_peak(device: torch.device) -> None:
-    """Start a new measurement."""
+class Peak:
+    """The largest memory of a measurement, in bytes: of tensors on a CUDA device, elsewhere of the whole process."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.sampled = 0
+
+    @property
+    def bytes(self) -> int:
+        return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else self.sampled
+
+    def sample(self) -> None:
+        """Read the memory that the process has now."""
+        used = psutil.Process().memory_info().rss
+        if self.device.type == "mps":  # Metal's buffers are not all counted as the process's
+            used = max(used, torch.mps.driver_allocated_memory())
+        self.sampled = max(self.sampled, used)
+
+
+@contextmanager
+def measured_peak(device: torch.device) -> Iterator[Peak]:
+    """Measure the peak memory of the block. Elsewhere than on CUDA a thread reads it again and again."""
+    peak, ended = Peak(device), Event()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    else:
-        with suppress(OSError):  # not Linux, or not allowed: the peak is then that of the whole process
-            _CLEAR.write_text("5")
+        yield peak
+        return
 
+    def watch() -> None:
+        while not ended.wait(PAUSE):
+            peak.sample()
 
-def peak_bytes(device: torch.device) -> int:
-    """Return the peak in bytes since `reset_peak`: of tensors on a GPU, of the whole process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    with suppress(OSError):
-        match = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
-        if match:
-            return int(match[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    thread = Thread(target=watch, daemon=True)
+    peak.sample()
+    thread.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        thread.join()
+        peak.sample()

@@ -36,7 +36,7 @@ from emobench.core.seals import SEAL, find_damage, write_seal
 from emobench.core.settings import OPTIONAL, canonical_json
 from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE, WEIGHTS
-from emobench.models.device import free_memory
+from emobench.models.device import free_memory, with_float64
 from emobench.models.head import Head, probe_head
 from emobench.models.suitability import require_next_token_loss
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
@@ -47,7 +47,7 @@ from emobench.training.checkpoints import last_checkpoint, restore_objective, se
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
 from emobench.training.export import export, weight_digests
-from emobench.training.memory import keepable_bytes, out_of_memory, peak_bytes, reset_peak
+from emobench.training.memory import keepable_bytes, measured_peak, out_of_memory
 from emobench.training.model_changes import liger_body, require_liger, require_separate_conversations, with_adapters
 from emobench.training.parallel import (
     FilledRows,
@@ -194,14 +194,13 @@ def train(job: Training) -> TrainingSummary:
             log.write_bytes(b"")
             if checkpoint is not None:
                 shutil.copyfile(checkpoint / LOG, log)
-        reset_peak(trainer.args.device)
         kernels = liger_body(job.model) if recipe.liger else nullcontext()
-        with _interruptible(trainer), kernels:
+        with _interruptible(trainer), kernels, measured_peak(trainer.args.device) as peak:
             steps = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint)).global_step
 
         # The result. Every process has loaded the best weights and read the log before the main process deletes files.
         trainer.accelerator.wait_for_everyone()
-        summary = _summarise(job, trainer, steps)
+        summary = _summarise(job, trainer, steps, peak.bytes)
         written = export(trainer, job.model, head, job.tokenizer, job.folder / "model")
         if main:
             summary = replace(summary, weights={"base": base, "trained": weight_digests(written)})
@@ -475,7 +474,8 @@ class ObjectiveTrainer(Trainer, TrainerCallback):
         window, self.attached.window = self.attached.window, []
         rows, self._rows = self._rows, []
         names = list(window[0])
-        sums_MP = torch.stack([torch.stack([sums[name].double() for name in names]) for sums in window])
+        # Sums are float64; on a device without it, they are added up on the CPU.
+        sums_MP = torch.stack([torch.stack([with_float64(sums[name]).double() for name in names]) for sums in window])
         total_P = sums_MP.sum(0)
         if self.args.world_size > 1:
             # Reduce before the check, so that a non-finite value in one process stops all of them.
@@ -620,7 +620,7 @@ def _interruptible(trainer: ObjectiveTrainer) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> TrainingSummary:
+def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int, peak: int) -> TrainingSummary:
     tokens, seconds = 0.0, 0.0
     validated: dict[int, float] = {}
     for text in (job.folder / LOG).read_text().splitlines():
@@ -637,7 +637,7 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
         steps=steps,
         tokens=int(tokens),
         seconds=seconds,
-        peak_memory_bytes=peak_bytes(trainer.args.device),
+        peak_memory_bytes=peak,
         selected_by=job.recipe.select,
         selected_step=selected,
         validation_mle=validated.get(selected),

@@ -112,7 +112,8 @@ Boards = Annotated[
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use only what is on disk, and no network.")]
 Device = Annotated[
-    str, typer.Option("--device", help="auto (a GPU if there is one, else the CPU), cpu, cuda or cuda:N.")
+    str,
+    typer.Option("--device", help="auto (a CUDA or ROCm GPU if any, else the CPU), cpu, cuda, cuda:N or mps."),
 ]
 Trackers = Annotated[
     list[str] | None,

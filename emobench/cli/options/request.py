@@ -25,7 +25,14 @@ from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.core.extras import MissingPackageError
 from emobench.core.settings import parse_overrides
-from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
+from emobench.models.device import (
+    AUTO,
+    Place,
+    default_places,
+    resolve_device,
+    several_devices,
+    several_processes,
+)
 from emobench.runs.dry_run import Read, make_outline
 from emobench.runs.execution.launch import LAUNCHERS, ZERO, JoinedLaunch, Launch, LocalLaunch, world_size
 from emobench.runs.planning.request import UNNAMED, Request

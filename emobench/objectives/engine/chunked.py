@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from emobench.core.errors import PluginError
+from emobench.models.device import with_float64
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.coefficients import coefficients
@@ -152,9 +153,10 @@ def run_chunks(
         if grads is not None:
             grads.add(whole_rows(logits_CV)[:, : len(weight_PD)], hidden_CD, weight_PD)
     job.note_together()
-    job.loss_sum = job.weighted(torch.cat(job.losses)).sum(dtype=torch.float64)
+    job.loss_sum = with_float64(job.weighted(torch.cat(job.losses))).sum(dtype=torch.float64)
     # A copy, because autograd makes the result require gradients.
-    return job.divided(job.loss_sum).to(accumulator_dtype(job.dtype), copy=True), grads
+    total = job.divided(job.loss_sum).to(accumulator_dtype(job.dtype), copy=True)
+    return total.to(hidden_MD.device), grads
 
 
 def make_costs(cost: CostEmbedding | None, chunk: Chunk, buffer_UV: Tensor | None, rows: TorchRows) -> CostRows | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from emobench.core.errors import PluginError, UnknownNameError
+from emobench.models.device import with_float64
 from emobench.models.head import LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
@@ -154,7 +155,7 @@ class EngineCall:
 
     def _add(self, name: str, value_C: Tensor) -> None:
         # The sum is float64: thousands of float32 terms would change the sixth digit.
-        self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
+        self.parts[name] = self.parts.get(name, 0) + with_float64(value_C.detach()).sum(dtype=torch.float64)
 
     def weighted(self, values_C: Tensor, chunk: Chunk | None = None) -> Tensor:
         """Return the values of a chunk's tokens (None: of all tokens) times the tokens' weights."""
@@ -165,7 +166,7 @@ class EngineCall:
 
     def divided(self, value: Tensor) -> Tensor:
         """Return a value divided by the denominator, if there is one."""
-        return value if self.denominator is None else value / self.denominator
+        return value if self.denominator is None else value / _on(value.device, self.denominator)
 
     def inverse_denominator(self) -> Tensor | None:
         """Return 1 / denominator on the device of the targets. None without a denominator."""
@@ -173,7 +174,9 @@ class EngineCall:
             return None
         wide = accumulator_dtype(self.dtype)
         # torch.tensor would copy from the host, and wait for it.
-        return (torch.ones((), dtype=torch.float64, device=self.targets.ids_M.device) / self.denominator).to(wide)
+        ids_M = self.targets.ids_M
+        one = with_float64(ids_M[:0]).new_ones((), dtype=torch.float64)
+        return (one / _on(one.device, self.denominator)).to(wide).to(ids_M.device)
 
     def result(self, total: Tensor) -> LossResult:
         """Return the result in the order of the inputs."""
@@ -194,6 +197,10 @@ class EngineCall:
             f"{self.objective.name}: {what} is {given}; expected one number per token, shape ({tokens},), and no mean: "
             "the trainer divides."
         )
+
+
+def _on(device: torch.device, value: Tensor | float) -> Tensor | float:
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from emobench.core.errors import PluginError, UnknownNameError, UserError
+from emobench.models.device import with_float64
 from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
@@ -254,5 +255,5 @@ def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None
     )
     job.note(loss_M, s, logits_MV)
     total = job.weighted(loss_M).sum()
-    job.loss_sum = total.detach().double()
+    job.loss_sum = with_float64(total.detach()).double()
     return job.divided(total)

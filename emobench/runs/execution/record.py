@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import shlex
@@ -27,6 +26,7 @@ from emobench.leaderboard.private_paths import published, published_command, pub
 from emobench.leaderboard.run_files import digest
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store import Leaderboard
+from emobench.models.device import MPS, cores
 from emobench.runs.execution.environment import ENVIRONMENT, read_environment
 from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.pooling import PooledRun, other_seeds, total_cost
@@ -371,7 +371,8 @@ def hardware(device: str) -> str:
         import torch
 
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    gpu = ", GPU (mps)" if device == MPS else ""
+    return f"{platform.machine()}, {cores()} cores{gpu}"
 
 
 def packages() -> dict[str, str]:

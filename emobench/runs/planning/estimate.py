@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from emobench.models.catalog import ModelFacts
+from emobench.models.device import MPS, machine_memory
 from emobench.training.recipe import Recipe, total_steps
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -55,7 +55,7 @@ def this_machine(device: str) -> Machine:
     name, place, step = "this CPU", "this machine", 0.01
     if device.startswith("cuda"):
         name, place, step = "this GPU", "this GPU", Machine.step
-    rate = functools.partial(_timed, device)
+    rate = functools.partial(_timed, "cpu" if device == MPS else device)
     return Machine(name=name, rate=rate, share=0.5, memory=_memory(device), place=place, step=step)
 
 
@@ -65,7 +65,7 @@ def _memory(device: str) -> float:
         import torch
 
         return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return machine_memory()
 
 
 PRODUCTS, MOST_PRODUCTS, LOOK = 5, 50, 0.5

@@ -21,7 +21,7 @@ from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.models.catalog import CATALOG, ModelFacts, ModelSource, find_made_model
 from emobench.models.checkpoint import require_base
-from emobench.models.device import LoadOptions
+from emobench.models.device import MPS, LoadOptions
 from emobench.models.encoder import encoder_size, find_encoder
 from emobench.models.folder import identity
 from emobench.models.model import AuxiliaryModel, Model
@@ -132,6 +132,14 @@ def check_recipe(model: Model, recipe: Recipe) -> None:
             f"{model.context}; add --set recipe.max_length={model.context}, or take a model with a longer context."
         )
     recipe.micro_batch(int(os.environ.get("WORLD_SIZE", "1")))
+    if model.options.device == MPS:
+        refused = {"compile": recipe.compile, "precision": recipe.precision != "float32"}
+        refused["weight_dtype"] = recipe.weight_dtype != "float32"
+        for name in filter(refused.get, refused):
+            raise ConfigError(
+                f"recipe.{name} is {getattr(recipe, name)} (by itself, or by --dtype); --device mps trains in float32, "
+                "without compilation. Drop it, or use --device cpu."
+            )
     if recipe.precision == "float16" and not model.options.device.startswith("cuda"):
         raise ConfigError(
             f"recipe.precision is float16 (by itself, or by --dtype), which scales its loss on a CUDA device; "

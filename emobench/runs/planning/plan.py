@@ -263,6 +263,7 @@ class Planner:
         return Plan(request, self.suite, self.model, tuple(rows), self.ingredients, recipes, ready)
 
     def _run(self, objective: LoadedObjective | None, seed: int, uses: Mapping[str, dict[str, Any]]) -> PlannedRun:
+        evaluated = self.model.evaluated()
         parts = []
         for recipe, tasks in self.parts:
             training = None
@@ -271,7 +272,7 @@ class Planner:
             planned = []
             for task in tasks:
                 data = self.ingredients.task_data(task)
-                planned.append(PlannedTask(task, data, self.model, training, **uses[task.name]))
+                planned.append(PlannedTask(task, data, evaluated, training, **uses[task.name]))
             parts.append((training, tuple(planned)))
         weights = ()
         if self.model.trained_from is not None:

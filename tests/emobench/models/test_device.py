@@ -77,9 +77,9 @@ def test_a_machine_without_a_gpu(machine: Callable[..., None]) -> None:
     assert (is_here("cpu"), is_here("cuda")) == (True, False)
 
 
-@pytest.mark.parametrize("name", [AUTO, "gpu", "mps", "cuda:x"])
+@pytest.mark.parametrize("name", [AUTO, "gpu", "mps:1", "cuda:x"])
 def test_what_is_no_device_is_refused_and_auto_never_comes_so_far(name: str) -> None:
-    with pytest.raises(ModelError, match="expected auto, cpu, cuda or cuda:0"):
+    with pytest.raises(ModelError, match="expected auto, cpu, cuda, cuda:0 or mps"):
         check_device(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,17 @@ def test_a_gpu_in_use_keeps_less(free: int, expected: float, monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     assert memory.keepable_bytes(torch.device("cuda")) == expected * GIB
+
+
+def test_the_peak_of_a_block_is_measured() -> None:
+    """A table of 512 MiB is in memory for some readings, and not at the end."""
+    before = memory.Peak(torch.device("cpu"))
+    before.sample()
+    with memory.measured_peak(torch.device("cpu")) as peak:
+        table = torch.ones(GIB // 8)
+        time.sleep(10 * memory.PAUSE)
+        del table
+    with memory.measured_peak(torch.device("cpu")) as after:
+        pass
+    assert peak.bytes > before.bytes + 0.4 * GIB
+    assert after.bytes < peak.bytes - 0.4 * GIB
