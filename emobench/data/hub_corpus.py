@@ -42,7 +42,7 @@ LABELLED_FORMATS = (".parquet", ".jsonl")
 NAMED = ("label_text", "label_name", "text_label", "label_names")
 """Columns that may hold the names of labels that are numbers."""
 MOST_CLASSES = 100
-EXPECTED = "OWNER/NAME:TEXT:LABEL, such as stanfordnlp/imdb:text:label"
+EXPECTED = "./FILE:TEXT:LABEL, or OWNER/NAME:TEXT:LABEL of the hub, such as stanfordnlp/imdb:text:label"
 HELD_OUT = 0.05
 """The share of the training rows that are the validation split where there is none."""
 
@@ -201,7 +201,7 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     head, _, label = name.rpartition(":")
     corpus = hub_corpus(head)
     if corpus is None or not label:
-        raise ConfigError(f"{name} names no labelled data set of the hub; expected {EXPECTED}.")
+        raise ConfigError(f"{name} names no labelled data; expected {EXPECTED}.")
     data = find_files(corpus, offline=offline, formats=LABELLED_FORMATS)
     pool = _labelled_rows(data, "train", label)
     meanings: dict[str, str] = {}

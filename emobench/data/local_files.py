@@ -227,6 +227,8 @@ def _part(data: LocalData, read: LocalTexts, split: Split, held_out: Sequence[Sp
             if share:
                 note = f"the {SHARES[other]:.0%} before the last {share:.0%}"
         stop, share = start, share + SHARES[other]
+    if not documents:
+        raise DataError(f"{data.path} has no rows; expected a row for each document.")
     if stop < 1:
         wanted = " and ".join(held_out)
         raise DataError(f"{data.path} has {len(documents)} documents, too few to hold out some for {wanted}.")

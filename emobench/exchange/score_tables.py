@@ -97,34 +97,45 @@ def table_evaluation(path: Path, rows: Rows) -> Evaluation:
 
 
 def _evaluation(path: Path, scores: Scores) -> Evaluation:
+    """Return the scores of one model as an evaluation."""
+    name, provenance = path.stem, {"commit": None, "packages": {}, "hardware": None}
     read = Evaluation(
         path=path,
         format=FORMAT,
         harness=FORMAT,
         version=None,
-        model=path.stem,
+        model=name,
         variant="",
-        row={"name": path.stem, "source": path.name},
+        row={"name": name, "source": path.name},
         created=None,
         cite=f"table {path.name}",
-        provenance={"commit": None, "packages": {}, "hardware": None},
+        provenance=provenance,
     )
     names: dict[str, dict[str, str]] = {}
     for (task, metric), values in scores.values.items():
-        name = f"{task}/{metric}"
-        names.setdefault(task, {}).update((example, example) for example in values)
-        recorded = {example: (value, 1.0) for example, value in values.items()}
-        read.examples[name] = Recorded(recorded, joined_units({}, scores.units[task]))
-        share = metric.lower() in HIGHER and all(0 <= value <= 1 for value in values.values())
-        read.numbers[name] = Measured(
-            value=math.fsum(values.values()) / len(values),
-            unit="fraction" if share or set(values.values()) <= {0.0, 1.0} else "score",
-            higher_is_better=True if metric == METRIC else known_direction(metric),
-            n=len(values),
-        )
+        recorded: dict[str, tuple[float, float]] = {}
+        for example, value in values.items():
+            recorded[example] = value, 1.0
+            names.setdefault(task, {})[example] = example
+        units = joined_units({}, scores.units[task])
+        read.examples[f"{task}/{metric}"] = Recorded(recorded, units)
+        read.numbers[f"{task}/{metric}"] = _measured(metric, list(values.values()))
     for task, examples in names.items():
         read.tasks[task] = TaskFacts(prompts=examples)
     return read
+
+
+def _measured(metric: str, values: Sequence[float]) -> Measured:
+    """Return the mean of scores: a fraction of right or wrong answers, and of a metric that has this unit."""
+    direction = known_direction(metric)
+    if metric == METRIC:
+        direction = True
+    fraction = metric.lower() in HIGHER and 0 <= min(values) <= max(values) <= 1
+    unit = "score"
+    if fraction or set(values) <= {0.0, 1.0}:
+        unit = "fraction"
+    mean = math.fsum(values) / len(values)
+    return Measured(value=mean, unit=unit, higher_is_better=direction, n=len(values))
 
 
 def _text(row: Row, column: str) -> str:

@@ -134,7 +134,7 @@ def test_a_path_is_known_by_its_last_part(name: str, short: str, put: Put) -> No
         ({"a.txt": b"fine\ncaf\xe9\n"}, "./a.txt", ["a.txt:2", "UTF-8"]),
         ({"a.csv": "review,label\na,1\n"}, "./a.csv", ["a.csv:2", '"text"', "review, label"]),
         ({"a.txt": "a\n"}, "./a.txt:text2", ["a.txt", "text2"]),
-        ({"a.csv": ""}, "./a.csv", ["a.csv", "0 documents"]),
+        ({"a.csv": ""}, "./a.csv", ["a.csv", "no rows"]),
         ({"a.csv": "text\n"}, "./a.csv", ["a.csv"]),
         ({"a.csv": "text\na\nb\n"}, "./a.csv", ["a.csv", "2 documents"]),
         ({"a.csv.gz": TEXTS}, "./a.csv.gz:no", ["a.csv.gz:2", '"no"', "id, text"]),
