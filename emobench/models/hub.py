@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import huggingface_hub
-
 from emobench.core.errors import DataError, Missing, ModelError, StorageError, UserError, first_line
 from emobench.core.files import write_whole
 
@@ -45,6 +43,8 @@ class Repo:
             return revision
         if self.offline:
             return self._cached_commit(revision)
+        import huggingface_hub
+
         api = huggingface_hub.HfApi()
         try:
             commit = api.repo_info(self.name, revision=revision, repo_type=self.kind, timeout=TIMEOUT).sha
@@ -60,6 +60,7 @@ class Repo:
         Offline the folder contains only earlier downloads; raises Missing if there are none. The caller checks for the
         files that it needs.
         """
+        import huggingface_hub
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         names = list(patterns)
@@ -83,6 +84,8 @@ class Repo:
             folder = self.fetch(commit, ["*"])
             return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         try:
+            import huggingface_hub
+
             return sorted(huggingface_hub.HfApi().list_repo_files(self.name, revision=commit, repo_type=self.kind))
         except Exception as error:  # the errors of the HTTP client have no public common class
             raise self.refused(error) from None
@@ -150,6 +153,8 @@ def published_weights(repo: str, commit: str) -> Published:
 
     No weights are downloaded. Raises ModelError if the hub does not answer.
     """
+    import huggingface_hub
+
     api = huggingface_hub.HfApi()
     try:
         siblings = api.model_info(repo, revision=commit, files_metadata=True, timeout=TIMEOUT).siblings or []

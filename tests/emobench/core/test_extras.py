@@ -114,6 +114,7 @@ def test_light_commands_need_no_extra(minimal: dict[str, str], tmp_path: Path, w
     [
         (["leaderboard", "site", "pages"], "itables", "site"),
         (["run", "--dry-run"], "torch", "eval"),
+        (["leaderboard", "pull", "hf://datasets/a/b"], "huggingface_hub", "hub"),
         (["train", "--objective", "emo"], "torch", "eval"),
         (["evaluate", "--model", "gpt2"], "torch", "eval"),
         (["objectives", "check", "emo"], "torch", "eval"),
@@ -137,13 +138,14 @@ def test_the_extra_of_a_package() -> None:
     assert extra_of("itables") == "site"
     assert extra_of("openai") == "judges"
     assert extra_of("pandas") == "frames"
+    assert extra_of("huggingface-hub") == "hub"
     assert extra_of("torch") == "eval"
     assert extra_of("torch", "train") == "train"
     assert extra_of("numpy") is None
 
 
 def test_the_base_is_light() -> None:
-    assert not _asked("") & {"torch", "transformers", "accelerate", "tokenizers", "scipy", "pandas", "datasets"}
+    assert not _asked("") & {"torch", "transformers", "huggingface-hub", "tokenizers", "scipy", "pandas", "datasets"}
 
 
 def test_other_missing_modules_keep_their_error() -> None:
