@@ -81,7 +81,9 @@ def _show(title: str, stages: Sequence[StoredStage]) -> None:
         if others:
             user += f" and {len(others)} more"
         rows.append((stage.stage, _size([stage]), user))
-    print_table(title, ("stage", "size", "needed by"), rows)
+    print_out(title)
+    if rows:
+        print_table("", ("stage", "size", "needed by"), rows)
 
 
 def _size(stages: Sequence[StoredStage]) -> str:

@@ -110,7 +110,8 @@ def _users(runs: Path, boards: Sequence[Path]) -> Iterator[tuple[str, set[str]]]
         for entry in board.entries(superseded=True):
             keys = {run.key for run in entry.runs}
             for run in entry.runs:
-                keys |= {Path(file.path).parts[1] for file in run.files()}
+                for file in run.files():
+                    keys.update(Path(file.path).parts[1:2])
             yield f"entry {entry.id}", keys
         if board.problems:
             raise DataError(f"Nobody knows which stages this file needs: {board.problems[0]}")
