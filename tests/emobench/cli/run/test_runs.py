@@ -48,10 +48,10 @@ class Place:
 def made(
     command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Place:
-    """Two entries, of seed 0 and of seed 1."""
+    """Two entries, of two learning rates."""
     place = Place(command, tmp_path_factory.mktemp("made"), small_model, small_data)
-    for seed in (0, 1):
-        place.run("--seed", seed)
+    for rate in (0.001, 0.002):
+        place.run("--seed", 0, "--set", f"recipe.learning_rate={rate}")
     return place
 
 
@@ -90,8 +90,9 @@ def test_an_entry_that_is_gone_needs_nothing(place: Place) -> None:
     assert "Freed " in place("prune", "--yes").ok().out
     assert not place.needed().keys() & unneeded
     assert place.command("leaderboard", "verify", "--leaderboard", place.board, "--runs", place.runs).code == 0
-    seed = json.loads(second.read_text())["seeds"][0]
-    assert [entry["id"] for entry in place.run("--seed", seed)] == [kept]
+    rate = json.loads(second.read_text())["recipe"]["learning_rate"]
+    again = place.run("--seed", 0, "--set", f"recipe.learning_rate={rate}")
+    assert [entry["id"] for entry in again] == [kept]
 
 
 def test_a_training_that_was_not_evaluated_is_kept_unless_it_is_given_up(place: Place) -> None:
