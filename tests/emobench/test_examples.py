@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 def _blocks(page: Path) -> list[Block]:
-    fenced = r"(?:^<!-- example: ([\w-]+) -->\n)?^```(\w*)\n(.*?)^```$"
+    fenced = r"(?:^<!-- example: ([\w-]+) -->\n)?^```([\w{}]*)[^\n]*\n(.*?)^```$"
     return [Block(*found) for found in re.findall(fenced, page.read_text(), re.MULTILINE | re.DOTALL)]
 
 

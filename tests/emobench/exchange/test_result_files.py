@@ -299,7 +299,7 @@ def test_a_file_of_another_kind_is_told_what_belongs_there(
 ) -> None:
     samples = Path(pair[0]) / f"samples_a_{STAMP}.jsonl"
     command("compare", samples, pair[1]).refused(f"{samples} holds the samples of one task")
-    for name in ("toy.yaml", "toy.jsonl", "my_loss.py"):
+    for name in ("toy.yaml", "my_loss.py"):
         (tmp_path / name).write_text("name: toy\n")
         for verb in (("compare", pair[1]), ("leaderboard", "import", "--leaderboard", tmp_path / "board")):
             command(*verb, tmp_path / name).refused(

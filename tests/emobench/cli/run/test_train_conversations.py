@@ -130,7 +130,7 @@ def test_a_template_that_cannot_be_trained_on_is_refused_in_a_dry_run(
             "mle",
             "`template` is alpaca, and blocks cut conversations; set packing to rows or",
         ),
-        (["recipe.template=none"], "mle", '"text" must be a text'),
+        (["recipe.template=none"], "mle", 'there is no column "text"'),
         (
             ["recipe.template=none", "recipe.weights=w"],
             "mle",

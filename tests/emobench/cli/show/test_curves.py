@@ -212,8 +212,8 @@ def test_what_has_no_curves_is_refused_with_a_sentence(trained: Trained, tmp_pat
         (tmp_path / "begun", "no step is logged yet"),
         (tmp_path / "altered", f"{tmp_path / 'altered/log.jsonl'}:1: expected a line of JSON"),
         ("../runs-of-nobody", "'../runs-of-nobody' is not a folder, a key of a stage in"),
-        (scored["id"], "nothing was trained"),
-        (scored["runs"][0]["key"], "nothing was trained"),
+        (scored["id"], "no training by emobench"),
+        (scored["runs"][0]["key"], "of a model that emobench did not train"),
     ):
         trained.curves(given).refused(said)
     trained.command("curves", "--runs", tmp_path / "none").refused(f"There is no training in {tmp_path / 'none'}")

@@ -92,7 +92,7 @@ def test_a_win_rate_follows_from_both_orders_and_is_shown_with_the_responses(
     (page,) = files["samples"]
     verdicts = ["A judge prefers it." if one else "A judge prefers the reference." for one in won]
     assert [text["verdict"] for text in page["texts"]] == verdicts[: len(page["texts"])]
-    assert page["texts"][1]["prompt"] == "Say 1.\n\nLoud"
+    assert page["texts"][1]["prefix"] == "Say 1.\n\nLoud"
     (file,) = (runs / "score").glob("*/judgements.jsonl")
     file.write_text(file.read_text().replace("1.0", "0.0"))
     command("samples", entry["id"], *places).refused("judgements.jsonl")

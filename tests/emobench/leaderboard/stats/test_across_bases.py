@@ -146,7 +146,8 @@ def test_one_base_is_one(make_row: MakeEntry) -> None:
         for name, v in (("emo", 0.9), ("mle", 0.1))
     ]
     found = across(*rows)
-    assert (found.contrasts[0].verdict, found.contrasts[0].why) == ("undetermined", "common bases: 1; 3 are needed")
+    assert found.contrasts[0].verdict == "undetermined"
+    assert "bases in common: 1" in (found.contrasts[0].why or "")
     assert found.baseline.model.name == "tiny-oracle, 1 bases"
     assert found.baseline.metrics["lm/accuracy"].std is None
 

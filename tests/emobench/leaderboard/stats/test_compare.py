@@ -107,7 +107,7 @@ def test_few_seeds_are_undetermined_and_tested_within(
     comparison = compare(mle, [emo], ExamplesReader(runs))
     (found,) = comparison.contrasts
     assert (found.verdict, found.p, found.p_holm, found.ci95) == ("undetermined", None, None, None)
-    assert "3 are needed" in (found.why or "")
+    assert "a verdict needs 3" in (found.why or "")
     assert [seed for seed, _ in found.within] == list(seeds)
     assert all(test.test == "McNemar, mid-p" and test.p < 0.001 for _, test in found.within)
 

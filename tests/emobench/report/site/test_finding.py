@@ -57,7 +57,7 @@ def test_tasks_are_named_and_long_lists_end(row: Row) -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"mle": [0.6], "emo": [0.9]}, "3 are needed"),  # one seed
+        ({"mle": [0.6], "emo": [0.9]}, "a verdict needs 3"),  # one seed
         ({"mle": LOW}, "No two trained entries"),
         ({"mle": LOW, "pretrained": [0.5]}, "No two trained entries"),
     ],

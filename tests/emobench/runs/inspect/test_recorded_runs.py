@@ -68,7 +68,7 @@ def test_the_newest_that_is_comparable_with_the_first_is_meant(entry_of: MakeEnt
         board.append(given[-1])
     emo, mle, other = given
     named = newest_of(["emo", "mle"], board.root)
-    assert [(one.entry, one.newer, one.unlike) for one in named] == [(emo, [], []), (mle, [other], [])]
+    assert [(one.entry, one.newer, list(one.unlike)) for one in named] == [(emo, [], []), (mle, [other], [])]
     named = newest_of(["emo", other.id], board.root)
     assert named[1].entry == other
     assert "recipe.max_tokens: 10 and 20" in named[1].note()

@@ -81,7 +81,7 @@ RECIPE = (
     *("recipe.packing=rows", "recipe.ends=true", "recipe.max_tokens=640", "recipe.precision=bfloat16"),
     *("recipe.lora=true", "recipe.lora={rank: 4}", "recipe.select=last", "recipe.engine=reference"),
     *("recipe.cost_rows=8", "recipe.weight_dtype=bfloat16", "recipe.compile=true", "recipe.liger=true"),
-    *("recipe.corpus=other", "recipe.trainer.adam_beta2=0.95"),
+    *("recipe.corpus=other", "recipe.validation_tokens=64", "recipe.trainer.adam_beta2=0.95"),
 )
 
 
