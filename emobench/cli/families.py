@@ -28,7 +28,7 @@ from emobench.registry import families
 PACKAGE = Path(inspect.getfile(families)).parent / "templates" / "package"
 """The files that packages of all families have."""
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
-MORE = {"objectives": {"bench": "emobench.cli.bench:bench"}, "judges": {"score": "emobench.cli.judge:score"}}
+MORE = {"judges": {"score": "emobench.cli.judge:score"}}
 """Further commands of a family."""
 NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
 """Facts that `show` prints at the top or at the end, and not in a line of their own."""

@@ -30,8 +30,6 @@ class TextTable:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     unbroken: Sequence[str] = ()
-    right: bool = False
-    """Columns but the first are aligned to the right."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = [_Column(self, place, options.max_width // 2) for place in range(len(self.header))]
@@ -54,8 +52,7 @@ class TextTable:
         if self.title and headed:
             table.title = Text(visible(self.title))
         for column in columns:
-            justify = "right" if self.right and not column.is_first else "left"
-            table.add_column(Text(column.name), overflow="fold", width=column.width, justify=justify)
+            table.add_column(Text(column.name), overflow="fold", width=column.width)
         for row in rows:
             table.add_row(*(Text(column.texts[row]) for column in columns))
         return table
@@ -67,8 +64,7 @@ class _Column:
     def __init__(self, table: TextTable, place: int, longest_word: int) -> None:
         self.name = visible(table.header[place])
         self.texts = [visible_lines(row[place]) for row in table.rows]
-        self.is_first = place == 0
-        self.is_firm = self.is_first or table.header[place] in table.unbroken
+        self.is_firm = place == 0 or table.header[place] in table.unbroken
         self.width = 0
         self.least = 0
         for text in (self.name, *self.texts):
