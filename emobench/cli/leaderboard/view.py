@@ -21,6 +21,7 @@ from emobench.cli.leaderboard.site import site
 from emobench.cli.terminal.console import print_out
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.store import Leaderboard
+from emobench.report.site.build import MARK
 
 HOST = "127.0.0.1"
 POLL = 2.0
@@ -45,6 +46,9 @@ async function look() {
 }
 setInterval(look, 2000);
 </script></html>
+"""
+BUILDING = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>emobench</title>
+{MARK}<meta http-equiv="refresh" content="1"><link rel="icon" href="data:,"><p>Building the page ...</p></html>
 """
 
 
@@ -80,6 +84,7 @@ def view(
         except (OSError, OverflowError) as error:
             raise ConfigError(f"--port {port} cannot be used ({error}); give another one, or 0 for any.") from None
         Path(folder, PAGE).write_text(FRAME, encoding="utf-8")
+        Path(folder, "index.html").write_text(BUILDING, encoding="utf-8")
         Thread(target=server.serve_forever, daemon=True).start()
         shown, written = None, 0
         while True:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +93,22 @@ def test_a_port_that_is_taken_is_refused(board: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--port" in done.stderr
+
+
+def test_the_first_page_is_there_while_it_is_built(
+    board: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    pages = []
+
+    def build(*_: object, **__: object) -> None:
+        pages.append(get(port, "/"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("emobench.cli.leaderboard.view.site", build)
+    assert command("leaderboard", "view", "--leaderboard", board, "--port", port).code == 0
+    ((status, page),) = pages
+    assert status == 200
+    assert "Building" in page
+    assert "Directory listing" not in page
