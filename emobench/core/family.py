@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 import pluggy
 
 from emobench.core.errors import ConfigError, EmobenchError, PluginError, UnknownNameError, UserError
-from emobench.core.extras import extra_of, missing_packages_explained
+from emobench.core.extras import MissingPackageError, extra_of, missing_packages_explained
 from emobench.core.hooks import PROJECT, hookspec
 from emobench.core.reading import is_file
 from emobench.core.settings import build, code_sha256, parse_call
@@ -308,6 +308,8 @@ def run_foreign(load: Callable[[], T], label: str, does: str = "does not import"
     try:
         with missing_packages_explained():
             return load()
+    except MissingPackageError as error:
+        raise PluginError(f"{label} cannot be used yet. {error}") from error
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         # A class that breaks the contract says so in a sentence; anything else is named with its place.
         plain = isinstance(error, EmobenchError)
