@@ -9,17 +9,19 @@ import typer
 
 from emobench import results
 from emobench.cli import options
-from emobench.cli.options.request import TrainingOptions, takes_groups
+from emobench.cli.options.groups import takes_groups
+from emobench.cli.options.request import TrainingOptions
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.stats.classical import ALPHA, POWER
 from emobench.leaderboard.stats.compare import place
+from emobench.leaderboard.store import Leaderboard
 from emobench.registry import find_suite
 from emobench.report.notes import count_text
 from emobench.report.numbers import ABSENT
 from emobench.runs.dry_run import make_outline, time_parts
 from emobench.runs.planning.estimate import duration
-from emobench.runs.study import plan_study
+from emobench.runs.study import PILOT, Study, plan_study
 
 
 @takes_groups
@@ -34,7 +36,7 @@ def plan(
     metric: Annotated[str | None, typer.Option("--metric", help="Default: the primary endpoint.")] = None,
     like: Annotated[
         list[str] | None,
-        typer.Option("--like", help=f"The entries whose noise is taken. Default: the newest. {options.ENTRY}"),
+        typer.Option("--like", help=f"The two entries whose noise is used. Default: the newest. {options.ENTRY}"),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     probe: Annotated[bool, typer.Option("--probe", help="Time some steps and examples first.")] = False,
@@ -43,25 +45,35 @@ def plan(
     """Say which seeds and examples show a difference, and what they cost.
 
     Each line finds a true difference of --detect with 80 % power at 5 %. The noise is that of two comparable entries
-    with three seeds or more, which `emobench compare` compares, such as a short pilot of the same suite.
+    with three seeds or more, such as a short pilot of the same suite: without such a pair on the board there is no
+    plan. Seeds and test examples are planned; the number of samples of each prompt is not, and --probe measures times,
+    not noise.
     """
     if not 0 < detect < float("inf"):
         raise ConfigError(f"--detect is {detect}; expected a difference above 0, such as 2 (points or percent).")
     named, patterns = None, [metric] if metric else []
     if not like:
         named = find_suite(suite).name
+        stored = [row.suite for row in Leaderboard(leaderboard).rows()].count(named)
+        if stored < 2:
+            raise ConfigError(f"{leaderboard} has {stored} entries of the suite {named}. {PILOT}")
     compared = results.compare(
         *(like or ()), suite=named, metrics=patterns, older=not like, leaderboard=leaderboard, runs=training.runs
     )
     request = training.training(suite=suite, limit=limit, leaderboard=leaderboard)
     timed = partial(time_parts, reporter=reporter(json)) if probe else None
     study = plan_study(request, partial(make_outline, timed=timed), compared.comparisons, detect)
-    pilot = study.pilot
     if json:
+        pilot = study.pilot
         noise = {"entries": [pilot.candidate, pilot.baseline], "seeds": pilot.seeds, "items": pilot.items}
         plain = {"metric": pilot.metric, "detect": detect, "target_power": POWER, "level": ALPHA}
         print_json({**plain, "noise": {**noise, **vars(pilot.noise)}, "choices": study.choices})
-        return
+    else:
+        _print(study, detect)
+
+
+def _print(study: Study, detect: float) -> None:
+    pilot = study.pilot
     rows = []
     for choice in study.choices:
         examples = "all" if choice.examples is None else f"{choice.examples:,}"

@@ -16,6 +16,11 @@ from emobench.runs.dry_run import Outline, Read, seconds_of_a_run
 from emobench.runs.planning.prospects import Prospect
 from emobench.runs.planning.request import Request
 
+PILOT = (
+    f"`emobench plan` takes the noise of scores from two comparable entries with {MIN_SEEDS} seeds each. Run a pilot "
+    "with two objectives, `emobench run --suite SUITE --objective mle --objective emo --seed 0 --seed 1 --seed 2 "
+    "--limit 100`, or name two entries with --like."
+)
 PARTS = (1, 2, 4, 8)
 """The examples of a plan are divided by these."""
 
@@ -80,11 +85,7 @@ def _pilot(comparisons: Sequence[Comparison], known: Collection[str]) -> tuple[C
             in_plan = {f"{task}/{name}" for task in contrast.tasks}.issubset(known)
             if in_plan and contrast.noise is not None and contrast.family is not None and contrast.seeds:
                 return contrast, comparison.baseline
-    raise ConfigError(
-        f"No two of these entries show how seeds vary on a metric of this plan ({listed(list(known))}): that takes "
-        f"{MIN_SEEDS} seeds of each. Run a pilot with two objectives, `emobench run --seed 0 --seed 1 --seed 2 --limit "
-        "100`, or name other entries with --like."
-    )
+    raise ConfigError(f"No two entries show how a metric of this plan varies ({listed(list(known))}). {PILOT}")
 
 
 def _choice(outline: Outline, sizes: Sequence[Prospect], pilot: Contrast, entry: Entry, detect: float) -> Choice:

@@ -87,3 +87,15 @@ def test_what_cannot_be_planned_is_one_sentence(pilot: tuple[Entry, Entry], plan
         assert done.code == 2
         assert given[-1] in done.err
         assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+def test_a_board_without_a_pair_is_told_what_a_plan_needs(
+    entries: int, make_entry: Callable[..., Entry], planned: Callable[..., Any], tmp_path: Path
+) -> None:
+    if entries:
+        Leaderboard(tmp_path / "board").append(make_entry("mle", {"sst2": np.ones((3, 20))}))
+    done = planned("--detect", "2")
+    assert done.code == 2
+    for part in (str(tmp_path / "board"), f"{entries} entries", "nlu", "emobench run", "--seed 2", "--like"):
+        assert part in done.err
