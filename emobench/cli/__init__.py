@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from emobench.cli.lazy import lazy_group
+from emobench.cli.commands import lazy_group
 from emobench.cli.terminal.streams import EXIT_CODE, explain_interrupt, fail, print_text, standard_streams
 from emobench.core.errors import ConfigError, EmobenchError
 from emobench.core.extras import missing_packages_explained
@@ -29,7 +29,7 @@ COMMANDS = {
     "curves": ("show.curves:curves", "Show training curves."),
     "rerun": ("rerun:rerun", "Run an entry again, and compare its numbers."),
     "reproduce": ("reproduce:reproduce", "Repeat a table or figure of a paper."),
-    "sample-corpus": ("sample_corpus:sample_corpus", "Sample a corpus from a model, to be used with --data-dir."),
+    "sample-corpus": ("reproduce:sample_corpus", "Sample a corpus from a model, to be used with --data-dir."),
     "sweep": ("sweep:app", "Sweeps over models, objectives, settings and seeds: run, status."),
     "stage": ("run:stage", "Stages of a run: run one by its key."),
     "runs": ("runs:app", "Stages on disk: list, prune."),

@@ -41,7 +41,7 @@ def compare(
             "without it, the suite's first objective.",
         ),
     ] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Only entries of this suite: nlu, or nlu@1.")] = None,
+    suite: options.OfSuite = None,
     metric: options.Metrics = None,
     all_: options.All = False,
     anyway: Annotated[
@@ -59,7 +59,7 @@ def compare(
         typer.Option("--explain", help="Say what the numbers mean, which tests were made, and where noise comes from."),
     ] = False,
     markdown: options.Markdown = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
+    latex: options.Latex = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the numbers as they are stored.")] = False,
     json: options.Json = False,
     plot: Annotated[

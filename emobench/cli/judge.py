@@ -24,8 +24,6 @@ from emobench.runs.inspect.samples import (
     judged_pairs,
 )
 
-Seed = Annotated[int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")]
-
 
 def judge(
     entry: options.Entries,
@@ -34,7 +32,7 @@ def judge(
         typer.Option("--set", help="judge.name=NAME, and other settings of judge.* (`emobench settings judge`)."),
     ] = None,
     task: options.Tasks = None,
-    seed: Seed = None,
+    seed: options.Seed = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="The largest number of instructions. Default: all.")
     ] = None,
@@ -116,7 +114,7 @@ def score(
         ),
     ],
     task: options.Tasks = None,
-    seed: Seed = None,
+    seed: options.Seed = None,
     data_dir: Annotated[
         list[Path] | None, typer.Option("--data-dir", help="A folder that may hold df_gamed.csv. Repeatable.")
     ] = None,

@@ -14,7 +14,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from emobench.cli import options
-from emobench.cli.options.request import PlanningOptions, takes_groups
+from emobench.cli.options.groups import takes_groups
+from emobench.cli.options.request import PlanningOptions
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import ConfigError, EmobenchError

@@ -1,7 +1,8 @@
-"""`emobench reproduce`: a table or figure of a paper, with its numbers and ours."""
+"""`emobench reproduce`: a table or figure of a paper, with its numbers and ours; `emobench sample-corpus`: its data."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -10,19 +11,22 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.options.request import PlanningOptions, takes_groups
+from emobench.cli.options.groups import takes_groups
+from emobench.cli.options.request import LoadingOptions, PlanningOptions
 from emobench.cli.run import show_outline
-from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter
 from emobench.cli.terminal.reports import Format, print_report
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
-from emobench.registry import find_table
+from emobench.models.device import resolve_dtype
+from emobench.registry import find_table, suite_names
 from emobench.report.charts.paper_chart import scaling_picture, write, write_duels
 from emobench.report.charts.vega_lite import require_picture, write_pictures
 from emobench.report.numbers import large
 from emobench.report.paper_table import cells, duel_table, paper_table
 from emobench.report.tables import Report
 from emobench.reproduce import run as tables
+from emobench.reproduce import sample_corpus as corpora
 from emobench.reproduce import scaling
 from emobench.runs.dry_run import Outline, advised, require_short
 from emobench.runs.planning.request import Request
@@ -195,3 +199,52 @@ def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> N
         panels[axis] = drawn, of_panel
     written = write_pictures(scaling_picture(figure.title, figure.metric, panels), plot.parent, plot.stem)
     remark(f"drawn into {', '.join(map(str, written))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions(LoadingOptions):
+    """The texts of a corpus that a model writes."""
+
+    train: Annotated[int, typer.Option("--train", help="Number of texts in the training split.")] = 250_000
+    validation: Annotated[int, typer.Option("--validation", help="Number of texts in the validation split.")] = 5_000
+    test: Annotated[int, typer.Option("--test", help="Number of texts in the test split.")] = 5_000
+    length: Annotated[
+        int | None, typer.Option("--length", help="Most tokens of a text. Default: 1024, or the model's context.")
+    ] = None
+    name: Annotated[str, typer.Option("--name", help="The files are NAME.<split>.jsonl.")] = "gpt2-oracle"
+    seed: Annotated[int, typer.Option("--seed", help="The seed of the random numbers.")] = 0
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Number of texts that are sampled at once. Default: 16; on a GPU 64.")
+    ] = None
+
+    def request(self, model: str, out: Path) -> corpora.CorpusRequest:
+        """Return the request for a corpus; nothing is trained, which decides the data type."""
+        loading = {**self.loading(), "dtype": resolve_dtype(self.dtype)}
+        texts = {"train": self.train, "validation": self.validation, "test": self.test}
+        drawn = {"length": self.length, "seed": self.seed, "batch": self.batch}
+        return corpora.CorpusRequest(model=model, out=out, texts=texts, name=self.name, **drawn, **loading)
+
+
+@takes_groups
+def sample_corpus(
+    model: Annotated[str, typer.Argument(help="An alias, a local folder, or a Hugging Face id.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the files to.", show_default=False)],
+    corpus: CorpusOptions,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Sample a corpus from a model, to be used with --data-dir.
+
+    Each text starts without a prompt and runs until the model ends it. Use it for the suite of its name with an oracle
+    of your own. If the command was stopped, give it again: it continues where it stopped.
+    """
+    request = corpus.request(model, out)
+    facts = corpora.sample_corpus(request, reporter(quiet))
+    if json:
+        print_json(facts)
+        return
+    for split, counts in facts["splits"].items():
+        numbers = f"{counts['texts']:,} texts, {counts['tokens']:,} tokens, {counts['ended']:,} ended"
+        print_lines(f"{request.file(split)}: {numbers}, {counts['blank']:,} blank")
+    if corpus.name in suite_names():
+        print_lines(f"emobench run --suite {corpus.name} --data-dir {out} --set oracle.model={model} --model MODEL")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from json import dumps
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,9 +55,7 @@ def rerun(
         list[str] | None,
         typer.Option("--set", help="A folder that a rule names, such as mauve.featurizer=FOLDER. Repeatable."),
     ] = None,
-    data_dir: Annotated[
-        list[Path] | None, typer.Option("--data-dir", help="A folder with your data. Repeatable.")
-    ] = None,
+    data_dir: options.DataDirs = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     reuse: Annotated[
@@ -67,9 +64,7 @@ def rerun(
     ] = False,
     offline: options.Offline = False,
     device: options.Device = options.DEFAULT_DEVICE,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Allow Python code of a hub model to run.")
-    ] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

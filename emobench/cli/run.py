@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.help import OPTIONS_FILE
+from emobench.cli.commands import OPTIONS_FILE
 from emobench.cli.leaderboard.show import print_board
 from emobench.cli.options.file import OptionsFile
-from emobench.cli.options.request import BudgetOptions, CheckpointOptions, LaunchOptions, ParallelOptions, takes_groups
+from emobench.cli.options.groups import takes_groups
+from emobench.cli.options.request import BudgetOptions, CheckpointOptions, LaunchOptions, ParallelOptions
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
@@ -43,21 +45,27 @@ from emobench.runs.run import evaluate_plan, require_one_model, run_plan, run_st
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartOptions(BudgetOptions):
+    """Whether and how trainings start."""
+
+    dry_run: options.DryRun = False
+    probe: options.Probe = False
+    json: options.Json = False
+    quiet: options.Quiet = False
+
+
 @takes_groups
 def run(
     context: typer.Context,
     training: LaunchOptions,
-    budget: BudgetOptions,
+    start: StartOptions,
     options_file: OptionsFile = None,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
     leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     track: options.Trackers = None,
     push: options.Push = None,
-    dry_run: options.DryRun = False,
-    probe: options.Probe = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Train with each objective, evaluate, and record.
 
@@ -69,25 +77,21 @@ def run(
     command = shlex.join(["emobench", "run", *context.meta[OPTIONS_FILE]])
     fields = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or [], "command": command}
     with ExitStack() as stack:
-        planned = _planned(stack, training, budget, fields, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
+        planned = _planned(stack, training, start, fields)
         if planned is None:  # nothing is left to do, as after a dry run
             return
         _check_push(planned[0], push)
         entries = run_plan(*planned)
-    _show_entries(leaderboard, training.runs, entries, json=json, quiet=quiet)
+    _show_entries(leaderboard, training.runs, entries, json=start.json, quiet=start.quiet)
     _push(planned[0], entries, push)
 
 
 @takes_groups
 def train(
     training: LaunchOptions,
-    budget: BudgetOptions,
+    start: StartOptions,
     recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = DEFAULT_RECIPE,
     track: options.Trackers = None,
-    dry_run: options.DryRun = False,
-    probe: options.Probe = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Train only, and print the folder of each model."""
     if PRETRAINED in (training.objective or ()):
@@ -96,14 +100,14 @@ def train(
         )
     fields = {"recipe": recipe, "trackers": track or []}
     with ExitStack() as stack:
-        planned = _planned(stack, training, budget, fields, probe=probe, dry_run=dry_run, json=json, quiet=quiet)
+        planned = _planned(stack, training, start, fields)
         if planned is None:
             return
         trained = train_plan(*planned)
     rows = []
     for done, folder in trained:
         rows.append({"objective": str(done.objective.objective), "seed": done.seed, "model": str(folder)})
-    if json:
+    if start.json:
         print_json({"trained": rows})
         return
     for row in rows:
@@ -139,12 +143,13 @@ def evaluate(
     declared = declared_fields(
         training.objective or (), checkpoint.from_, checkpoint.trained_with, checkpoint.recipe_name
     )
-    if training.seed and not declared["objectives"]:
-        raise ConfigError(
-            "--seed is the seed of a training, and a model as it is has none; add --objective NAME, or --trained-with "
-            "NAME for a checkpoint of another program."
-        )
-    declared["objectives"] = declared["objectives"] or (PRETRAINED,)
+    if not declared["objectives"]:
+        if training.seed:
+            raise ConfigError(
+                "--seed is the seed of a training, and a model as it is has none; add --objective NAME, or "
+                "--trained-with NAME for a checkpoint of another program."
+            )
+        declared["objectives"] = (PRETRAINED,)
     if dry_run and rescore:
         raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
     request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, **declared)
@@ -199,9 +204,7 @@ def stage_run(
         list[str] | None,
         typer.Option("--objective", help="The objective's file, if the plan has one: ./mine.py:MyLoss. It is run."),
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Allow Python code of a hub model to run, if the plan has it.")
-    ] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -211,51 +214,40 @@ def stage_run(
     that sees the same folders, can make it. It is planned again from there, and made only if its key is the same:
     a stage is the hash of all that determines its results. Python that the plan names is run only if you name it again.
     """
-    folder = run_stage(
-        runs,
-        key,
-        reporter(quiet),
-        None if device is None else resolve_device(device),
-        objectives=objective or (),
-        trust_remote_code=trust_remote_code,
-    )
+    if device is not None:
+        device = resolve_device(device)
+    trusted = objective or ()
+    folder = run_stage(runs, key, reporter(quiet), device, objectives=trusted, trust_remote_code=trust_remote_code)
     if json:
         print_json({"kind": folder.parent.name, "key": folder.name, "folder": str(folder)})
-        return
-    print_out(str(folder))
+    else:
+        print_out(str(folder))
 
 
 def _planned(
-    stack: ExitStack,
-    training: LaunchOptions,
-    budget: BudgetOptions,
-    fields: dict[str, Any],
-    *,
-    probe: bool,
-    dry_run: bool,
-    json: bool,
-    quiet: bool,
+    stack: ExitStack, training: LaunchOptions, start: StartOptions, fields: dict[str, Any]
 ) -> tuple[Plan, Reporter, list[Place], Launch | None] | None:
     """Return what `run` and `train` work with, within the limits of the budget; `fields` are further ones of a request.
 
-    None if a dry run was shown, or if this process has trained as the leading one of its launch said.
+    None if a dry run was shown, or if this process has trained for the leading one of its launch.
     """
-    if probe and not dry_run:
+    if start.probe and not start.dry_run:
         raise ConfigError("--probe estimates what a run takes; add --dry-run, or drop --probe to start it.")
     launch = training.launched()
     if launch is not None:
         stack.enter_context(launch)
         if launch.follows(training.runs):
             return None
-    request, places = training.planned(launch, **fields, max_memory=budget.memory)
-    if dry_run:
-        timed = partial(time_parts, reporter=reporter(quiet)) if probe else None
-        show_outline(advised(request, partial(make_outline, timed=timed)), json)
+    request, places = training.planned(launch, **fields, max_memory=start.memory)
+    shown = reporter(start.quiet)
+    if start.dry_run:
+        timed = partial(time_parts, reporter=shown) if start.probe else None
+        show_outline(advised(request, partial(make_outline, timed=timed)), start.json)
         return None
-    stack.enter_context(budget.in_time())
+    stack.enter_context(start.in_time())
     plan = short_plan(request, make_outline)
-    budget.check_tokens([request])
-    return plan, reporter(quiet), places, launch
+    start.check_tokens([request])
+    return plan, shown, places, launch
 
 
 def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:

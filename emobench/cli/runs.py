@@ -19,11 +19,6 @@ from emobench.runs.inspect.stored import StoredStage
 app = typer.Typer(help="Stages on disk: list, prune.", no_args_is_help=True)
 
 
-@app.callback()
-def group() -> None:
-    """Stages on disk: list, prune."""
-
-
 @app.command("list")
 def list_(
     runs: options.Runs = options.DEFAULT_RUNS, leaderboard: options.Boards = None, json: options.Json = False

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.options.request import BudgetOptions, SweepOptions, takes_groups
+from emobench.cli.options.groups import takes_groups
+from emobench.cli.options.request import BudgetOptions, SweepOptions
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import RunError
@@ -28,11 +29,6 @@ SHOWN = 100
 """Rows of a table, and failures, that are shown: a terminal has no use for ten thousand."""
 REASON = 300
 """Characters of the reason of a failure in a table."""
-
-
-@app.callback()
-def group() -> None:
-    """Sweeps over models, objectives, settings and seeds: run, status."""
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from emobench.cli.lazy import lazy_group
+from emobench.cli.commands import lazy_group
 
 COMMANDS = {
     "show": ("show:show", "Show the entries in tables; a table holds what may be compared."),

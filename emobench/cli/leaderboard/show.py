@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from emobench.cli import options
+from emobench.cli.options.groups import takes_groups
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.reports import Format, format_of, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
@@ -23,20 +25,43 @@ from emobench.report import board_table
 ROWS = 40
 
 
-def show(
-    model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """Which entries are shown."""
+
+    model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None
     objective: Annotated[
         list[str] | None,
         typer.Option("--objective", help='Only this objective: tailr, or "tailr(gamma=0.2)". Repeatable.'),
-    ] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Only this suite: nlu, or nlu@1.")] = None,
-    metric: options.Metrics = None,
+    ] = None
+    suite: options.OfSuite = None
+    metric: options.Metrics = None
     since: Annotated[
         str | None, typer.Option("--since", help="Only entries since a date (2026-01-31), or an age (7d, 12h).")
-    ] = None,
+    ] = None
     kind: Annotated[
         str | None, typer.Option("--kind", help="Only entries of this kind: measured, published or imported.")
-    ] = None,
+    ] = None
+
+    def filters(self, baseline: str | None) -> Filters:
+        """Return these filters. A baseline passes the filter of objectives."""
+        objectives = list(self.objective or ())
+        if objectives and baseline:
+            objectives.append(baseline)
+        metrics = tuple(self.metric or ())
+        return Filters(
+            model=self.model,
+            objectives=tuple(objectives),
+            suite=self.suite,
+            metrics=metrics,
+            kind=self.kind,
+            since=self.since,
+        )
+
+
+@takes_groups
+def show(
+    chosen: FilterOptions,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="Show and test differences from this row: an objective or an id.")
     ] = None,
@@ -49,7 +74,7 @@ def show(
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     markdown: options.Markdown = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
+    latex: options.Latex = False,
     json: options.Json = False,
 ) -> None:
     """Show the newest entries in a table, which holds what may be compared.
@@ -60,11 +85,8 @@ def show(
     if leaderboard != options.DEFAULT_BOARD:
         Leaderboard(leaderboard).require_folder()
     format = format_of(markdown, latex, json)
-    objectives, metrics = tuple(objective or ()), tuple(metric or ())
-    if objectives and baseline:
-        objectives = (*objectives, baseline)
-    filters = Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since)
-    view = View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals)
+    filters = chosen.filters(baseline)
+    view = View(metrics=filters.metrics, sort=sort, baseline=baseline, intervals=intervals)
     print_board(leaderboard, runs, filters=filters, view=view, rows=rows, older=all_, format=format, json=json)
 
 

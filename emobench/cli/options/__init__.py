@@ -69,6 +69,7 @@ Limit = Annotated[
 Protocol = Annotated[
     str | None, typer.Option("--protocol", help="A protocol of the task. Default: its first protocol.")
 ]
+Seed = Annotated[int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")]
 Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task. Repeatable. Default: all tasks.")]
 Metrics = Annotated[
     list[str] | None,
@@ -76,6 +77,7 @@ Metrics = Annotated[
         "--metric", help='Only these metrics: sst2/accuracy, accuracy (of all tasks), or "sst2/*". Repeatable.'
     ),
 ]
+OfSuite = Annotated[str | None, typer.Option("--suite", help="Only entries of this suite: nlu, or nlu@1.")]
 Entries = Annotated[list[str], typer.Argument(metavar="ENTRY [ENTRY ...]", help=f"{ENTRY} Several are shown together.")]
 EntriesOrNewest = Annotated[
     list[str] | None,
@@ -133,6 +135,19 @@ Push = Annotated[
         show_default=False,
     ),
 ]
+DataDirs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data-dir",
+        help="A folder with your data, as <corpus>.<split>.jsonl. It is used instead of a download. Repeatable.",
+    ),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Allow Python code of a hub model, or of the folder lm_eval.include, to run."
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, its cost and what is finished, and stop.")]
 Probe = Annotated[
     bool,
@@ -141,5 +156,6 @@ Probe = Annotated[
     ),
 ]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+Latex = Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", callback=json_alone)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]

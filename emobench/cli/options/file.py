@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from emobench.cli.help import OPTIONS_FILE
+from emobench.cli.commands import OPTIONS_FILE
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.reading import read_toml
 from emobench.core.settings import dotted_settings, setting_word

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
 import os
 import re
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -54,12 +50,7 @@ class LoadingOptions:
             "a GPU in half-precision autocast; float32 trains in float32 there, too.",
         ),
     ] = AUTO
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-remote-code", help="Allow Python code of a hub model, or of the folder lm_eval.include, to run."
-        ),
-    ] = False
+    trust_remote_code: options.TrustRemoteCode = False
 
     def loading(self) -> dict[str, Any]:
         """Return these options as fields of a request; a machine that is offline is told before anything is loaded."""
@@ -87,13 +78,7 @@ class PlanningOptions(LoadingOptions):
             "`emobench settings` explains each. Repeatable.",
         ),
     ] = None
-    data_dir: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--data-dir",
-            help="A folder with your data, as <corpus>.<split>.jsonl. It is used instead of a download. Repeatable.",
-        ),
-    ] = None
+    data_dir: options.DataDirs = None
     runs: options.Runs = options.DEFAULT_RUNS
 
     def request(self, *, protocol: str | None = None, **more: Any) -> Request:
@@ -383,39 +368,3 @@ class BudgetOptions:
             yield
         finally:
             timer.cancel()
-
-
-def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with an option for each field of those of its parameters that are dataclasses."""
-    signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {}
-    parameters: dict[str, inspect.Parameter] = {}
-    for parameter in signature.parameters.values():
-        own = [parameter]
-        if dataclasses.is_dataclass(parameter.annotation):
-            groups[parameter.name] = parameter.annotation
-            own = _fields(parameter.annotation)
-        for one in own:
-            parameters[one.name] = one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-
-    @functools.wraps(command)
-    def flat(**given: Any) -> None:
-        for name, group in groups.items():
-            values = {field.name: given.pop(field.name) for field in dataclasses.fields(group)}
-            given[name] = group(**values)
-        command(**given)
-
-    flat.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
-    flat.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    return flat
-
-
-def _fields(group: Any) -> list[inspect.Parameter]:
-    """Return a dataclass's fields as parameters, those of the class itself before those that it inherits."""
-    parameters = []
-    known = inspect.signature(group).parameters
-    hints = get_type_hints(group, include_extras=True)
-    for cls in group.__mro__:
-        for name in inspect.get_annotations(cls):
-            parameters.append(known[name].replace(annotation=hints[name]))
-    return parameters

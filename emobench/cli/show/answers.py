@@ -9,7 +9,8 @@ import typer
 from rich.text import Text
 
 from emobench.cli import options
-from emobench.cli.options.request import PlanningOptions, takes_groups
+from emobench.cli.options.groups import takes_groups
+from emobench.cli.options.request import PlanningOptions
 from emobench.cli.terminal.console import print_json, print_lines, print_table, reporter, visible
 from emobench.kinds.views import ShownPrompt
 from emobench.leaderboard.boards import boards_of

@@ -26,9 +26,7 @@ def samples(
     entry: options.EntriesOrNewest = None,
     task: options.Tasks = None,
     count: Annotated[int, typer.Option("--count", min=1, help="The largest number of prompts of each task.")] = 5,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")
-    ] = None,
+    seed: options.Seed = None,
     sample: Annotated[int, typer.Option("--sample", min=0, help="The number of the continuation, from 0.")] = 0,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Only prompts whose id begins with this text.")] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from emobench.cli import app
-from emobench.cli.completion import NAMES
+from emobench.cli.terminal.completion import NAMES
 
 
 @pytest.fixture

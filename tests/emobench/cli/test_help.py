@@ -12,7 +12,7 @@ import typer
 from shown import inner_commands
 
 from emobench.cli import app
-from emobench.cli.help import EXAMPLES, FEW, GROUPS, WHAT
+from emobench.cli.commands import EXAMPLES, FEW, GROUPS, WHAT
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
