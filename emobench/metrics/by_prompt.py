@@ -52,25 +52,14 @@ def mean_by_prompt(
     )
 
 
-def corpus_by_run(
-    values_R: Sequence[float],
-    n: int,
-    measure: Measure,
-    *,
-    value: float | None = None,
-    ids: Sequence[str] | None = None,
-    without_N: ArrayLike | None = None,
-) -> Score:
+def corpus_by_run(values_R: Sequence[float], n: int, measure: Measure, *, value: float | None = None) -> Score:
     """Return a metric of whole sampling runs, whose texts have no values: the mean of the runs, unless one is given.
 
-    `n` is the number of texts of a run that it is made of. `without_N` is the metric without each prompt of `ids`,
-    which gives the examples (`pseudo_values`).
+    `n` is the number of texts of a run that it is made of.
     """
     value = sum(values_R) / len(values_R) if value is None else value
-    examples = None if ids is None or without_N is None else pseudo_values(value, ids, without_N)
-    aggregate = "corpus" if examples is None else "jackknife"
     repeats = tuple((value,) for value in values_R)
-    return measure.score(value, n, examples=examples, aggregate=aggregate, repeats=repeats)
+    return measure.score(value, n, aggregate="corpus", repeats=repeats)
 
 
 def pseudo_values(value: float, ids: Sequence[str], without_N: ArrayLike) -> Examples | None:

@@ -10,8 +10,8 @@ its letters in such a script has no score: 0 would say that two equal texts have
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 
 from emobench.core.errors import MetricError
 
@@ -59,23 +59,18 @@ def is_latin(text: str) -> bool:
 def has_spaces(texts: Iterable[str]) -> bool:
     """Return whether at least half of the letters of some texts are of scripts with spaces between words."""
     letters = unspaced = 0
-    for text in texts:
-        if text.isascii():
-            letters += sum(map(str.isalnum, text))
-            continue
-        for character in filter(_is_letter, text):
-            letters += 1
-            unspaced += _is_named(character, UNSPACED)
+    for character, count in Counter("".join(texts)).items():
+        if _is_letter(character):
+            letters += count
+            unspaced += count * _is_named(character, UNSPACED)
     return unspaced <= MOST * letters
 
 
-@lru_cache(maxsize=2**16)
 def _is_letter(character: str) -> bool:
     """Return whether a character is a letter, a number, or a mark that combines with one."""
     return unicodedata.category(character)[0] in "LMN"
 
 
-@lru_cache(maxsize=2**16)
 def _is_named(character: str, words: frozenset[str]) -> bool:
     """Return whether a character's Unicode name has one of these words."""
     name = unicodedata.name(character, "").replace("-", " ")

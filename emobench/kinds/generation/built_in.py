@@ -81,7 +81,7 @@ class Distinct(MetricGroup):
     measures = DISTINCTNESS
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-        return distinct(texts.continuations, texts.ids)
+        return distinct(texts.continuations)
 
 
 class SelfBleu(MetricGroup):
@@ -91,7 +91,7 @@ class SelfBleu(MetricGroup):
     measures: ClassVar = {"self_bleu": SELF_BLEU}
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-        return {"self_bleu": self_bleu(texts.continuations, texts.ids)}
+        return {"self_bleu": self_bleu(texts.continuations)}
 
 
 class Coherence(MetricGroup):

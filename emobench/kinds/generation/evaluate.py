@@ -202,7 +202,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     scored.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
     for metric in built_in(rules):
         context = MetricContext(subject, rules, rules.auxiliary_models, scored.files)
-        scored.add(tuple(metric.measures), partial(_scores, metric, runs, context))
+        scored.add(tuple(metric.measures), partial(_scores, metric, runs, context, units))
     for text in rules.metrics:
         metric = METRICS.load(text).plugin
         context = MetricContext(subject, rules, metric.models, scored.files)
@@ -216,15 +216,15 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
 
 
 def _scores(
-    metric: MetricGroup, texts: GeneratedTexts, context: MetricContext, units: Mapping[str, str] | None = None
+    metric: MetricGroup, texts: GeneratedTexts, context: MetricContext, units: Mapping[str, str]
 ) -> Mapping[str, Score]:
-    """Return the scores of a metric; with `units`, those of a corpus have values by blocks of prompts."""
+    """Return the scores of a metric, those of a corpus with pseudo-values by blocks of prompts."""
     scores = metric.score(texts, context)
     if scores.keys() != metric.measures.keys():
         raise MetricError(
             f"{metric.name} returns {', '.join(scores) or 'nothing'}; expected {', '.join(metric.measures)}."
         )
-    return scores if units is None else with_blocks(metric, texts, context, scores, units)
+    return with_blocks(metric, texts, context, scores, units)
 
 
 def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:

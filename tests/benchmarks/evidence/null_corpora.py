@@ -13,12 +13,12 @@ import numpy as np
 from scipy import stats
 
 from emobench.kinds.generation.blocks import with_blocks
-from emobench.kinds.generation.metric import Metric, MetricContext
+from emobench.kinds.generation.built_in import Distinct, Repetition, SelfBleu
+from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
 from emobench.leaderboard.stats.difference import compare_rows
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
-from emobench.metrics.repetition import distinct, repetition, self_bleu
 from emobench.tasks.scores import Score
 
 PROMPTS, WORDS, VOCABULARY = 40, 14, 300
@@ -26,29 +26,23 @@ SHARES_V = 1 / np.arange(1, VOCABULARY + 1) / (1 / np.arange(1, VOCABULARY + 1))
 Scorer: TypeAlias = Callable[[list[str], list[str]], Score]
 
 
-class Words(Metric):
-    """Different words by all words, as a plug-in computes them. Own."""
-
-    name, higher_is_better, unit, aggregate = "words", True, "fraction", "corpus"
-
-    def values(self, texts: GeneratedTexts, context: MetricContext) -> np.ndarray:
-        runs = [[word for text in run for word in text.split()] for run in texts.continuations]
-        return np.array([len(set(run)) / len(run) for run in runs])
-
-
-def by_blocks(texts: list[str], ids: list[str]) -> Score:
+def by_blocks(group: MetricGroup, name: str) -> Scorer:
     plain = {"prefix_text": "", "reference_text": "", "continuation_ids": [], "ended": True, "sample": 0}
-    pairs = zip(ids, texts, strict=True)
-    run = [GeneratedSample(prompt_id=key, continuation_text=text, **plain) for key, text in pairs]
-    metric, given, context = Words(), GeneratedTexts([run], " "), MetricContext(cast(Any, None), cast(Any, None), {})
-    return with_blocks(metric, given, context, metric.score(given, context), {})["words"]
+    context = MetricContext(cast(Any, None), cast(Any, None), {})
+
+    def score(texts: list[str], ids: list[str]) -> Score:
+        pairs = zip(ids, texts, strict=True)
+        run = [GeneratedSample(prompt_id=key, continuation_text=text, **plain) for key, text in pairs]
+        given = GeneratedTexts([run], " ")
+        return with_blocks(group, given, context, group.score(given, context), {})[name]
+
+    return score
 
 
 SCORERS: dict[str, Scorer] = {
-    "distinct-2": lambda texts, ids: distinct([texts], ids)["distinct_2"],
-    "diversity": lambda texts, ids: repetition([texts], ids)["diversity"],
-    "self-BLEU": lambda texts, ids: self_bleu([texts], ids),
-    "a plug-in's, by 20 blocks": by_blocks,
+    "distinct-2": by_blocks(Distinct(), "distinct_2"),
+    "diversity": by_blocks(Repetition(), "diversity"),
+    "self-BLEU": by_blocks(SelfBleu(), "self_bleu"),
 }
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from emobench.core.errors import MetricError
 from emobench.kinds.generation.blocks import BLOCKS, with_blocks
-from emobench.kinds.generation.metric import Metric, MetricContext
+from emobench.kinds.generation.built_in import Distinct, Repetition, SelfBleu
+from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
 from emobench.tasks.scores import Score, by_unit
 
@@ -87,6 +88,18 @@ def test_a_block_is_of_whole_documents_and_left_out_at_once() -> None:
         without = np.mean([len({w for i in kept for w in run[i].split()}) for run in texts.continuations])
         share = 1 - len(kept) / 70
         assert pseudo[block] == (pytest.approx(score.value / share - (1 / share - 1) * without), 70 - len(kept))
+
+
+@pytest.mark.parametrize("group", [Distinct(), Repetition(), SelfBleu()])
+def test_built_in_scores_of_a_corpus_have_blocks_and_others_keep_their_examples(group: MetricGroup) -> None:
+    texts = drawn(40)
+    plain = group.score(texts, CONTEXT)
+    for name, score in with_blocks(group, texts, CONTEXT, plain, {}).items():
+        if plain[name].aggregate == "mean":
+            assert score == plain[name]
+        else:
+            assert (score.value, score.aggregate) == (plain[name].value, "jackknife")
+            assert len(set((score.units or {}).values())) == BLOCKS
 
 
 def test_few_documents_are_as_many_blocks() -> None:
