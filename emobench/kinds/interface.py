@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from emobench.core.errors import MetricError, PluginError
 from emobench.core.family import Family, imported
-from emobench.inference.vllm.package import OtherProgram
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.rules import Rules
 from emobench.tasks.scores import Measure, Score
@@ -31,17 +30,21 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, kw_only=True)
 class KeyFacts:
-    """The facts that decide a task's results besides its data and models: parts of the keys of its stages."""
+    """The facts that decide a task's results besides its data: parts of the keys of its stages."""
 
     rules: Mapping[str, Any] | None = None
     """The rules that decide what is generated; others can change without generating again. None: all rules."""
+    models: Mapping[str, AuxiliaryModel] = field(default_factory=dict)
+    """The models that a task uses besides the evaluated one, by their part."""
+    backend: str = ""
+    """"vllm" if vLLM generates in the place of the harness; its version is in the key. It gets the model as files
+    (`Subject.files`), while no other copy is in memory."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     """What else decides what is generated, such as plugins by their source and version."""
     scores: Mapping[str, Any] = field(default_factory=dict)
     """What else decides the scores."""
-    generation_packages: tuple[str, ...] = ()
-    """Besides torch and transformers; the key has their versions."""
     score_packages: tuple[str, ...] = ()
+    """Packages besides torch and transformers that compute the scores; the key has their versions."""
 
 
 class TaskData(Protocol):
@@ -61,7 +64,7 @@ class Subject:
     """The model that is evaluated, and what an evaluation may use besides it."""
 
     model: Any
-    """In memory; None where another program generates (see `Kind.generated_by`)."""
+    """In memory; None where another program generates (see `KeyFacts.backend`)."""
     tokenizer: Any
     other: Callable[[AuxiliaryModel], Model]
     """Returns a causal LM or a featurizer."""
@@ -126,8 +129,6 @@ class Kind:
     name: ClassVar[str]
     """That of the entry point, of `kind:` in a task's file, and of `--set <name>.*`."""
     rules: ClassVar[type[Rules]]
-    example: ClassVar[str]
-    """A setting, for error messages: "shots=8"."""
     reads: ClassVar[Literal["corpus", "any corpus", "dataset"]] = "corpus"
     """What a task's file names: a corpus of texts, or a labelled data set. "any corpus": `--set corpus=NAME` replaces
     the corpus."""
@@ -137,10 +138,6 @@ class Kind:
 
     views: ClassVar[Mapping[type, str]] = {}
     """`Runtime` or a protocol of `kinds.views` -> the "module" or "module:attribute" that has its functions."""
-
-    def __init__(self, identity: Mapping[str, Any] | None = None) -> None:
-        self.identity = identity or {}
-        """The source and the versions of a stranger's package, part of every key; empty for a built-in kind."""
 
     @property
     def runtime(self) -> Runtime:
@@ -168,20 +165,9 @@ class Kind:
 
     # What identifies its results.
 
-    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        """Return the models that a task uses besides the evaluated one, by their part."""
-        return {}
-
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
-        """Return the facts of the keys of a task's stages; `model` is None in a plan that is only shown."""
+        """Return what a task uses, the facts of its stages' keys; `model` is None in a plan that is only shown."""
         return KeyFacts()
-
-    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
-        """Return the program that generates in the place of the harness; None where there is none.
-
-        It gets the model as files, while no other copy is in memory.
-        """
-        return None
 
     @property
     def measures(self) -> Mapping[str, Measure]:

@@ -46,22 +46,13 @@ def family_of(plugin: object) -> Family[Any]:
 # Kinds of task.
 
 
-class _Kinds(Family[Kind]):
-    def load(self, text: str) -> Loaded[Kind]:
-        cls = self.class_of(text)
-        versions = self.brought(text)
-        digest = self.digest(cls)
-        identity = {"source": digest, "packages": dict(versions)} if versions else {}
-        return Loaded(cls(identity), digest, versions)
-
-
-KINDS = _Kinds(
+KINDS: Family[Kind] = Family(
     name="kind",
     title="Kinds of task",
     bases=("emobench.kinds.interface:Kind",),
     checks="emobench.kinds.checks:checks",
     facts="emobench.kinds.checks:facts",
-    columns=("example", "families"),
+    columns=("reads", "families"),
     templates=Path(__file__).parent / "templates" / "kinds",
     usage=("emobench run --suite $module --objective mle", "emobench settings $name"),
 )
@@ -76,6 +67,13 @@ def kind_names() -> list[str]:
 def load_kind(name: str) -> Kind:
     """Return a kind of task. Raises PluginError if it does not keep the contract."""
     return KINDS.load(name).plugin
+
+
+@cache
+def kind_identity(name: str) -> dict[str, Any]:
+    """Return the source and the versions of a stranger's kind, part of every key; empty for a built-in kind."""
+    loaded = KINDS.load(name)
+    return {"source": loaded.source_sha256, "packages": dict(loaded.versions)} if loaded.versions else {}
 
 
 def usable_kinds() -> list[Kind]:

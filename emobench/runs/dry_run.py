@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from emobench.core.errors import ConfigError, UserError
 from emobench.core.settings import PRETRAINED
+from emobench.inference.vllm.package import generating_program
 from emobench.kinds.cost import Cost
 from emobench.models.catalog import ModelFacts
 from emobench.models.device import AUTO, MPS, MPS_NOTE, is_here
@@ -407,7 +408,7 @@ def _assumptions(plan: Plan, costs: Costs, probe: Probe | None) -> Iterator[str]
         for name, value in (recipe.trainer or {}).items():
             yield f"Recipe {recipe.name} passes {name}={value} to transformers' TrainingArguments."
     for planned in plan.evaluated():
-        program, name = planned.kind.generated_by(planned.task, plan.request.device), planned.task.name
+        program, name = generating_program(planned.facts.backend, plan.request.device), planned.task.name
         if program is not None:
             yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if dtype != "float32" and plan.trainings():
@@ -470,7 +471,7 @@ class Costs:
         seconds, memory = self._scoring_seconds(self.size, counted.tokens, dtype), None
         sizes: dict[str, ModelFacts | None] = {}
         for part, count in counted.auxiliary_tokens.items():
-            auxiliary = planned.auxiliary[part]
+            auxiliary = planned.facts.models[part]
             sizes[auxiliary.name] = self._size(auxiliary)
             more = self._scoring_seconds(sizes[auxiliary.name], count, "float32")
             seconds = None if seconds is None or more is None else seconds + more

@@ -88,5 +88,5 @@ def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
         assert task.protocol.retriever in RETRIEVERS.names()
     elif task.kind not in ("lm_eval", "instruct"):  # these have sources of their own
         assert task.corpus in CORPORA
-        for auxiliary in kind.auxiliary_models(task).values():
+        for auxiliary in kind.key_facts(task, None).models.values():
             assert auxiliary.name == "pretrained" or auxiliary.name in CATALOG

@@ -58,7 +58,7 @@ def cost(task: Task, data: Texts | None, model: Model) -> Cost:
     rules = task.protocol_as(GenerationProtocol)
     cost = generation_cost(rules, split_size(task.corpus, rules.split, data, model.bytes_per_token))
     read = cost.auxiliary_tokens
-    named = GenerationKind().auxiliary_models(task).keys() - rules.auxiliary_models.keys()
+    named = GenerationKind().key_facts(task, None).models.keys() - rules.auxiliary_models.keys()
     if not named or "featurizer" not in read:
         return cost
     return replace(cost, auxiliary_tokens={**read, **dict.fromkeys(sorted(named), read["featurizer"])})

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from emobench.core.family import Family
 from emobench.core.hooks import hookimpl
 from emobench.data.labelled import LabelledSource
-from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
-from emobench.kinds.interface import KeyFacts, Kind, OtherProgram, Runtime
+from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import KnownMetrics, SourceTexts, WrittenTexts
-from emobench.models.model import AuxiliaryModel
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -41,7 +39,6 @@ class GenerationKind(Kind):
 
     name = "generation"
     rules = GenerationProtocol
-    example = "prefix=20"
     reads = "any corpus"
     families = (METRICS,)
     views: ClassVar = dict.fromkeys(
@@ -73,32 +70,26 @@ class GenerationKind(Kind):
         single = {"self_bleu": SELF_BLEU, "coherence": COHERENCE}
         return {**texts, **MAUVE, **ROUGE, **REPETITION, **DISTINCTNESS, **single}
 
-    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""
-        rules = task.protocol_as(GenerationProtocol)
-        models = rules.auxiliary_models
-        for text in rules.metrics:
-            metric = METRICS.load(text).plugin
-            for part, model in metric.models.items():
-                models[f"{metric.name}.{part}"] = replace(model, setting=model.setting or "generation.metrics")
-        return models
-
-    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
-        return generating_program(task.protocol_as(GenerationProtocol).sampling.backend, device)
-
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
-        """The rules of prompts and sampling decide what is generated, and the code of the named metrics the scores."""
+        """The rules of prompts and sampling decide what is generated, and the code of the named metrics the scores.
+
+        The models of named metrics are `<metric>.<part>`.
+        """
         rules = task.protocol_as(GenerationProtocol)
         decided = [*(field.name for field in fields(PromptRule)), "sampling", "limit"]
-        metrics = []
+        metrics, models = [], rules.auxiliary_models
         for text in rules.metrics:
             metric = METRICS.load(text)
             metrics.append({"name": text, "source": metric.source_sha256, "packages": dict(metric.versions)})
+            for part, other in metric.plugin.models.items():
+                setting = other.setting or "generation.metrics"
+                models[f"{metric.plugin.name}.{part}"] = replace(other, setting=setting)
         encoder = () if rules.coherence.encoder is None else ("sentence-transformers",)
         return KeyFacts(
             rules={name: getattr(rules, name) for name in decided},
+            models=models,
+            backend=rules.sampling.backend,
             scores={"metrics": metrics} if metrics else {},
-            generation_packages=packages_of(rules.sampling.backend),
             score_packages=(*MAUVE_PACKAGES, *rouge_packages(stemming=rules.stemming), *encoder),
         )
 

@@ -23,7 +23,6 @@ class IclKind(Kind):
 
     name = "icl"
     rules = IclProtocol
-    example = "shots=8"
     reads = "dataset"
     families = (RETRIEVERS,)
     views: ClassVar = {
@@ -53,16 +52,6 @@ class IclKind(Kind):
             del fitting["encoder"]
         return fitting
 
-    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        """Return the sentence encoder of a retriever that uses one."""
-        rules = task.protocol_as(IclProtocol)
-        if rules.shots == 0 or not RETRIEVERS.load(rules.retriever).plugin.encodes:
-            return {}
-        instead = "another retriever with --set icl.retriever=bm25"
-        setting, kind = "icl.encoder", "sentences"
-        encoder = AuxiliaryModel(rules.encoder, kind, setting=setting, instead=instead, stage="generate")
-        return {"encoder": encoder}
-
     @property
     def measures(self) -> Mapping[str, Measure]:
         from emobench.kinds.icl.answers import MEASURES
@@ -74,19 +63,19 @@ class IclKind(Kind):
         rules = task.protocol_as(IclProtocol)
         decided = {**task.rules, "engine": rules.engine, "calibrated": rules.scorer == "calibrated"}
         del decided["scorer"]
-        facts: dict[str, Any] = {}
-        if rules.shots:
-            loaded = RETRIEVERS.load(rules.retriever)
-            packages = dict(loaded.versions)
-            facts = {"name": rules.retriever, "source": loaded.source_sha256, "packages": packages}
-            encoder = self.auxiliary_models(task).get("encoder")
-            if encoder is not None and model is not None:
+        if not rules.shots:
+            return KeyFacts(rules=decided)
+        loaded, models = RETRIEVERS.load(rules.retriever), {}
+        packages = dict(loaded.versions)
+        facts: dict[str, Any] = {"name": rules.retriever, "source": loaded.source_sha256, "packages": packages}
+        if loaded.plugin.encodes:
+            instead = "another retriever with --set icl.retriever=bm25"
+            names = {"setting": "icl.encoder", "instead": instead, "stage": "generate"}
+            encoder = models["encoder"] = AuxiliaryModel(rules.encoder, "sentences", **names)
+            if model is not None:
                 packages |= minor_versions("sentence-transformers")
                 facts["encoder"] = model.beside(encoder).identity
-        return KeyFacts(
-            rules=decided,
-            generation={"retrieval": facts} if facts else {},
-        )
+        return KeyFacts(rules=decided, models=models, generation={"retrieval": facts})
 
 
 @hookimpl

@@ -10,13 +10,12 @@ from emobench.core.hooks import hookimpl
 from emobench.core.reading import expand_home, is_folder
 from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.labelled import LabelledSource
-from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.instruct.judging.judge import JUDGES
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import KeyFacts, Kind, OtherProgram, Runtime
+from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import JudgedPairs, KnownMetrics, Preferences, WrittenTexts
-from emobench.models.model import AuxiliaryModel, Model
+from emobench.models.model import Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -29,7 +28,6 @@ class InstructKind(Kind):
 
     name = "instruct"
     rules = InstructProtocol
-    example = "max_new_tokens=256"
     families = (JUDGES,)
     views: ClassVar = {
         **dict.fromkeys((Runtime, KnownMetrics, Preferences, WrittenTexts), "emobench.kinds.instruct.evaluate"),
@@ -54,15 +52,6 @@ class InstructKind(Kind):
             f"--set instruct.template={template}, or --set instruct.other_template=true if you want that."
         )
 
-    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        """Return the judge's model; at an endpoint it has a name alone, unless that is of a folder here."""
-        rule = task.protocol_as(InstructProtocol).judge
-        if not rule.used:
-            return {}
-        model = rule.local_model(JUDGES.load(rule.name).plugin)
-        is_here = rule.backend == "local" or is_folder(expand_home(model.name))
-        return {"judge": model} if is_here else {}
-
     @property
     def measures(self) -> Mapping[str, Measure]:
         from emobench.kinds.instruct.judged import MEASURES, PUBLISHED
@@ -72,23 +61,24 @@ class InstructKind(Kind):
         responses = {"ended": ENDED, "response_tokens": TOKENS, "rougeL": ROUGE["rougeL"]}
         return {**MEASURES, **PUBLISHED, **responses}
 
-    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
-        return generating_program(task.protocol_as(InstructProtocol).backend, device)
-
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
         """All rules but the judge's, which reads the same responses, and the version of the rules of chat templates.
 
-        The judge's prompt and parser decide the scores.
+        The judge's prompt and parser decide the scores, and its model unless an endpoint knows it by name alone.
         """
-        rules, scores = task.protocol_as(InstructProtocol), {}
+        rules, scores, models = task.protocol_as(InstructProtocol), {}, {}
         if rules.judge.used:
             judge = JUDGES.load(rules.judge.name)
             scores = {"judge": {"source": judge.source_sha256, "packages": dict(judge.versions)}}
+            answers = rules.judge.local_model(judge.plugin)
+            if rules.judge.backend == "local" or is_folder(expand_home(answers.name)):
+                models = {"judge": answers}
         return KeyFacts(
             rules={name: value for name, value in task.rules.items() if name != "judge"},
+            models=models,
+            backend=rules.backend,
             generation={"chat": CHAT_RULES} if rules.template == "chat" else {},
             scores=scores,
-            generation_packages=packages_of(rules.backend),
             score_packages=rouge_packages(stemming=False),
         )
 

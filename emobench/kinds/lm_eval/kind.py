@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 from emobench.core.errors import ConfigError
 from emobench.core.hooks import hookimpl
 from emobench.core.settings import check_settings, setting
-from emobench.inference.vllm.package import generating_program, packages_of
-from emobench.kinds.interface import KeyFacts, Kind, OtherProgram, Runtime
+from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.views import NamedTasks
 from emobench.models.model import Model
 from emobench.tasks.lm_eval_numbers import MEASURES
@@ -62,7 +61,6 @@ class LmEvalKind(Kind):
 
     name = "lm_eval"
     rules = LmEvalProtocol
-    example = "num_fewshot=5"
     views: ClassVar = {Runtime: "emobench.kinds.lm_eval.evaluate", NamedTasks: "emobench.kinds.lm_eval.kind"}
 
     @property
@@ -70,10 +68,7 @@ class LmEvalKind(Kind):
         return MEASURES
 
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
-        return KeyFacts(generation_packages=packages_of(task.protocol_as(LmEvalProtocol).backend))
-
-    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
-        return generating_program(task.protocol_as(LmEvalProtocol).backend, device)
+        return KeyFacts(backend=task.protocol_as(LmEvalProtocol).backend)
 
     def check_use(self, task: Task, *, template: str | None, trusted: bool, dry: bool) -> None:
         """Ask for consent before lm-eval looks into a folder: it imports what `!function` and `class` name there."""

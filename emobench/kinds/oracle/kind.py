@@ -10,7 +10,7 @@ from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import KnownMetrics, WrittenTexts
-from emobench.models.model import AuxiliaryModel, Model
+from emobench.models.model import Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -20,11 +20,7 @@ class OracleKind(Kind):
 
     name = "oracle"
     rules = OracleProtocol
-    example = "texts=100"
     views: ClassVar = dict.fromkeys((Runtime, KnownMetrics, WrittenTexts), "emobench.kinds.oracle.evaluate")
-
-    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        return {"featurizer": task.protocol_as(OracleProtocol).mauve.model}
 
     @property
     def measures(self) -> Mapping[str, Measure]:
@@ -41,7 +37,11 @@ class OracleKind(Kind):
         rules = task.protocol_as(OracleProtocol)
         decided = ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")
         packages = (*MAUVE_PACKAGES, *rouge_packages(stemming=False))
-        return KeyFacts(rules={name: getattr(rules, name) for name in decided}, score_packages=packages)
+        return KeyFacts(
+            rules={name: getattr(rules, name) for name in decided},
+            models={"featurizer": rules.mauve.model},
+            score_packages=packages,
+        )
 
 
 @hookimpl

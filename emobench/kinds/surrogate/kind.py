@@ -9,7 +9,7 @@ from emobench.core.hooks import hookimpl
 from emobench.kinds.interface import KeyFacts, Kind, Runtime
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.kinds.views import KnownMetrics
-from emobench.models.model import AuxiliaryModel, Model
+from emobench.models.model import Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
@@ -19,11 +19,7 @@ class SurrogateKind(Kind):
 
     name = "surrogate"
     rules = SurrogateProtocol
-    example = "model=gpt-neo-1.3b"
     views: ClassVar = dict.fromkeys((Runtime, KnownMetrics), "emobench.kinds.surrogate.evaluate")
-
-    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        return {"surrogate": task.protocol_as(SurrogateProtocol).auxiliary}
 
     @property
     def measures(self) -> Mapping[str, Measure]:
@@ -33,7 +29,7 @@ class SurrogateKind(Kind):
 
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
         """No rules: nothing is generated."""
-        return KeyFacts(rules={})
+        return KeyFacts(rules={}, models={"surrogate": task.protocol_as(SurrogateProtocol).auxiliary})
 
 
 @hookimpl

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from emobench.core.errors import ConfigError, Missing, ModelError, UnknownNameError, first_line
 from emobench.core.extras import require
@@ -21,6 +20,8 @@ from emobench.data.instruction_sets import Conversations
 from emobench.data.labelled import LabelledData
 from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
+from emobench.inference.vllm.package import generating_program
+from emobench.kinds.interface import KeyFacts
 from emobench.models.device import check_device, is_here
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.registry import LoadedObjective, load_kind
@@ -246,12 +247,10 @@ class Planner:
         ready = check and there and not self.ingredients.missing
         if ready:
             self._check()
-        uses: dict[str, dict[str, Any]] = {}
+        uses: dict[str, KeyFacts] = {}
         for _, tasks in self.parts:
             for task in tasks:
-                kind = load_kind(task.kind)
-                facts = kind.key_facts(task, self.model if ready else None)
-                uses[task.name] = {"auxiliary": kind.auxiliary_models(task), "facts": facts}
+                uses[task.name] = load_kind(task.kind).key_facts(task, self.model if ready else None)
         asked = request.objectives
         if not asked or request.section("objective"):
             asked = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
@@ -262,7 +261,7 @@ class Planner:
         recipes = tuple(recipe for recipe, _ in self.parts)
         return Plan(request, self.suite, self.model, tuple(rows), self.ingredients, recipes, ready)
 
-    def _run(self, objective: LoadedObjective | None, seed: int, uses: Mapping[str, dict[str, Any]]) -> PlannedRun:
+    def _run(self, objective: LoadedObjective | None, seed: int, uses: Mapping[str, KeyFacts]) -> PlannedRun:
         evaluated = self.model.evaluated()
         parts = []
         for recipe, tasks in self.parts:
@@ -272,7 +271,7 @@ class Planner:
             planned = []
             for task in tasks:
                 data = self.ingredients.task_data(task)
-                planned.append(PlannedTask(task, data, evaluated, training, **uses[task.name]))
+                planned.append(PlannedTask(task, data, evaluated, training, uses[task.name]))
             parts.append((training, tuple(planned)))
         weights = ()
         if self.model.trained_from is not None:
@@ -292,10 +291,11 @@ class Planner:
                 self._texts(recipe)
             for task in tasks:
                 ingredients.task_data(task)
-                program = load_kind(task.kind).generated_by(task, self.request.device)
+                facts = load_kind(task.kind).key_facts(task, None)
+                program = generating_program(facts.backend, self.request.device)
                 if program is not None and program.missing is not None:
                     ingredients.missing[program.name] = Missing(program.name, None, None, program.missing, by_hand=True)
-                for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
+                for auxiliary in facts.models.values():
                     if auxiliary.name != PRETRAINED:
                         with naming_setting(task, auxiliary):
                             ingredients.auxiliary(auxiliary)
@@ -314,7 +314,7 @@ class Planner:
             for task in tasks:
                 kind = load_kind(task.kind)
                 data = self.ingredients.task_data(task)
-                for auxiliary in kind.auxiliary_models(task).values():
+                for auxiliary in kind.key_facts(task, None).models.values():
                     with naming_setting(task, auxiliary):
                         self.model.beside(auxiliary)
                 kind.runtime.check(task, data, self.model)

