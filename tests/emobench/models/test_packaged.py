@@ -17,9 +17,9 @@ from emobench.core.errors import Missing, ModelError, StorageError
 from emobench.models import packaged
 from emobench.models.catalog import find_model
 from emobench.models.model import Model
-from emobench.models.packaged import MAGIC, PACKAGED, Packaged, convert_gguf, gguf_folder, packaged_folder
+from emobench.models.packaged import PACKAGED, Packaged, convert_gguf, gguf_folder, packaged_folder
 
-NAME, FILE = "an-encoder", "an-encoder.zip"
+NAME, FILE, MAGIC = "an-encoder", "an-encoder.zip", b"GGUF"
 
 
 def archive() -> bytes:
@@ -226,3 +226,11 @@ def test_a_file_without_a_whole_header_is_refused_at_once(content: bytes, tmp_pa
         convert_gguf(file, tmp_path / "out")
     assert time.monotonic() - began < 5
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_a_file_that_lost_its_end_is_refused(gguf_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cut.gguf"
+    file.write_bytes(gguf_file.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"cut\.gguf"):
+        convert_gguf(file, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
