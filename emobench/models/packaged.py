@@ -14,8 +14,8 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,10 +160,6 @@ def convert_gguf(file: Path, out: Path) -> Path:
     if its architecture or its quantization cannot be read, if the package `gguf` is missing, or if `out` exists.
     """
     require("gguf")
-    try:
-        _check_header(file)
-    except Exception as error:  # a damaged file can raise anything
-        raise ModelError(f"{file} is not a whole GGUF file ({first_line(error)}). Copy it again.") from None
     with new_folder(out) as folder, silent_libraries():
         model, tokenizer = _read(file)
         model.save_pretrained(folder)
@@ -176,21 +172,24 @@ def convert_gguf(file: Path, out: Path) -> Path:
     return out
 
 
-def _check_header(file: Path) -> None:
-    """Read the header and find the tensors. Raises an error for a file that holds less than its header promises.
-
-    transformers' reader would loop over what the counts promise.
-    """
+@contextmanager
+def _bounded_reads() -> Iterator[None]:
+    """Let gguf's reader stop at the end of a file. It would loop over whatever counts a damaged header has."""
     from gguf import GGUFReader
 
-    class Checked(GGUFReader):
-        def _get(self, offset: int, dtype: Any, count: int = 1, *rest: Any, **options: Any) -> Any:
-            values = super()._get(offset, dtype, count, *rest, **options)
-            if len(values) < int(count):
-                raise ValueError("it ends too early")
-            return values
+    read = GGUFReader._get
 
-    Checked(file)
+    def get(reader: GGUFReader, offset: int, dtype: Any, count: int = 1, *rest: Any, **options: Any) -> Any:
+        values = read(reader, offset, dtype, count, *rest, **options)
+        if len(values) < int(count):
+            raise ValueError("it ends too early")
+        return values
+
+    GGUFReader._get = get  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        GGUFReader._get = read
 
 
 def _read(file: Path) -> tuple[Any, Any]:
@@ -199,8 +198,9 @@ def _read(file: Path) -> tuple[Any, Any]:
 
     where = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, "local_files_only": True}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        with _bounded_reads():
+            tokenizer = AutoTokenizer.from_pretrained(**where)
+            model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     except Exception as error:  # a damaged or unsupported file can raise anything
         raise ModelError(
             f"{file} could not be read: {first_line(error)}. Expected a causal LM of an architecture that transformers "
