@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from json import JSONDecoder
@@ -55,9 +55,9 @@ def local_file(name: str, split: str, data_dirs: Sequence[Path], columns: Sequen
     for folder in data_dirs:
         if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
-        for end in FORMATS:
-            if is_file(folder / f"{begin}{end}"):
-                files[(folder / f"{begin}{end}").resolve()] = folder / f"{begin}{end}"
+        for file in (folder / f"{begin}{end}" for end in FORMATS):
+            if is_file(file):
+                files[file.resolve()] = file
     if "/" in name or "\\" in name:
         return None
     fitting = list(files.values())
@@ -138,7 +138,7 @@ def file_rows(file: Path, where: str = "", columns: Sequence[str] = ()) -> Rows:
         return _parquet_rows(file, where, columns)
     if form == ".csv":
         return _csv_rows(file, where)
-    return _text_rows(file, where) if form == TEXT else _json_rows(file, where)
+    return _line_rows(file, where, _text_row if form == TEXT else _json_row)
 
 
 @contextmanager
@@ -208,7 +208,8 @@ def _csv_rows(file: Path, where: str) -> Rows:
         ) from None
 
 
-def _json_rows(file: Path, where: str) -> Rows:
+def _line_rows(file: Path, where: str, parse: Callable[[bytes], Row | None]) -> Rows:
+    """Yield the rows of a file with a row a line, or of a JSON file with a list."""
     place = where
     try:
         with _opened(file) as opened:
@@ -216,36 +217,32 @@ def _json_rows(file: Path, where: str) -> Rows:
             if format_of(file) == ".json" and begin.startswith(b"["):
                 content = opened.read(MOST_BYTES + 1)
                 if len(content) > MOST_BYTES:
-                    raise OSError(errno.EFBIG, f"it is a list of more than {MOST_BYTES:,} bytes; write JSON Lines")
+                    raise ValueError(f"it is a list of more than {MOST_BYTES:,} bytes")
                 for number, row in enumerate(_parse(content), 1):
                     place = f"{where}, row {number}"
                     yield place, _checked(row)
                 return
             for number, line in numbered_lines(opened, LONGEST_ROW):
                 place = f"{where}:{number}"
-                if line.strip():
-                    yield place, _checked(_parse(line))
+                row = parse(line)
+                if row is not None:
+                    yield place, row
     except OSError as error:
         raise DataError(f"{where} could not be read: {error.strerror}.") from None
     except LineError as error:
-        raise DataError(f"{where}:{error.number}: a line of {error}; expected one JSON object a line.") from None
+        raise DataError(f"{where}:{error.number}: a line of {error}; at most {LONGEST_ROW:,} are read.") from None
     except ValueError as error:
-        raise DataError(f"{place}: expected one JSON object a line, in UTF-8 ({error}).") from None
+        expected = "text" if parse is _text_row else "one JSON object a line"
+        raise DataError(f"{place}: expected {expected}, in UTF-8 ({error}).") from None
 
 
-def _text_rows(file: Path, where: str) -> Rows:
-    place = where
-    try:
-        with _opened(file) as opened:
-            for number, line in numbered_lines(opened, LONGEST_ROW):
-                place = f"{where}:{number}"
-                yield place, {"text": line.decode("utf-8-sig").rstrip("\r\n")}
-    except OSError as error:
-        raise DataError(f"{where} could not be read: {error.strerror}.") from None
-    except LineError as error:
-        raise DataError(f"{where}:{error.number}: a line of {error}.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{place}: the line is not UTF-8 ({error}). Save the file as UTF-8.") from None
+def _text_row(line: bytes) -> Row:
+    return {"text": line.decode("utf-8-sig").rstrip("\r\n")}
+
+
+def _json_row(line: bytes) -> Row | None:
+    """Return the object in a line; None for a blank line."""
+    return _checked(_parse(line)) if line.strip() else None
 
 
 def _checked(row: Any) -> Row:
