@@ -155,14 +155,14 @@ def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = F
 
 
 def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[Sequence[str], str, str]:
-    """Return the texts of a split, their origin, "hub: repo@commit", and which of the training rows they are, if so.
+    """Return the texts of a split, their origin, "hub: repo@commit", and a note if they are held out or others are.
 
     Raises DataError if the hub has no such data set, no file of the split, or another column; Missing if the cache
     lacks them offline; ConfigError for an unknown configuration.
     """
     try:
         data = find_files(corpus, offline=offline)
-        names, origin = data.of(split), data.origin
+        names = data.of(split)
         held_out = split != "test" and not data.of("validation")
         if held_out:
             names = data.of("train")
@@ -171,11 +171,27 @@ def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[
     except Missing as missing:
         raise missing.named(f"corpus {corpus.name} ({split})") from None
     if not held_out:
-        return texts, origin, ""
-    first = len(texts) - max(1, round(HELD_OUT * len(texts)))
-    if split == "train":
-        return texts[:first], origin, f"all but the last {HELD_OUT:.0%} of its training rows"
-    return texts[first:], origin, f"the last {HELD_OUT:.0%} of its training rows"
+        return texts, data.origin, ""
+    place, note = part_of(len(texts), split, {"validation": HELD_OUT}, data.origin)
+    return texts[place], data.origin, note
+
+
+def part_of(count: int, split: Split, shares: Mapping[Split, float], origin: str) -> tuple[slice, str]:
+    """Return the place of a split in `count` documents of the train split, and a note about it.
+
+    `shares` are those of the splits without files of their own, from the end of the documents on. Raises DataError for
+    too few documents.
+    """
+    places: dict[Split, slice] = {}
+    stop = count
+    for other, share in shares.items():
+        start = stop - max(1, round(share * count))
+        places[other] = slice(start, stop)
+        stop = start
+    if stop < 1:
+        raise DataError(f"{origin} has {count} documents, too few to hold out some for {' and '.join(shares)}.")
+    place = places.get(split, slice(0, stop))
+    return place, f"documents {place.start + 1:,} to {place.stop:,} of {count:,}"
 
 
 def _config_folder(name: str) -> Path:

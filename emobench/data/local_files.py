@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import expand_home, is_file, is_folder, path_exists
-from emobench.data.hub_corpus import ABOUT, HELD_OUT, splits_in
+from emobench.data.hub_corpus import ABOUT, HELD_OUT, part_of, splits_in
 from emobench.data.rows import FORMATS, TEXT, Rows, file_rows, format_of, shown, text_in
 from emobench.data.sources import SPLITS, Split
 
@@ -26,7 +26,8 @@ SUFFIXES = (*FORMATS, TEXT)
 SHARES: dict[Split, float] = {"validation": HELD_OUT, "test": 2 * HELD_OUT}
 """The shares of the documents that are held out for splits without files, from the end of the data."""
 LARGEST = 2**30
-"""Bytes of text that are read of a split, which is in memory as a whole."""
+"""Largest number of bytes of a split, which is in memory as a whole."""
+FEWER = "all are in memory. Give a file with fewer rows, such as one that head -n writes."
 MOST_FILES = 100_000
 """Files and folders that a folder may hold."""
 DOCUMENT = "document"
@@ -73,18 +74,18 @@ class LocalData:
         return splits
 
     def rows(self, split: Split) -> Rows:
-        """Yield the rows of the files of a split, for a reader that holds all rows.
+        """Yield the rows of the files of a split. Of several text files, each is a document, and its lines are rows.
 
         Raises DataError for more than LARGEST bytes of files, and for rows that cannot be read.
         """
-        size = sum(file.stat().st_size for file in self.splits[split])
-        if size > LARGEST:
-            raise DataError(
-                f"{self.path} ({split}) has {size:,} bytes; at most {LARGEST:,} of examples or conversations are read. "
-                "Give a smaller file."
-            )
-        files = [file_rows(file, columns=self.columns) for file in self.splits[split]]
-        return chain.from_iterable(files)
+        files = self.splits[split]
+        if sum(file.stat().st_size for file in files) > LARGEST:
+            raise DataError(f"{self.path}: the {split} split has more than {LARGEST:,} bytes, and {FEWER}")
+        for number, file in enumerate(files):
+            for where, row in file_rows(file):
+                if len(files) > 1 and format_of(file) == TEXT:
+                    row[DOCUMENT] = number
+                yield where, row
 
 
 def local_data(name: str) -> LocalData | None:
@@ -132,17 +133,14 @@ def _data_files(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-@dataclass(frozen=True)
-class LocalTexts:
-    """The texts of a split of local data.
-
-    `named` has the document of each text, if the data name documents. `note` says which part of the data the texts are,
-    if they are not all of the split's own files.
-    """
+class LocalTexts(NamedTuple):
+    """Texts of local data."""
 
     texts: Sequence[str]
-    named: Sequence[str]
+    named: Sequence[str] = ()
+    """The document of each text, if the data name documents."""
     note: str = ""
+    """Which documents the texts are, if they are not all of the split's own files."""
 
 
 def load_local_texts(data: LocalData, split: Split) -> LocalTexts:
@@ -152,56 +150,50 @@ def load_local_texts(data: LocalData, split: Split) -> LocalTexts:
     """
     if len(data.columns) > 1:
         raise ConfigError(f"{data.name}: a corpus has one column; expected {data.path}:COLUMN.")
-    held_out: list[Split] = [other for other in SHARES if not data.splits[other]]
-    if split != "train" and split not in held_out:
+    shares = {other: share for other, share in SHARES.items() if not data.splits[other]}
+    if not shares or (split != "train" and split not in shares):
         return _read(data, split)
-    read = _read(data, "train")
-    return _part(data, read, split, held_out) if held_out else read
+    texts, named, _ = _read(data, "train")
+    keys: Sequence[object] = named or range(len(texts))
+    documents = list(dict.fromkeys(keys))
+    place, note = part_of(len(documents), split, shares, str(data.path))
+    kept = set(documents[place])
+    rows = [row for row, key in enumerate(keys) if key in kept]
+    return LocalTexts([texts[row] for row in rows], [named[row] for row in rows if named], note)
 
 
 def _read(data: LocalData, split: Split) -> LocalTexts:
     files = data.splits[split]
     if not files:
         raise ConfigError(f"{data.path} has no file of the {split} split.")
-    stamps = []
-    for file in files:
-        status = file.stat()
-        stamps.append((status.st_mtime_ns, status.st_size))
-    return _read_files(tuple(files), data.columns or ("text",), tuple(stamps))
+    stamps = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    return _read_files(data, split, tuple(stamps))
 
 
 @lru_cache(maxsize=2)
-def _read_files(files: tuple[Path, ...], columns: tuple[str, ...], stamps: object) -> LocalTexts:
-    """Return the texts of files; `stamps` tell their versions. Data of which splits are held out are read once."""
-    if format_of(files[0]) == TEXT and columns != ("text",):
-        raise ConfigError(f"{files[0]} is a text file, without columns; drop `:{columns[0]}`.")
-    return read_texts(_document_rows(files, columns), columns[0])
-
-
-def _document_rows(files: Sequence[Path], columns: Sequence[str]) -> Rows:
-    """Yield the rows of files. Of several text files, each is a document, and its lines are rows."""
-    for number, file in enumerate(files):
-        for where, row in file_rows(file, columns=columns):
-            if len(files) > 1 and format_of(file) == TEXT:
-                row[DOCUMENT] = number
-            yield where, row
+def _read_files(data: LocalData, split: Split, stamps: object) -> LocalTexts:
+    """Return the texts of a split's files; `stamps` tell their versions."""
+    files = data.splits[split]
+    column = (*data.columns, "text")[0]
+    if format_of(files[0]) == TEXT and column != "text":
+        raise ConfigError(f"{files[0]} is a text file, without columns; drop `:{column}`.")
+    return read_texts(data.rows(split), column)
 
 
 def read_texts(rows: Rows, column: str) -> LocalTexts:
-    """Return the texts in a column of rows, up to LARGEST bytes, with the documents that they name.
+    """Return the texts in a column of rows, with the documents that they name.
 
-    Raises DataError for a row without a text, and where some rows name their document and others do not.
+    Raises DataError for a row without a text, for more than LARGEST bytes, and where some rows name their document and
+    others do not.
     """
     texts: list[str] = []
     named: list[str] = []
     size = 0
-    note = ""
     for where, row in rows:
         text = text_in(row, column, where)
         size += len(text.encode())
         if size > LARGEST:
-            note = f"the first {len(texts):,} rows, as at most {LARGEST:,} bytes of text are read"
-            break
+            raise DataError(f"{where}: the texts up to here have more than {LARGEST:,} bytes, and {FEWER}")
         if DOCUMENT in row or named:
             name = row.get(DOCUMENT)
             if len(named) < len(texts) or name == "" or not isinstance(name, (str, int)):
@@ -210,35 +202,4 @@ def read_texts(rows: Rows, column: str) -> LocalTexts:
                 )
             named.append(f"document {name}")
         texts.append(text)
-    return LocalTexts(texts, named, note)
-
-
-def _part(data: LocalData, read: LocalTexts, split: Split, held_out: Sequence[Split]) -> LocalTexts:
-    """Return the documents of a split, where those of the `held_out` splits are the last ones."""
-    keys: Sequence[object] = read.named or range(len(read.texts))
-    documents = list(dict.fromkeys(keys))
-    stop = len(documents)
-    part, note, share = documents, "", 0.0
-    for other in held_out:
-        start = stop - max(1, round(SHARES[other] * len(documents)))
-        if other == split:
-            part = documents[max(start, 0) : stop]
-            note = f"the last {SHARES[other]:.0%}"
-            if share:
-                note = f"the {SHARES[other]:.0%} before the last {share:.0%}"
-        stop, share = start, share + SHARES[other]
-    if not documents:
-        raise DataError(f"{data.path} has no rows; expected a row for each document.")
-    if stop < 1:
-        wanted = " and ".join(held_out)
-        raise DataError(f"{data.path} has {len(documents)} documents, too few to hold out some for {wanted}.")
-    if split == "train":
-        part, note = documents[:stop], f"the first {1 - share:.0%}"
-    kept = set(part)
-    texts, named = [], []
-    for key, text in zip(keys, read.texts, strict=True):
-        if key in kept:
-            texts.append(text)
-            if read.named:
-                named.append(str(key))
-    return LocalTexts(texts, named, " of ".join(filter(None, [note, read.note])))
+    return LocalTexts(texts, named)

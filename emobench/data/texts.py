@@ -23,7 +23,7 @@ from typing import Any, cast
 from emobench.core.errors import ConfigError, DataError, Missing, UnknownNameError
 from emobench.core.settings import file_sha256
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
-from emobench.data.local_files import LocalTexts, load_local_texts, local_data, read_texts
+from emobench.data.local_files import load_local_texts, local_data, read_texts
 from emobench.data.oracle.language import episode_texts, oracle_texts
 from emobench.data.rows import digest, file_rows, hub_files, local_file, naming, require_count, rows_of, text_in
 from emobench.data.sampling_units import HEADING, Documents, units_of_rows
@@ -94,19 +94,18 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
         raise UnknownNameError("split", split, SPLITS)
     part, data = cast(Split, split), local_data(corpus)
     file, on_hub = local_file(corpus, split, data_dirs), hub_corpus(corpus)
-    read, origin = LocalTexts((), ()), ""
+    named: Sequence[str] = ()
+    note = ""
     if file is not None:
-        read, origin = read_texts(file_rows(file), "text"), f"local: {file.name}"
+        texts, named, _ = read_texts(file_rows(file), "text")
+        origin = f"local: {file.name}"
     elif data is not None:
-        corpus, read = data.name, load_local_texts(data, part)
-        origin = f"local: {data.path.name}"
+        texts, named, note = load_local_texts(data, part)
+        corpus, origin = data.name, f"local: {data.path.name}"
     elif on_hub is not None:
         texts, origin, note = load_hub_corpus(on_hub, part, offline=offline)
-        read = LocalTexts(texts, (), note)
     else:
         texts, origin = _from_source(_source(corpus, split, data_dirs), part, offline)
-        read = LocalTexts(texts, ())
-    texts, named, note = read.texts, read.named, read.note
     origin = ", ".join(filter(None, [origin, note]))
     if not any(map(str.strip, texts)):
         raise DataError(f"{corpus} ({split}, {origin}) has no text that is not blank.")

@@ -57,9 +57,9 @@ def test_splits_are_named_by_their_files(publish: Publish) -> None:
 
 def test_the_last_rows_are_the_validation_split_where_there_is_none(publish: Publish) -> None:
     publish("some/toy", {"train.jsonl": texts("row", 40)})
-    assert read("some/toy:text") == (texts("row", 40)[:38], f"{ORIGIN}, all but the last 5% of its training rows")
+    assert read("some/toy:text") == (texts("row", 40)[:38], f"{ORIGIN}, documents 1 to 38 of 40")
     last = texts("row", 40)[38:]
-    assert read("some/toy:text", "validation") == (last, f"{ORIGIN}, the last 5% of its training rows")
+    assert read("some/toy:text", "validation") == (last, f"{ORIGIN}, documents 39 to 40 of 40")
     with pytest.raises(Missing) as missing:  # other files may not have been downloaded
         read("some/toy:text", "test")
     assert missing.value.item == "corpus some/toy:text (test)"

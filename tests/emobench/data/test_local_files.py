@@ -99,11 +99,13 @@ def test_of_several_text_files_each_is_a_document(put: Put) -> None:
     assert sum(map(len, splits.values())) == 50
 
 
-def test_rows_that_name_their_document_are_held_out_together(put: Put) -> None:
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_rows_that_name_their_document_are_held_out_together(name: str, put: Put) -> None:
     rows = [{"body": f"part {i}", "document": f"d{i % 5}"} for i in range(20)]
-    put({"a.jsonl": "\n".join(map(json.dumps, rows))})
-    assert read("./a.jsonl:body", "validation").texts == ["part 4", "part 9", "part 14", "part 19"]
-    assert set(read("./a.jsonl:body").named or ()) == {"document d0", "document d1", "document d2"}
+    folder = put({"a.jsonl": "\n".join(map(json.dumps, rows))})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
+    assert read(f"./{name}:body", "validation").texts == ["part 4", "part 9", "part 14", "part 19"]
+    assert set(read(f"./{name}:body").named or ()) == {"document d0", "document d1", "document d2"}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_a_path_is_known_by_its_last_part(name: str, short: str, put: Put) -> No
         ({"a.txt": b"fine\ncaf\xe9\n"}, "./a.txt", ["a.txt:2", "UTF-8"]),
         ({"a.csv": "review,label\na,1\n"}, "./a.csv", ["a.csv:2", '"text"', "review, label"]),
         ({"a.txt": "a\n"}, "./a.txt:text2", ["a.txt", "text2"]),
-        ({"a.csv": ""}, "./a.csv", ["a.csv", "no rows"]),
+        ({"a.csv": ""}, "./a.csv", ["a.csv", "0 documents"]),
         ({"a.csv": "text\n"}, "./a.csv", ["a.csv"]),
         ({"a.csv": "text\na\nb\n"}, "./a.csv", ["a.csv", "2 documents"]),
         ({"a.csv.gz": TEXTS}, "./a.csv.gz:no", ["a.csv.gz:2", '"no"', "id, text"]),
@@ -165,17 +167,17 @@ def test_a_gzip_file_that_is_cut_off_is_refused(put: Put) -> None:
         read("./a.jsonl.gz")
 
 
-def test_of_more_text_than_fits_the_first_rows_are_read_and_the_note_says_so(
-    put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_files, "LARGEST", sum(map(len, TEXTS[:30])))
-    put({"a.csv": TEXTS, "d/train.csv": TEXTS, "d/test.csv": TEXTS[:5]})
-    for name in ("./a.csv", "./d"):
-        train = read(name)
-        assert list(train.texts) == TEXTS[: len(train)]
-        assert len(train) < 30
-        assert "first 30 rows" in train.note
-    assert not read("./d", "test").note
+def test_more_text_than_fits_is_refused(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_files, "LARGEST", sum(map(len, TEXTS)) - 1)
+    put({"a.csv": TEXTS, "d/train.csv.gz": TEXTS, "d/test.csv": TEXTS[:5]})
+    put({"e.train.jsonl": written(TEXTS, ".jsonl")})
+    with pytest.raises(DataError, match=r"a\.csv: .*train.* bytes"):
+        read("./a.csv")
+    with pytest.raises(DataError, match=r"train\.csv\.gz:41: .* bytes"):
+        read("./d")
+    with pytest.raises(DataError, match=r"e\.train\.jsonl:40: .* bytes"):
+        load_texts("e", "train", data_dirs=[Path()], offline=True)
+    assert len(read("./d", "test")) == 5
 
 
 def test_a_file_that_changed_is_read_again(put: Put) -> None:
@@ -282,7 +284,7 @@ def test_larger_files_of_examples_are_refused(put: Put, monkeypatch: pytest.Monk
     put({"a.csv": rated(), "b.jsonl": json.dumps({"prompt": "a" * 50, "completion": "b" * 50})})
     data = local_data("./a.csv:review:mood")
     assert data is not None
-    with pytest.raises(DataError, match=r"a\.csv .*100"):
+    with pytest.raises(DataError, match=r"a\.csv: .*100"):
         local_labelled(data)
-    with pytest.raises(DataError, match=r"b\.jsonl .*100"):
+    with pytest.raises(DataError, match=r"b\.jsonl: .*100"):
         load_conversations("./b.jsonl", "train", data_dirs=[], offline=True)
