@@ -14,16 +14,15 @@ beside the numbers.
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, Missing, UserError
-from emobench.data.rows import FORMATS, Row, Rows, rows_of, text_in
+from emobench.data.rows import FORMATS, Row, Rows, require_columns, rows_of, text_in
 from emobench.data.sources import Split
 from emobench.models.hub import CONVERTED, MAIN, Repo
 
@@ -218,72 +217,72 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     corpus = hub_corpus(head)
     if corpus is None or not label:
         raise ConfigError(f"{name} names no labelled data; expected {EXPECTED}.")
-    data = find_files(corpus, offline=offline, formats=LABELLED_FORMATS)
-    pool = _labelled_rows(data, "train", label)
-    meanings: dict[str, str] = {}
-    if not all(isinstance(row[label], str) for row in pool):
-        meanings = meanings_of_numbers(data.fetch(data.of("train"), "train")[0], pool, label)
-        if not meanings:
-            raise ConfigError(
-                f"{data.origin}: the labels of '{label}' are numbers whose meaning the data do not say; name a column "
-                f"with texts, or write the task's file with `names`. The columns are {', '.join(pool[0])}."
-            )
-    classes = classes_of(pool, label, meanings, data.origin)
+    data, columns = find_files(corpus, offline=offline, formats=LABELLED_FORMATS), (corpus.column, label)
+    pool = labelled_rows(data.rows(data.of("train"), "train"), columns)
     dataset: dict[str, Any] = {
         "name": corpus.repo.rpartition("/")[2].lower(),
-        "classes": classes,
         "repo": corpus.repo,
         "revision": data.commit,
+        **labelled_facts(pool, columns, data.fetch(data.of("train"), "train")[0], data.origin),
+        "pool": {"split": "train", "files": _pattern(data, "train"), "rows": len(pool)},
     }
-    if corpus.column != "text":
-        dataset["fields"] = [corpus.column]
-    if label != "label":
-        dataset["label"] = label
-    if meanings:
-        dataset["names"] = meanings
-    dataset["pool"] = {"split": "train", "files": _pattern(data, "train"), "rows": len(pool)}
     answered: tuple[Split, ...] = ("test", "validation")
     for split in answered:
-        rows = _labelled_rows(data, split, label) if data.of(split) else []
+        rows: list[Row] = []
+        if data.of(split):
+            rows = labelled_rows(data.rows(data.of(split), split), columns)
         if rows and all(str(row[label]) != "-1" for row in rows):
             dataset["test"] = {"split": split, "files": _pattern(data, split), "rows": len(rows)}
             return dataset
     raise DataError(f"{data.origin} has no labelled test or validation split; its files are {_shown(data.names)}.")
 
 
-def _labelled_rows(data: HubFiles, split: Split, label: str) -> list[Row]:
-    rows: list[Row] = []
-    for where, row in data.rows(data.of(split), split):
-        for column in (data.corpus.column, label):
-            if column not in row:
-                raise ConfigError(f"{where} has no column '{column}'; its columns are {', '.join(row) or 'none'}.")
-        rows.append(row)
-    return rows
+def labelled_rows(rows: Rows, columns: Sequence[str]) -> list[Row]:
+    """Return rows with a text and a label, the columns. Raises DataError for a row that lacks one."""
+    kept: list[Row] = []
+    for where, row in rows:
+        require_columns(row, columns, where)
+        if row[columns[1]] in (None, ""):
+            raise DataError(f"{where}: the label is blank; expected the name of a class.")
+        kept.append(row)
+    return kept
 
 
-def classes_of(rows: Iterable[Row], label: str, meanings: Mapping[str, str], origin: str) -> list[str]:
-    """Return the classes in a column, or those that its numbers mean. Raises ConfigError for one, or for too many."""
-    classes = list(dict.fromkeys(meanings.values())) or sorted({str(row[label]) for row in rows})
+def labelled_facts(rows: Sequence[Row], columns: Sequence[str], file: Path, origin: str) -> dict[str, Any]:
+    """Return the fields of a `dataset:` for columns of a text and a label: its classes, and the meaning of numbers.
+
+    If `file`, the first one, does not say what numbers mean, they are classes; the author of the task names them.
+    Raises ConfigError for a column that cannot be labels.
+    """
+    text, label = columns
+    classes = sorted({str(row[label]) for row in rows})
+    names: dict[str, str] = {}
+    if not all(isinstance(row[label], str) for row in rows):
+        names = _meanings_of_numbers(file, rows, label) or dict(zip(classes, classes, strict=True))
+        classes = list(dict.fromkeys(names.values()))
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise ConfigError(
             f"{origin}: '{label}' has {len(classes)} different values; expected the classes of a task, 2 to "
             f"{MOST_CLASSES}."
         )
-    return classes
+    facts: dict[str, Any] = {"classes": classes, "fields": [text], "label": label}
+    if names:
+        facts["names"] = names
+    return facts
 
 
-def meanings_of_numbers(file: Path, rows: Sequence[Row], label: str) -> dict[str, str]:
+def _meanings_of_numbers(file: Path, rows: Sequence[Row], label: str) -> dict[str, str]:
     """Return the classes of the labels' numbers; nothing if the data do not say them.
 
     They are the class names that `datasets` writes into a Parquet file's schema, or a column of texts.
     """
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
+        from datasets import ClassLabel, Features
 
-        written = (pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}")
-        feature = json.loads(written).get("info", {}).get("features", {}).get(label, {})
-        if isinstance(feature, Mapping) and feature.get("names"):
-            return {str(number): str(name) for number, name in enumerate(feature["names"])}
+        feature = Features.from_arrow_schema(pq.read_schema(file)).get(label)
+        if isinstance(feature, ClassLabel):
+            return {str(number): name for number, name in enumerate(feature.names)}
     for column in NAMED:
         pairs = {(str(row[label]), row.get(column)) for row in rows}
         meanings = {number: name for number, name in sorted(pairs, key=str) if isinstance(name, str)}

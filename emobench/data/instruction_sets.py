@@ -27,12 +27,10 @@ from emobench.data.rows import (
     Rows,
     digest,
     file_rows,
-    hub_files,
     local_file,
     naming,
     require_columns,
     require_count,
-    rows_of,
 )
 from emobench.data.sources import CorpusSource, Split, SplitSource
 from emobench.data.texts import Texts
@@ -42,7 +40,7 @@ HELD_OUT, MOST_HELD_OUT = 50, 500
 
 
 def _source(name: str, repo: str, **sizes: Any) -> CorpusSource:
-    splits = {"train": SplitSource(files="default/train/*.parquet", **sizes)}
+    splits = {"train": SplitSource(files="", **sizes)}
     return CorpusSource(name=name, kind="hub", repo=repo, revision=CONVERTED, splits=splits)
 
 
@@ -181,19 +179,17 @@ def _rows(corpus: str, split: Split, data_dirs: Sequence[Path], offline: bool) -
         raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
     # Both splits are one download.
     size = source.splits["train"].download_bytes
+    name = corpus.partition(":")[0]
+    if corpus in CONVERSATIONS:
+        name = f"{source.repo}/default@{source.revision}"
+    named = hub_corpus(f"{name}:messages")
+    assert named is not None
     with naming(f"conversations {corpus}", source.repo, f"{corpus}.train.jsonl", size=size):
-        if corpus in CONVERSATIONS:
-            if split not in source.splits:
-                return None
-            files, origin = hub_files(source.repo, source.revision, source.splits[split].files, offline=offline)
-            return rows_of(files, origin), origin
-        named = hub_corpus(f"{corpus.partition(':')[0]}:messages")
-        assert named is not None
-        data = find_files(named, offline=offline)
-        names = data.of(split)
+        files = find_files(named, offline=offline)
+        names = files.of(split)
         if not names and split == "validation":
             return None
-        return data.rows(names, split), data.origin
+        return files.rows(names, split), files.origin
 
 
 def _part(conversations: list[Conversation], origin: str, *, held_out: bool) -> list[Conversation]:

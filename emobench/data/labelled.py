@@ -16,7 +16,7 @@ from typing import Any, cast
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import expand_home
 from emobench.core.settings import content_hash, file_sha256
-from emobench.data.hub_corpus import classes_of, meanings_of_numbers
+from emobench.data.hub_corpus import labelled_facts, labelled_rows
 from emobench.data.local_files import LocalData
 from emobench.data.rows import (
     Row,
@@ -26,7 +26,6 @@ from emobench.data.rows import (
     hub_files,
     local_file,
     naming,
-    require_columns,
     require_count,
     rows_of,
     shown,
@@ -295,34 +294,17 @@ def local_labelled(data: LocalData) -> dict[str, Any]:
     """
     if len(data.columns) != 2:
         raise ConfigError(f"{data.path}: expected {data.path}:TEXT:LABEL, the columns of the texts and of the labels.")
-    text, label = data.columns
-    rows: list[Row] = []
-    for where, row in data.rows("train"):
-        require_columns(row, data.columns, where)
-        if row[label] in (None, ""):
-            raise DataError(f"{where}: the label is blank; expected the name of a class.")
-        rows.append(row)
-    names: dict[str, str] = {}
-    if not all(isinstance(row[label], str) for row in rows):
-        names = meanings_of_numbers(data.splits["train"][0], rows, label)
-        if not names:  # the author of the task writes what they mean
-            numbers = sorted({str(row[label]) for row in rows})
-            names = dict(zip(numbers, numbers, strict=True))
+    rows = labelled_rows(data.rows("train"), data.columns)
     test: Split = "test"
     if data.splits["validation"] and not data.splits["test"]:
         test = "validation"
-    dataset: dict[str, Any] = {
+    return {
         "name": data.path.name.partition(".")[0].lower(),
-        "classes": classes_of(rows, label, names, str(data.path)),
         "path": str(data.path),
-        "fields": [text],
-        "label": label,
+        **labelled_facts(rows, data.columns, data.splits["train"][0], str(data.path)),
         "pool": {"split": "train"},
         "test": {"split": test},
     }
-    if names:
-        dataset["names"] = names
-    return dataset
 
 
 def _examples(source: LabelledSource, rows: Rows, names: Mapping[str, str]) -> list[Example]:

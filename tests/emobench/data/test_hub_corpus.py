@@ -137,6 +137,8 @@ def test_classes_are_those_that_the_parquet_files_name(publish: Publish) -> None
     assert hub_labelled("org/Films:text:label", offline=True) == {
         "name": "films",
         "classes": ["neg", "pos"],
+        "fields": ["text"],
+        "label": "label",
         "repo": "org/Films",
         "revision": COMMIT,
         "names": {"0": "neg", "1": "pos"},
@@ -154,12 +156,17 @@ def test_a_test_split_without_labels_is_not_answered(publish: Publish) -> None:
     assert dataset["names"] == {"0": "bad", "1": "good"}
 
 
+def test_numbers_without_names_are_classes(publish: Publish) -> None:
+    publish("org/sst", {"train.jsonl": ROWS, "test.jsonl": ROWS})
+    dataset = hub_labelled("org/sst:text:label", offline=True)
+    assert (dataset["classes"], dataset["names"]) == (["0", "1"], {"0": "0", "1": "1"})
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("org/sst", "OWNER/NAME:TEXT:LABEL"),
-        ("org/sst:text:label", "numbers whose meaning the data do not say"),
-        ("org/sst:text:labels", "has no column 'labels'"),
+        ("org/sst:text:labels", 'no column "labels"'),
         ("org/one:text:label", "'label' has 1 different values"),
         ("org/train:text:label", "no labelled test or validation split"),
     ],
