@@ -14,7 +14,6 @@ import hashlib
 import os
 import random
 import re
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,17 +39,13 @@ from emobench.leaderboard.verify import ALLOWED, verify
 from emobench.models.hub import Repo
 
 DIGESTS = "digests.txt"
-SIGNATURE = f"{DIGESTS}.sig"
-NAMESPACE = "emobench"
-"""What a signature is for, in the sense of `ssh-keygen -Y`: one of another purpose does not count."""
 LONGEST = 64 * 2**20
 """Bytes of the largest list of digests."""
-LARGEST_SIGNATURE = 16 * 1024
 LARGEST = 2**30
 """Bytes of the largest board that is downloaded."""
 LOCK = ".push.lock"
 BRANCH = "main"
-FILES = [f"{DIGESTS}*", "*-v*/*.json", f"{PACKED}/*"]
+FILES = [DIGESTS, "*-v*/*.json", f"{PACKED}/*"]
 """Patterns of the files that are downloaded."""
 ATTEMPTS = 50
 """Pushes before giving up, where others push at the same time."""
@@ -93,14 +88,8 @@ class Shared:
         return len(self.names) - self.entries
 
 
-def push(
-    board: Leaderboard,
-    place: Folder,
-    runs: Path,
-    key: Path | None = None,
-    note: Callable[[str], None] = lambda _: None,
-) -> Shared:
-    """Add all entries of a board to a shared one, with the files of their runs; sign the list of digests with `key`.
+def push(board: Leaderboard, place: Folder, runs: Path, note: Callable[[str], None] = lambda _: None) -> Shared:
+    """Add all entries of a board to a shared one, with the files of their runs.
 
     Raises DataError where either board is not whole or a file has other content, ConfigError where the place is no
     shared board or another push is always first, StorageError where it cannot be written.
@@ -114,30 +103,24 @@ def push(
             time.sleep(random.uniform(0, PAUSE * min(attempt, 5)))
         with place.opened(writing=True), _scratch() as folder:
             _require_board(place)
-            names = _fetch(place, folder, None)
+            names = _fetch(place, folder)
             added = merge(board.root, folder, place.name)
-            if not added.names and key is None:
+            if not added.names:
                 return added
-            if key is None and place.read(SIGNATURE, LARGEST_SIGNATURE) is not None:
-                raise ConfigError(f"{place.name} is signed: give your key, --sign-key FILE. {NOTHING}")
             _require_whole(folder, place.name)
             require_shareable(folder, added.names)
             _require_same(place, folder, added)
-            if _publish(place, folder, {*names, *added.names}, added, key):
+            if _publish(place, folder, {*names, *added.names}, added):
                 return added
     raise ConfigError(f"{place.name}: {ATTEMPTS} times somebody else was first. {NOTHING} Push again later.")
 
 
-def pull(board: Leaderboard, place: Folder, allowed: Path | None = None) -> Shared:
-    """Add all entries of a shared board to one's own, with the files of their runs.
-
-    With `allowed`, a file of allowed signers as of ssh-keygen(1), a list that none of them signed is refused. Raises
-    what `push` raises.
-    """
+def pull(board: Leaderboard, place: Folder) -> Shared:
+    """Add all entries of a shared board to one's own, with the files of their runs. Raises the errors of `push`."""
     with place.opened(writing=False), _scratch() as folder:
         if place.read(DIGESTS, LONGEST) is None:
             raise DataError(f"{place.name} has no shared board. Begin it: emobench leaderboard push {place.name}")
-        _fetch(place, folder, allowed)
+        _fetch(place, folder)
         _require_whole(folder, place.name)
         before = {row.id for row in board.rows()}
         added = merge(folder, board.root, str(board.root))
@@ -150,21 +133,18 @@ def _scratch() -> Iterator[Path]:
         yield Path(folder) / "board"
 
 
-def _fetch(place: Folder, folder: Path, allowed: Path | None) -> set[str]:
+def _fetch(place: Folder, folder: Path) -> set[str]:
     """Copy the listed files to a new folder, and return their names."""
     folder.mkdir()
     for _ in range(0 if place.fixed else LOOKS - 1):
         with suppress(DataError):  # somebody may be writing
-            return _fetch_once(place, folder, allowed)
+            return _fetch_once(place, folder)
         time.sleep(PAUSE)
-    return _fetch_once(place, folder, allowed)
+    return _fetch_once(place, folder)
 
 
-def _fetch_once(place: Folder, folder: Path, allowed: Path | None) -> set[str]:
-    listing = place.read(DIGESTS, LONGEST) or b""
-    if allowed is not None:
-        check_signature(listing, place.read(SIGNATURE, LARGEST_SIGNATURE), allowed, place.name)
-    digests = read_digests(listing, place.name)
+def _fetch_once(place: Folder, folder: Path) -> set[str]:
+    digests = read_digests(place.read(DIGESTS, LONGEST) or b"", place.name)
     for name, sha256 in digests.items():
         content = place.read(name, largest(name) or 0)
         if content is None:
@@ -184,20 +164,13 @@ def _require_same(place: Folder, folder: Path, added: Shared) -> None:
             raise DataError(f"{place.name}: {name} has other content. {NOTHING} Restore or remove it there.")
 
 
-def _publish(place: Folder, folder: Path, names: set[str], added: Shared, key: Path | None) -> bool:
+def _publish(place: Folder, folder: Path, names: set[str], added: Shared) -> bool:
     """Write the new files; the list of digests is last, so that others see nothing of them until then."""
     lines = []
     for name in sorted(names):
         lines.append(f"{file_sha256(folder / name)}  {name}\n")
     (folder / DIGESTS).write_text("".join(lines), encoding="utf-8")
-    last = [DIGESTS]
-    if key is not None:
-        sign(folder / DIGESTS, key)
-        last.insert(0, SIGNATURE)
-    last = [name for name in last if place.read(name, LONGEST) != (folder / name).read_bytes()]
-    if not added.names and not last:  # it was signed by this key
-        return True
-    files = {name: folder / name for name in [*added.names, *last]}
+    files = {name: folder / name for name in [*added.names, DIGESTS]}
     return place.publish(files, f"Leaderboard: {added.entries:,} new entries")
 
 
@@ -274,7 +247,7 @@ def _copy(path: Path, target: Path, name: str, added: Shared) -> None:
     added.names.append(name)
 
 
-# The list of digests, and its signature
+# The list of digests
 
 
 def largest(name: str) -> int | None:
@@ -322,46 +295,6 @@ def listed_content(content: bytes, sha256: str, name: str, where: str) -> bytes:
         if hashed.hexdigest() == sha256:
             return content[:size]
     raise DataError(f"{where}: {name} is not the file that {DIGESTS} lists. {NOTHING} Restore it there.")
-
-
-def sign(file: Path, key: Path) -> Path:
-    """Sign a file with a private key of ssh, and return the detached signature. Raises ConfigError."""
-    signature = file.with_name(f"{file.name}.sig")
-    signature.unlink(missing_ok=True)
-    done = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, str(file))
-    if done.returncode or not signature.is_file():
-        raise ConfigError(f"--sign-key {key}: ssh-keygen could not sign ({_reason(done)}). Give a private key of ssh.")
-    return signature
-
-
-def check_signature(digests: bytes, signature: bytes | None, allowed: Path, where: str) -> None:
-    """Raise DataError unless a list is signed by a key in a file of allowed signers, as of ssh-keygen(1)."""
-    if not allowed.is_file():
-        raise ConfigError(f"--allowed-signers {allowed}: there is no such file; expected lines such as `NAME KEY`.")
-    if signature is None:
-        raise DataError(f"{where} is not signed. {NOTHING} Sign it: push with --sign-key FILE.")
-    with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
-        file = Path(folder) / SIGNATURE
-        file.write_bytes(signature)
-        listed = _ssh_keygen("find-principals", "-f", str(allowed), "-s", str(file))
-        given = ("-f", str(allowed), "-n", NAMESPACE, "-s", str(file))
-        for signer in re.split(r"[,\n]", listed.stdout.decode(errors="replace").strip()):
-            if not _ssh_keygen("verify", "-I", signer, *given, stdin=digests).returncode:
-                return
-    raise DataError(
-        f"{where}: {DIGESTS} is not signed by a key in {allowed}, or was altered since ({_reason(listed)}). {NOTHING}"
-    )
-
-
-def _ssh_keygen(action: str, *given: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(["ssh-keygen", "-Y", action, *given], input=stdin, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise ConfigError("Signatures need ssh-keygen, which is not installed: apt install openssh-client.") from None
-
-
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
-    return done.stderr.decode(errors="replace").strip().rpartition("\n")[2].strip(" \r.")
 
 
 # The places of shared boards
@@ -472,7 +405,7 @@ class Hub(Folder):
         total = 0
         for name, size in self.sizes.items():
             if any(fnmatch(name, pattern) for pattern in FILES):
-                most = LONGEST if name.startswith(DIGESTS) else largest(name)
+                most = LONGEST if name == DIGESTS else largest(name)
                 total += size
                 if most is not None and size > most:
                     raise self._too_large(name, most)

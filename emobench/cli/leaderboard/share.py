@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,10 +48,6 @@ def push(
     repo: Repo,
     leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
-    sign_key: Annotated[
-        Path | None,
-        typer.Option("--sign-key", help="A private key of ssh: sign the list of digests. It vouches for all entries."),
-    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -62,7 +57,7 @@ def push(
     Nothing there is replaced, and two pushes at once do not conflict. A push that was stopped is given again.
     """
     place = sharing.find_place(repo)
-    done = sharing.push(Leaderboard(leaderboard), place, runs, sign_key, reporter(quiet).note)
+    done = sharing.push(Leaderboard(leaderboard), place, runs, reporter(quiet).note)
     if json:
         print_json({"repo": place.name, "sent": done.entries, "skipped": done.there, "files": done.files})
         return
@@ -75,13 +70,6 @@ def push(
 def pull(
     repo: Repo,
     leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
-    allowed_signers: Annotated[
-        Path | None,
-        typer.Option(
-            "--allowed-signers",
-            help="A file of names and keys, as of ssh-keygen(1): refuse a board that none of them signed.",
-        ),
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Add the entries of a shared board to this one, with the files of their runs.
@@ -89,7 +77,7 @@ def pull(
     All of it is verified before anything is written. Nothing here is replaced.
     """
     place = sharing.find_place(repo)
-    done = sharing.pull(Leaderboard(leaderboard), place, allowed_signers)
+    done = sharing.pull(Leaderboard(leaderboard), place)
     if json:
         received = {"received": done.entries, "skipped": done.there, "files": done.files, "hidden": done.hidden}
         print_json({"repo": place.name, **received})

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import DataError
 from emobench.core.settings import to_plain
 from emobench.exchange import sharing
 from emobench.exchange.sharing import DIGESTS, Hub, find_place, pull, push
@@ -61,12 +61,12 @@ class Person:
         self.board.append(entry)
         return entry
 
-    def push(self, **given: Any) -> tuple[int, int]:
-        done = push(self.board, find_place(self.repo), self.runs, **given)
+    def push(self) -> tuple[int, int]:
+        done = push(self.board, find_place(self.repo), self.runs)
         return done.entries, done.there
 
-    def pull(self, **given: Any) -> tuple[int, int]:
-        done = pull(self.board, find_place(self.repo), **given)
+    def pull(self) -> tuple[int, int]:
+        done = pull(self.board, find_place(self.repo))
         return done.entries, done.there
 
     def has(self) -> set[str]:
@@ -317,44 +317,6 @@ def test_an_entry_with_other_content_is_refused_on_both_sides(folder: Path, pers
     (folder / file_of(entry)).write_text(json.dumps(to_plain(person("eve", folder).record("mle"))))
     with pytest.raises(DataError, match=f"{entry.id}.json has other content"):
         ann.push()
-
-
-def test_a_signed_board_is_checked(folder: Path, tmp_path: Path, person: Callable[..., Person]) -> None:
-    keys = [tmp_path / "ann.key", tmp_path / "eve.key"]
-    for key in keys:
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-    allowed = tmp_path / "allowed"
-    allowed.write_text(f"ann@example.org,ann@example.com {keys[0].with_suffix('.key.pub').read_text()}")
-    ann, bob = person("ann", folder), person("bob", folder)
-    ann.record("emo")
-    ann.push()
-    with pytest.raises(DataError, match="is not signed"):
-        bob.pull(allowed=allowed)
-    assert ann.push(key=keys[0]) == (0, 1)
-    assert bob.pull(allowed=allowed) == (1, 0)
-    bob.record("mle")
-    with pytest.raises(ConfigError, match="--sign-key FILE"):
-        bob.push()
-    bob.push(key=keys[1])
-    with pytest.raises(DataError, match="is not signed by a key in"):
-        ann.pull(allowed=allowed)
-    assert ann.pull() == (1, 1)
-    ann.record("tailr")
-    ann.push(key=keys[0])
-    assert bob.pull(allowed=allowed) == (1, 2)
-    with (folder / DIGESTS).open("a") as stream:
-        stream.write("\n")
-    with pytest.raises(DataError, match="was altered since"):
-        bob.pull(allowed=allowed)
-    _list_anew(folder)
-    assert bob.pull(allowed=allowed) == ann.push(key=keys[1]) == (0, 3)
-    with pytest.raises(DataError, match="is not signed by a key in"):
-        bob.pull(allowed=allowed)
-    assert ann.push(key=keys[0]) == (0, 3)
-    assert bob.pull(allowed=allowed) == (0, 3)
-    with pytest.raises(ConfigError, match="could not sign"):
-        ann.push(key=tmp_path / "no.key")
 
 
 def test_mistakes_are_sentences(
