@@ -20,7 +20,8 @@ from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.models.device import resolve_dtype
 from emobench.registry import find_table, suite_names
-from emobench.report.charts.paper_chart import scaling_picture, write, write_duels
+from emobench.report.charts import compare_chart
+from emobench.report.charts.paper_chart import scaling_picture, write_duels, write_scatter
 from emobench.report.charts.vega_lite import require_picture, write_pictures
 from emobench.report.numbers import large
 from emobench.report.paper_table import cells, duel_table, paper_table
@@ -74,7 +75,8 @@ def reproduce(
         Path | None,
         typer.Option(
             "--plot",
-            help="Also draw it to FILE.png, FILE.svg or FILE.pdf. figure-1: to PNG and SVG.",
+            help="Also draw the figure, or the differences of a table, to FILE.png, FILE.svg or FILE.pdf. figure-1: to "
+            "PNG and SVG.",
         ),
     ] = None,
     json: options.Json = False,
@@ -130,8 +132,10 @@ def reproduce(
         if chosen.judges:
             duels = list(chain.from_iterable(result.duels for result in results))
             write_duels(f"{table}: wins, ties and losses", duels, plot)
+        elif chosen.scatter:
+            write_scatter([result.found for result in results], plot)
         else:
-            write([result.found for result in results], plot, scatter=chosen.scatter)
+            compare_chart.write([result.found.comparison for result in results], plot)
         remark(f"drawn into {plot}")
 
 
@@ -155,7 +159,7 @@ def _plain(result: tables.Reproduction) -> dict[str, object]:
     compared = result.found
     plain: dict[str, object] = {"model": result.model}
     plain["published_model"] = result.published_model if compared.published else None
-    plain |= {"chosen": result.choices, "cells": cells(compared), "points_of_one_example": compared.resolution()}
+    plain |= {"chosen": result.choices, "cells": cells(compared)}
     plain["entries"] = {row: entry.id for row, entry in compared.measured.items()}
     plain["remarks"] = compared.remarks
     if result.duels:

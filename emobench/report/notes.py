@@ -409,10 +409,4 @@ def paper_legend(table: PaperComparison, interval: str) -> list[str]:
         lines += [TESTED, *adjustment(contrasts)]
     if any(contrast.p is None and len(contrast.within) == 1 for contrast in contrasts):
         lines.append(SEEDS_NEEDED)
-    sizes = []
-    for metric, points in table.resolution().items():
-        task, _ = metric.split("/", 1)
-        sizes.append(f"{task} {points:.2g}")
-    if sizes:
-        lines.append(f"One test example in points: {', '.join(sizes)}.")
     return [*lines, *table.remarks]

@@ -57,31 +57,9 @@ class PaperComparison:
                 return contrast
         return None
 
-    def resolution(self) -> dict[str, float]:
-        """Return the worth of one test example in points, for each metric that is a share of them."""
-        shares = {}
-        for metric in self.columns:
-            sizes, are_shares = set(), True
-            for row in self.measured:
-                if ours := self.ours(row, metric):
-                    sizes.add(ours.n or 0)
-                    are_shares = are_shares and _is_share(ours)
-            if len(sizes) == 1 and are_shares and (size := sizes.pop()):
-                shares[metric] = 100 / size
-        return shares
-
 
 def _metric(entries: Mapping[str, Entry], row: str, metric: str) -> MetricSummary | None:
     return entries[row].metrics.get(metric) if row in entries else None
-
-
-def _is_share(summary: MetricSummary) -> bool:
-    """Return whether each value is a whole number of examples; MAUVE and ROUGE are fractions of another kind."""
-    for value in summary.values:
-        count = value * (summary.n or 0)
-        if abs(count - round(count)) >= 1e-6:
-            return False
-    return summary.unit == "fraction"
 
 
 def cells(table: PaperComparison) -> list[dict[str, Any]]:

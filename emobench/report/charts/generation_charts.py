@@ -7,18 +7,31 @@ Each function takes plain rows, and returns a specification with a panel for eac
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.report.charts.vega_lite import HUMAN, LEGEND, Row, axis, grouped, known, panel, picture, series_of, shape
 from emobench.report.numbers import plain
 
-FEWEST, MOST = 6, 24
-"""Bars of a histogram, about: 2 n^(1/3) of its smallest series (Rice's rule), within these bounds."""
+BARS = 20
+"""Bars of a histogram, about."""
+
+
+def cross_entropy_points(label: str, entry: Entry, model: str = "") -> Iterator[dict[str, Any]]:
+    """Yield a point of `scatter` for each task of an entry with both cross-entropies; `model` begins its corpus."""
+    for task in entry.protocols:
+        point: dict[str, Any] = {"objective": label, "corpus": f"{model}{task}"}
+        for name in ("forward", "reverse"):
+            if metric := entry.metrics.get(f"{task}/{name}_cross_entropy"):
+                low, high = metric.ci95 or (None, None)
+                point |= {name: metric.mean, f"{name}_low": low, f"{name}_high": high}
+        if "forward" in point and "reverse" in point:
+            yield point
 
 
 def scatter(points: Sequence[Row]) -> dict[str, Any]:
@@ -124,18 +137,15 @@ def _bars(samples: Sequence[Row], whole: bool) -> list[dict[str, Any]]:
         by_series[name] = np.concatenate([row["values"] for row in own])
     low = min(values.min() for values in by_series.values())
     high = max(values.max() for values in by_series.values())
-    bars = min(max(2 * min(map(len, by_series.values())) ** (1 / 3), FEWEST), MOST)
-    # The next greater width that is 1, 2 or 5 times a power of ten, at least 1 for whole numbers.
-    least = max((high - low) / bars, 1.0 if whole else 1e-6)
-    power = 10.0 ** math.floor(math.log10(least))
-    width = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
-    edges = width * np.arange(low // width - 1, high // width + 3)
-    shift = 0.5 if whole and width == 1 else 0.0  # a bar of one whole number stands around it
+    width, start = (high - low) / BARS or 1.0, low
+    if whole:  # a bar of one whole number stands around it
+        width, start = max(math.ceil(width), 1), low - 0.5
+    edges = start + width * np.arange(-1, (high - start) // width + 3)
     steps = []
     for name, values in by_series.items():
         counts, _ = np.histogram(values, edges)
         for edge, count in zip(edges[:-1], counts, strict=True):
-            value = float(edge) - shift
+            value = float(edge)
             if low >= 0:  # the axis begins at 0, too
                 value = max(value, 0.0)
             steps.append({"series": name, "value": value, "share": 100 * int(count) / len(values)})

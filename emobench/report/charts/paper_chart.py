@@ -1,4 +1,4 @@
-"""A paper's figures beside ours: values with intervals, judges' verdicts as bars, and scaling on logarithmic axes."""
+"""Figures of a paper with our numbers: cross-entropies, judges' verdicts as bars, and scaling on logarithmic axes."""
 
 from __future__ import annotations
 
@@ -10,103 +10,30 @@ from typing import Any
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.classical import LogLine
-from emobench.report.charts.generation_charts import scatter as scatter_of
-from emobench.report.charts.vega_lite import Row, known, panel, picture, series_of, write_picture
-from emobench.report.numbers import scale, unit_label
-from emobench.report.palette import FILLS, GREY, OBJECTIVES
+from emobench.report.charts.generation_charts import cross_entropy_points, scatter
+from emobench.report.charts.vega_lite import Row, panel, picture, series_of, write_picture
+from emobench.report.palette import FILLS
 from emobench.report.paper_table import Duel, PaperComparison
 
-PAPER, HERE = "paper", "here, with its 95 % interval"
 OUTCOMES = {"win": FILLS["better"].light, "tie": FILLS["even"].light, "loss": FILLS["worse"].light}
 STEPS = 24
 """Points of the band of a line of scaling."""
 NOTE = "points: the mean over tasks, one for each seed; lines: least squares over log10(x), with their 95% bands"
 
 
-def write(tables: Sequence[PaperComparison], path: Path, *, scatter: bool) -> None:
-    """Draw tables into an SVG or PNG file, by its name's end. Raises StorageError, ConfigError for nothing to draw."""
-    if not any(table.columns for table in tables):
-        raise ConfigError(f"{path} was not drawn: no metric of the table was measured.")
-    write_picture(points(tables) if scatter else dots(tables), path)
+def write_scatter(tables: Sequence[PaperComparison], path: Path) -> None:
+    """Draw forward against reverse cross-entropy, a point for each measured row, into a file named as a picture.
 
-
-def points(tables: Sequence[PaperComparison]) -> dict[str, Any]:
-    """Return the specification of forward against reverse cross-entropy: a panel for each corpus, a point a row."""
-    rows: list[dict[str, Any]] = []
+    Raises StorageError, and ConfigError if there is nothing to draw.
+    """
+    points: list[Row] = []
     for table in tables:
-        for task in dict.fromkeys(column.split("/", 1)[0] for column in table.columns):
-            for row in table.rows:
-                point: dict[str, Any] = {"objective": row, "corpus": _place(tables, table, task)}
-                for name in ("forward", "reverse"):
-                    if summary := table.ours(row, f"{task}/{name}_cross_entropy"):
-                        low, high = summary.ci95 or (None, None)
-                        point |= {name: summary.mean, f"{name}_low": low, f"{name}_high": high}
-                if "forward" in point and "reverse" in point:
-                    rows.append(point)
-    return scatter_of(rows)
-
-
-def dots(tables: Sequence[PaperComparison]) -> dict[str, Any]:
-    """Return the specification of a panel for each metric: the paper's value and ours, a line for each row."""
-    panels = []
-    for table in tables:
-        for metric in table.columns:
-            task, name = metric.split("/", 1)
-            title = {"text": clean(f"{_place(tables, table, task)} · {name}"), "fontSize": 12, "anchor": "middle"}
-            panels.append({"title": title, "width": 220, "height": {"step": 26}, **_dots(table, metric)})
-    return picture(f"{tables[0].title.split(' · ')[0]}: published and measured", panels)
-
-
-def _dots(table: PaperComparison, metric: str) -> dict[str, Any]:
-    """Return the values and layers of a metric's panel."""
-    rows, unit = [], ""
-    for row in table.rows:
-        ours, paper = table.ours(row, metric), table.paper(row, metric)
-        shown: dict[str, Any] = {"row": clean(row), "measured": None, "published": None, "low": None, "high": None}
-        if ours:
-            unit = unit or unit_label([ours])
-            times = scale(ours.unit)
-            low, high = ours.ci95 or (None, None)
-            shown["measured"] = times * ours.mean
-            if low is not None and high is not None:
-                shown |= {"low": times * low, "high": times * high}
-        if paper:
-            shown["published"] = scale((ours or paper).unit) * paper.mean
-        rows.append(shown)
-    y = {"field": "row", "type": "nominal", "sort": None, "axis": {"title": None, "ticks": False}}
-    x = {"type": "quantitative", "scale": {"zero": False}, "axis": {"title": clean(unit), "tickCount": 5}}
-    colour = {
-        "type": "nominal",
-        "scale": {"domain": [PAPER, HERE], "range": [GREY.light, OBJECTIVES[0].light]},
-        "legend": {"title": None, "orient": "bottom", "symbolOpacity": 1},
-    }
-    ours_here = {"y": y, "color": {**colour, "datum": HERE}}
-    layers = [
-        {
-            "transform": known("low"),
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {**ours_here, "x": {**x, "field": "low"}, "x2": {"field": "high"}},
-        },
-        {
-            "transform": known("measured"),
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "shape": "circle"},
-            "encoding": {**ours_here, "x": {**x, "field": "measured"}},
-        },
-    ]
-    if table.published:
-        layers.append(
-            {
-                "transform": known("published"),
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "shape": "diamond"},
-                "encoding": {"y": y, "color": {**colour, "datum": PAPER}, "x": {**x, "field": "published"}},
-            }
-        )
-    return {"data": {"values": rows}, "layer": layers}
-
-
-def _place(tables: Sequence[PaperComparison], table: PaperComparison, task: str) -> str:
-    """Return what a panel is of: the task, and the model if there are several."""
-    return task if len(tables) == 1 else f"{table.title.split(' · ')[-1]}, {task}"
+        model = f"{table.title.split(' · ')[-1]}, " if len(tables) > 1 else ""
+        for row, entry in table.measured.items():
+            points += cross_entropy_points(row, entry, model)
+    if not points:
+        raise ConfigError(f"{path} was not drawn: no row has cross-entropies of both directions.")
+    write_picture(scatter(points), path)
 
 
 def write_duels(title: str, duels: Sequence[Duel], path: Path) -> None:

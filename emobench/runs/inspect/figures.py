@@ -13,7 +13,7 @@ from emobench.leaderboard.pack import PROMPTS
 from emobench.leaderboard.run_files import entry_examples, find_file, is_here, shortened_from
 from emobench.leaderboard.store import file_of
 from emobench.metrics.mauve import MAUVE_RUNS
-from emobench.report.charts.generation_charts import divergence_curves, histograms, scatter
+from emobench.report.charts.generation_charts import cross_entropy_points, divergence_curves, histograms, scatter
 from emobench.report.charts.vega_lite import HUMAN, SUFFIXES, stacked, write_picture, write_pictures
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import read_json, score_stages, texts_of
@@ -59,7 +59,7 @@ def draw(entries: Sequence[Entry], runs: Path, out: Path, boards: Sequence[Path]
         return read
 
     pictures = {}
-    if points := rows("cross-entropies", _points):
+    if points := rows("cross-entropies", lambda label, entry, _: cross_entropy_points(label, entry)):
         pictures["cross-entropies"] = scatter(points)
     if curves := rows("divergence curves", _curves):
         pictures["divergence-curves"] = divergence_curves(curves)
@@ -89,7 +89,7 @@ def draw(entries: Sequence[Entry], runs: Path, out: Path, boards: Sequence[Path]
 
 def can_draw(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> bool:
     """Return whether something can be drawn of an entry: by its cross-entropies, or by files of its runs."""
-    if any(_points("", entry, Files(runs))):
+    if any(cross_entropy_points("", entry)):
         return True
     if not entry.protocols.keys() - answered_tasks(entry):  # nothing is drawn of answers by labels
         return False
@@ -102,17 +102,6 @@ def pictures_folder(entries: Sequence[Entry], board: Path) -> Path:
     if len(entries) > 1:
         name = "-".join(entry.id[:6] for entry in entries)
     return (board / file_of(entries[0])).parent / FOLDER / name
-
-
-def _points(label: str, entry: Entry, files: Files) -> Iterator[Row]:
-    for task in entry.protocols:
-        point: Row = {"objective": label, "corpus": task}
-        for name in ("forward", "reverse"):
-            if metric := entry.metrics.get(f"{task}/{name}_cross_entropy"):
-                low, high = metric.ci95 or (None, None)
-                point |= {name: metric.mean, f"{name}_low": low, f"{name}_high": high}
-        if "forward" in point and "reverse" in point:
-            yield point
 
 
 def _curves(label: str, entry: Entry, files: Files) -> Iterator[Row]:

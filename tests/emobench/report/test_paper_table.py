@@ -83,15 +83,6 @@ def test_seeds_are_tested_and_what_is_beyond_noise_is_marked(entry_of: EntryOf) 
     assert plain["mle", "sst2/accuracy"]["against_mle"] is None
 
 
-def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
-    found = made(entry_of, {"mle": (20,)}, remarks=("Another model.",))
-    assert found.resolution() == {"sst2/accuracy": 2.5}
-    assert "One test example in points: sst2 2.5." in paper_table(found).below
-    assert paper_table(found).below[-1] == "Another model."
-    # A MAUVE of 0.51, say, is no number of examples.
-    assert made(entry_of, {"mle": (20.4,)}).resolution() == {}  # type: ignore[dict-item]
-
-
 def test_our_interval_has_a_line_of_its_own(entry_of: EntryOf) -> None:
     found = of_one_metric(entry_of, metric(0.5, ci95=[0.412, 0.6]), ("mle", "emo"))
     assert by_row(found)[f"mle · {INTERVAL}"] == ["[41.2, 60.0]"]

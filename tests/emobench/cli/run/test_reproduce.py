@@ -58,7 +58,6 @@ def test_a_table_is_made_with_another_model_and_printed(
     assert list(result["entries"]) == ROWS
     assert [cell["row"] for cell in result["cells"]] == ROWS
     assert all(cell["metric"] == "sst2/accuracy" and cell["n"] == 10 for cell in result["cells"])
-    assert result["points_of_one_example"] == {"sst2/accuracy": 10.0}
     chosen = {choice["row"]: choice for choice in result["chosen"]}
     assert set(chosen["mixce"]["scores"]) == {f"mixce(gamma={gamma})" for gamma in (0.9, 0.8, 0.1)}
     stages = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("stage.json")}
