@@ -339,10 +339,10 @@ def _of_files(
                 f"{text} is no result file, and others are. Give files and folders alone, or record the files with "
                 "`emobench leaderboard import` and compare entries."
             )
-    comparison, problems = compare_files(texts, baseline, anyway=anyway, frames=frames)
+    comparison = compare_files(texts, baseline, anyway=anyway, frames=frames)
     shown = _metrics(patterns, [[comparison.baseline, *comparison.candidates]])
     kept = tuple(c for c in comparison.contrasts if shown is None or c.metric in shown)
-    return Compared((replace(comparison, contrasts=kept),), tuple(problems))
+    return Compared((replace(comparison, contrasts=kept),))
 
 
 def _metrics(patterns: Sequence[str], chosen: Sequence[Sequence[Entry]]) -> list[str] | None:

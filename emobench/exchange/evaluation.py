@@ -109,16 +109,15 @@ class TaskFacts:
 class Evaluation:
     """One model's evaluation, as its reader fills it. Numbers and examples are by "<task>/<metric>".
 
-    Examples are identified by their content, so that those of two files pair whatever their order; `recorded` has them
-    under the file's own names. `absent` says why a number is missing, `without` why it has no examples, `notes` what
-    else was left out.
+    Examples are identified by their content, so that those of two files pair whatever their order. `absent` says why a
+    number is missing, `without` why it has no examples, and `notes` name other parts that were left out.
 
     Models with chat templates of their own, whose digest is `template`, are paired by their targets. `variant`
     distinguishes models of one name, and `precision` says how the model was run, as far as it changes numbers by
     rounding or by random draws.
 
-    Of an imported entry, `row` is the model (the trained one if the file says so), and `objective` its training;
-    `tool`, `cite` and `interval_source` make the citation. `created` is a date, or seconds since 1970.
+    Of an imported entry, `row` is the model (the trained one if the file says so), `objective` its training, and `cite`
+    its source. `created` is a date, or seconds since 1970.
     """
 
     path: Path
@@ -129,14 +128,11 @@ class Evaluation:
     variant: str
     row: Mapping[str, Any]
     created: str | None
-    tool: str = ""
     cite: str
-    interval_source: str = ""
     provenance: Mapping[str, Any]
     tasks: dict[str, TaskFacts] = field(default_factory=dict)
     numbers: dict[str, Measured] = field(default_factory=dict)
     examples: dict[str, Recorded] = field(default_factory=dict)
-    recorded: dict[str, Recorded] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     without: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -300,11 +300,14 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     if not numbers:
         raise DataError(f"{path}: has no number under `evaluation_results`; expected a record of Every Eval Ever.")
     examples: dict[str, Recorded] = {}
+    without = dict.fromkeys(numbers, "put its instances, a file of JSON Lines, next to it")
     prompts: dict[str, dict[str, str]] = {}
     for name, samples in _read_instances(path, data, results).items():
         prompts.setdefault(name.partition("/")[0], {}).update(samples.renamed(samples.prompts))
         if name in numbers and is_mean(samples.values, numbers[name].value):
             examples[name] = samples.recorded(samples.values)
+        else:
+            without[name] = "it is no mean of its instances"
     details = mapping(data, "model_info", "additional_details")
     identity = clip(str(at(data, "model_info", "id") or UNNAMED))
     variant = ""
@@ -329,8 +332,7 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         **facts,
     )
     read.objective = text_of(details, "objective")
-    read.numbers = numbers
-    read.examples = read.recorded = examples
+    read.numbers, read.examples, read.without = numbers, examples, without
     return read
 
 

@@ -121,7 +121,6 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
             read.notes.append(note)
     if not read.numbers:
         raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
-    read.recorded = read.examples
     return read
 
 
@@ -202,7 +201,7 @@ def _values(
     if metric not in MEANS:
         return NO_MEAN
     if not of_epochs:
-        return "the log has no samples with scores"
+        return "the log has no samples with scores; evaluate without --no-log-samples"
     reducer = score.get("reducer")
     means: Values = {}
     by_epochs: Values = {}

@@ -64,7 +64,6 @@ LIGHTEVAL = "config_general"
 """A field that results of LightEval have, and those of lm-evaluation-harness have not."""
 _PLACES = ("data_files", "data_dir")
 _SEEDS = {"random_seed": "random", "numpy_seed": "numpy", "torch_seed": "torch", "fewshot_seed": "few-shot"}
-_SHOWN = {"shots": "n-shot", "chat": "chat template", "system": "system instruction"}
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """Of a function that older files name by its place in memory."""
 _TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d.:-]+$")
@@ -99,11 +98,9 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         variant=model.variant,
         row=row,
         created=None if date is None else str(date),
-        cite=_cite(path, model.config),
+        cite=f"lm-evaluation-harness {version or 'of an unnamed version'}; {_cite(path, model.config)}",
         provenance=provenance,
     )
-    read.tool = f"lm-evaluation-harness {version or 'of an unnamed version'}"
-    read.interval_source = "ci95: 1.96 of lm-eval's standard errors to either side"
     read.recipe, read.precision = model.loading, model.precision
     dtype = text_of(model.config, "model_dtype")
     if dtype is not None:
@@ -123,9 +120,8 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
                 continue
             kept = example_values(file.numbers[name], values)
             if kept:
-                read.recorded[name] = Recorded(kept, of_task.units)
                 read.examples[name] = of_task.recorded(kept)
-    read.examples |= _examples_of_groups(file, samples, read.recorded)
+    read.examples |= _examples_of_groups(file, samples, read.examples)
     for name, one in file.numbers.items():
         if one.value is None:
             read.absent[name] = one.absent
@@ -239,19 +235,26 @@ class ResultsFile:
         if task not in self._protocols:
             self._protocols[task] = "its own group"  # for a group that holds itself
             try:
-                facts = self.facts(task)
+                members = [self.protocol(name) for name in self.members(task) if name in self.results]
             except RecursionError:
                 raise DataError(f"{self.path}: groups hold one another too deeply.") from None
-            words, shots = ["lm-eval"], at(self.data, "n-shot", task)
-            if facts["version"] is not None:
-                words.append(f"v{clip(str(facts['version']), 20)}")
+            facts = [self.rules(task), self.data.get("chat_template_sha"), members]
+            if self.window(task).decides:
+                facts.append(self.window(task).tokens)
+            words, version, shots = ["lm-eval"], at(self.data, "versions", task), at(self.data, "n-shot", task)
+            if version is not None:
+                words.append(f"v{clip(str(version), 20)}")
             if number(shots) is not None:
                 words.append(f"{shots}-shot")
             self._protocols[task] = f"{'-'.join(words)}@{digest_of(facts)[:6]}"
         return self._protocols[task]
 
-    def facts(self, task: str) -> dict[str, Any]:
-        """Return the facts that decide a task's numbers beside the model and the data."""
+    def rules(self, task: str) -> dict[str, Any]:
+        """Return the facts that decide a task's numbers beside the model and the data, under names for people.
+
+        Of a chat template it is whether there is one, and how it shows the examples. Members of a group and windows are
+        compared one by one.
+        """
         config, command = dict(self.config(task)), self.model.config
         config.pop("metadata", None)
         of_dataset = dict(mapping(config, "dataset_kwargs"))
@@ -260,44 +263,18 @@ class ResultsFile:
         config["dataset_kwargs"] = of_dataset
         if str(config.get("dataset_path")).startswith(("/", ".")):
             del config["dataset_path"]
-        shots, members, chat = at(self.data, "n-shot", task), self.members(task), self.data.get("chat_template_sha")
-        if shots and not members:
+        shots, chat = at(self.data, "n-shot", task), None
+        if shots and not self.members(task):
             shots = [shots, command.get("fewshot_seed")]
-        facts: dict[str, Any] = {"config": config}
-        facts["members"] = [self.protocol(name) for name in members if name in self.results]
-        facts["version"] = at(self.data, "versions", task)
-        facts["shots"] = shots
-        facts["chat"] = [chat, self.data.get("fewshot_as_multiturn")] if chat else None
-        facts["system"] = self.data.get("system_instruction_sha")
-        facts["limit"] = command.get("limit")
-        facts["gen_kwargs"] = command.get("gen_kwargs")
-        window = self.window(task)
-        if self.model.deciding:
-            facts["arguments"] = self.model.deciding
-        if window.tokens is not None and window.decides:
-            facts["window"] = window.tokens
-        return facts
-
-    def rules(self, task: str) -> dict[str, Any]:
-        """Return the facts that decide a task's numbers, flat and under names for people.
-
-        Of a chat template it is whether there is one, and how it shows the examples. Members of a group and windows are
-        compared one by one.
-        """
-        facts = self.facts(task)
-        config, arguments = facts.pop("config"), facts.pop("arguments", {})
-        for name in ("members", "window"):
-            facts.pop(name, None)
-        if facts["chat"]:
-            facts["chat"] = f"applied, examples as turns: {facts['chat'][1]}"
-        rules = {_SHOWN.get(name, name): value for name, value in facts.items()}
+        if self.data.get("chat_template_sha"):
+            chat = f"applied, examples as turns: {self.data.get('fewshot_as_multiturn')}"
+        rules = {"version": at(self.data, "versions", task), "n-shot": shots, "chat template": chat}
+        rules["system instruction"] = self.data.get("system_instruction_sha")
+        rules |= {"limit": command.get("limit"), "gen_kwargs": command.get("gen_kwargs")}
         for key, value in config.items():
             if value is not None:
-                rules[f"its {key}"] = value
-        for name, value in rules.items():
-            if isinstance(value, str):
-                rules[name] = _ADDRESS.sub("", value)
-        for key, value in arguments.items():
+                rules[f"its {key}"] = _ADDRESS.sub("", value) if isinstance(value, str) else value
+        for key, value in self.model.deciding.items():
             rules[f"model argument {key}"] = value
         return rules
 
@@ -359,7 +336,7 @@ def samples_files(path: Path) -> list[tuple[Path, str]]:
 
 
 def _examples_of_groups(
-    file: ResultsFile, samples: Mapping[str, Samples], recorded: Mapping[str, Recorded]
+    file: ResultsFile, samples: Mapping[str, Samples], of_tasks: Mapping[str, Recorded]
 ) -> Iterator[tuple[str, Recorded]]:
     """Yield the examples of all tasks of a group, for each of its numbers that is their mean.
 
@@ -369,17 +346,17 @@ def _examples_of_groups(
     members = {name: file.members(name) for name in mapping(file.data, "group_subtasks")}
     for name, one in file.numbers.items():
         tasks = [task_name(task) for task in tasks_below(members, one.task) if not members.get(task)]
-        if any(f"{task}/{one.shown}" not in recorded for task in tasks):
+        if any(f"{task}/{one.shown}" not in of_tasks for task in tasks):
             continue
         values: dict[str, tuple[float, float]] = {}
         inputs: dict[str, list[str]] = {}
         units: dict[str, str] = {}
         for task in tasks:
-            of_task, examples = samples[task], recorded[f"{task}/{one.shown}"].examples
+            of_task, examples = samples[task], of_tasks[f"{task}/{one.shown}"].examples
             for example, own in of_task.names.items():
                 pooled = f"{task}:{own}"
-                if example in examples:
-                    values[pooled] = examples[example]
+                if own in examples:
+                    values[pooled] = examples[own]
                 inputs[pooled] = of_task.inputs[example]
                 unit = of_task.named.get(example)
                 if unit is not None:

@@ -115,7 +115,7 @@ def import_results(
     for path in paths:
         one = read_results(path, lenient=True)
         read.append(one)
-        examples.append(one.recorded)
+        examples.append(one.examples)
         notes += one.notes
         keys.append(file_sha256(path)[:16])
     fields = entry_fields(read, given)
@@ -166,11 +166,8 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
             )
     metrics = {name: number.summary() for name, number in first.numbers.items()}
     missing = dict(first.absent)
-    cited = [first.tool, *(one.cite for one in read)]
     if len(read) > 1:
         metrics, missing = _of_seeds(read)
-    else:
-        cited.append(first.interval_source)
     objective: tuple[str, Mapping[str, Any]]
     if given.objective != PRETRAINED or not first.objective:
         objective = parse_call(given.objective)
@@ -191,7 +188,7 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     fields["objective"] = {"name": name, "version": "imported", "params": params}
     fields |= {"recipe": first.recipe, "seeds": list(given.seeds)}
     fields |= {"metrics": metrics, "missing": missing, "cost": {}}
-    fields["source"] = {"cite": "; ".join(filter(None, cited))}
+    fields["source"] = {"cite": "; ".join(one.cite for one in read)}
     return {**fields, "provenance": provenance}
 
 
@@ -220,7 +217,7 @@ def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str
 
 def _score(of: Evaluation, name: str) -> Score:
     """Return a seed's score; where the file does not count its examples, `n` is a placeholder."""
-    number, recorded = of.numbers[name], of.recorded.get(name)
+    number, recorded = of.numbers[name], of.examples.get(name)
     score = Score(
         value=number.value,
         n=number.n or 1,
@@ -279,13 +276,6 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
 
 ENDINGS = (".json", ".eval", *score_tables.SUFFIXES)
 NO_DIRECTION = "descriptive, without a verdict: the files do not say, or do not agree, which direction is better"
-ADVICE = {
-    "lm-eval": "evaluate with --log_samples",
-    "inspect": "evaluate without --no-log-samples",
-    "every-eval-ever": "put its instances, a file of JSON Lines, next to it",
-    score_tables.FORMAT: "give a row for each example",
-}
-"""What gives the files of a format per-example results."""
 EPOCH = "2000-01-01T00:00:00+00:00"
 """The time of entries that are made for one comparison."""
 
@@ -319,12 +309,12 @@ def compare_files(
     *,
     anyway: bool = False,
     frames: Mapping[str, Evaluation] = MappingProxyType({}),
-) -> tuple[Comparison, list[str]]:
+) -> Comparison:
     """Compare the models of result files with the last one or `baseline`, example by example.
 
     Texts name files, folders, or `frames`, data frames that were read. Tables of several seeds are compared over seeds.
-    Returns the comparison, and which files have no per-example results. Raises DataError for other files,
-    and ConfigError where examples do not pair, unless `anyway`: these metrics then have no verdict.
+    Raises DataError for other files, and ConfigError where examples do not pair, unless `anyway`: these metrics then
+    have no verdict.
     """
     named = list(dict.fromkeys([*texts, baseline or texts[-1]]))
     if len(named) < 2:
@@ -336,7 +326,7 @@ def compare_files(
     entries: dict[str, Entry] = {}
     evaluations: dict[str, Evaluation] = {}
     excluded: dict[str, dict[str, str]] = {}
-    problems, notes = [], []
+    notes = []
     for text, evaluation in read.items():
         name = evaluation.title if titles.count(evaluation.title) == 1 else text
         entries[text] = _seeds_entry(evaluation, name) if over_seeds else _entry(evaluation, name)
@@ -347,8 +337,6 @@ def compare_files(
             excluded[entries[text].id] = _excluded(evaluation, base)
             for remark in remarks(evaluation, base):
                 notes.append(f"{name}: {remark}")
-        if not any(facts.prompts for facts in evaluation.tasks.values()):
-            problems.append(f"{evaluation.path} has none; {ADVICE[evaluation.format]}.")
     if any(excluded.values()) and not anyway:
         raise ConfigError(_refusal(evaluations, excluded, base))
 
@@ -365,7 +353,7 @@ def compare_files(
     for contrast in comparison.contrasts:
         ours = evaluations[contrast.candidate]
         explained.append(_explained(contrast, [ours, base], excluded[contrast.candidate]))
-    return replace(comparison, contrasts=tuple(explained), remarks=tuple(map(clean, notes))), problems
+    return replace(comparison, contrasts=tuple(explained), remarks=tuple(map(clean, notes)))
 
 
 def _over_seeds(read: Mapping[str, Evaluation]) -> bool:

@@ -68,7 +68,7 @@ def refused_tasks(files: Sequence[str], *texts: str) -> set[str]:
         compare_files(files)
     for text in texts:
         assert text in str(refused.value)
-    return {task for task, verdict in verdicts(compare_files(files, anyway=True)[0]).items() if verdict is None}
+    return {task for task, verdict in verdicts(compare_files(files, anyway=True)).items() if verdict is None}
 
 
 OWN, CHOSEN = {"top": {"max_length": 1024}}, {"args": "pretrained=a,max_length=1024", "top": {"max_length": 1024}}
@@ -128,7 +128,7 @@ def test_model_arguments_that_decide_numbers_are_refused(name: str, tmp_path: Pa
     ],
 )
 def test_model_arguments_without_an_effect_are_not_refused(args: str, tmp_path: Path) -> None:
-    found, _ = compare_files(both(tmp_path, {"args": f"pretrained=a,{args}"}, {"args": "pretrained=a"}))
+    found = compare_files(both(tmp_path, {"args": f"pretrained=a,{args}"}, {"args": "pretrained=a"}))
     assert None not in verdicts(found).values()
     assert found.remarks == ()
 
@@ -148,7 +148,7 @@ def test_model_arguments_without_an_effect_are_not_refused(args: str, tmp_path: 
 def test_how_a_model_was_run_is_reported(
     left: dict[str, Any], right: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
-    found, _ = compare_files(both(tmp_path, left, right))
+    found = compare_files(both(tmp_path, left, right))
     assert None not in verdicts(found).values()
     assert [text in remark for remark in found.remarks] == [True]
 
@@ -183,7 +183,7 @@ def test_two_chat_models_are_paired_by_document_and_target(tmp_path: Path) -> No
         {"own_prompts": name, "top": {"chat_template_sha": name, "fewshot_as_multiturn": True}} for name in ("A", "B")
     ]
     files = both(tmp_path, own[0], own[1])
-    found, _ = compare_files(files)
+    found = compare_files(files)
     lines = [(Path(file) / f"samples_quiz_{STAMP}.jsonl").read_text().splitlines() for file in files]
     values = [np.array([json.loads(line)["acc"] for line in of]) for of in lines]
     wins, losses = (int((a > b).sum()) for a, b in (values, values[::-1]))
@@ -250,7 +250,7 @@ def test_models_in_folders_of_one_name_are_different_models(name: str, tmp_path:
     models = [entry.model for entry in board.entries()]
     assert len({model.name for model in models}) == len({model.source for model in models}) == len(PATHS)
     assert not any(folder in str(models) for folder in ("a/", "one/", "two/", "runs", "C:"))
-    found, _ = compare_files(sorted(str(path) for path in (tmp_path / "in").glob("*")))
+    found = compare_files(sorted(str(path) for path in (tmp_path / "in").glob("*")))
     assert len({entry.model.name for entry in (found.baseline, *found.candidates)}) == len(PATHS)
 
 
@@ -298,7 +298,7 @@ def test_trained_models_that_were_loaded_otherwise_are_not_comparable(args: str,
 def test_arguments_of_a_models_own_template_are_reported(name: str, tmp_path: Path) -> None:
     args = f"pretrained=a,{name}={DECIDING[name]}"
     own = [{"own_prompts": one, "args": args * (one == "A"), "top": {"chat_template_sha": one}} for one in "AB"]
-    found, _ = compare_files(both(tmp_path, *own))
+    found = compare_files(both(tmp_path, *own))
     assert None not in verdicts(found).values()
     assert [name in remark for remark in found.remarks] == [False, True]
 
@@ -404,7 +404,7 @@ def test_a_group_is_tested_over_the_examples_of_all_its_tasks(held: list[str], t
         pairs = zip("st", accs[name], strict=True)
         rows = {task: [hashed(i, f"{task}{i}", acc=value) for i, value in enumerate(of)] for task, of in pairs}
         files.append(grouped(tmp_path / name, rows, {"outer": held, "inner": ["s", "t"]}))
-    found = {one.metric: one for one in compare_files(files)[0].contrasts}
+    found = {one.metric: one for one in compare_files(files).contrasts}
     wins, losses = int((accs["x"] > accs["y"]).sum()), int((accs["x"] < accs["y"]).sum())
     for group in ("inner", "outer"):
         assert found[f"{group}/acc"].items == 30
@@ -424,7 +424,7 @@ def test_tasks_of_a_group_that_ask_about_the_same_documents_share_their_units(tm
                 row["arguments"] = {"gen_args_0": {"arg_0": f"Wording {task} of {i}"}}
                 rows.setdefault(f"v{task}", []).append(row)
         files.append(grouped(tmp_path / name, rows, {"all": list(rows)}))
-    found = {one.metric: one for one in compare_files(files)[0].contrasts}["all/acc"]
+    found = {one.metric: one for one in compare_files(files).contrasts}["all/acc"]
     assert found.items == 20
     expected = over_items(answers["x"].mean(0) - answers["y"].mean(0))
     assert expected is not None
@@ -445,7 +445,7 @@ def test_passages_with_one_number_in_two_tasks_are_two_units(tmp_path: Path) -> 
 def test_a_rule_that_is_none_is_absent(tmp_path: Path) -> None:
     quiz, text = {"output_type": "multiple_choice"}, {"output_type": "loglikelihood_rolling"}
     files = both(tmp_path, {"top": {"configs": {"quiz": {**quiz, "limit": None}, "text": text}}}, {})
-    assert None not in verdicts(compare_files(files)[0]).values()
+    assert None not in verdicts(compare_files(files)).values()
 
 
 def test_groups_that_hold_each_other_many_times_end(tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def test_groups_that_hold_each_other_many_times_end(tmp_path: Path) -> None:
     files = [tmp_path / f"{name}.json" for name in "xy"]
     for path in files:
         path.write_text(json.dumps({"results": {name: {"acc,none": 0.5} for name in names}, "group_subtasks": held}))
-    found, _ = compare_files([str(path) for path in files])
+    found = compare_files([str(path) for path in files])
     assert len(found.contrasts) == 60
 
 
@@ -488,7 +488,7 @@ def test_the_examples_that_both_files_have_are_compared(
     def compared(root: Path, ours: Iterable[int], theirs: Iterable[int]) -> Contrast:
         lacking = {"after": ours, "before": theirs}
         files = [scored(root, name, a=sorted(set(range(N)) - set(lacking[name]))) for name in lacking]
-        return next(one for one in compare_files(files)[0].contrasts if one.metric == "a/score")
+        return next(one for one in compare_files(files).contrasts if one.metric == "a/score")
 
     found, excluded = compared(tmp_path / "some", ours, theirs), {*ours, *theirs}
     expected = compared(tmp_path / "both", excluded, excluded)
@@ -510,7 +510,7 @@ def test_many_missing_examples_are_refused(ours: range, theirs: range, tmp_path:
 def test_the_examples_of_a_group_are_counted_together(tmp_path: Path) -> None:
     tasks = {"small": range(10), "large": range(10, N)}
     files = [scored(tmp_path, "after", **{**tasks, "small": range(1, 10)}), scored(tmp_path, "before", **tasks)]
-    found = {one.metric: one for one in compare_files(files, anyway=True)[0].contrasts}
+    found = {one.metric: one for one in compare_files(files, anyway=True).contrasts}
     assert (found["all/score"].common_examples, found["all/score"].all_examples) == (59, 60)
     assert found["all/score"].effect == pytest.approx(np.mean(NORMAL["after"][1:] - NORMAL["before"][1:]))
     assert found["large/score"].p is not None

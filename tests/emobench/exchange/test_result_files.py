@@ -80,7 +80,7 @@ def by_metric(comparison: Comparison) -> dict[str, Contrast]:
 
 
 def test_accuracies_have_the_p_of_mcnemar_in_statsmodels_and_of_scipy(pair: list[str]) -> None:
-    found = by_metric(compare_files(pair)[0])
+    found = by_metric(compare_files(pair))
     ps = {}
     for task in ("a", "b"):
         ours, theirs = paired(pair, task, "acc")
@@ -110,7 +110,7 @@ def corrected_p(delta_I: np.ndarray) -> float:
 
 
 def test_scores_have_the_p_and_interval_of_a_paired_t_corrected_for_skewness(pair: list[str]) -> None:
-    found = by_metric(compare_files(pair)[0])
+    found = by_metric(compare_files(pair))
     for task in ("a", "b"):
         ours, theirs = paired(pair, task, "score")
         contrast = found[f"{task}/score"]
@@ -133,7 +133,7 @@ def stored_again(rows: list[dict[str, Any]]) -> None:
 
 def test_a_document_that_is_stored_32_times_is_one_unit(tmp_path: Path) -> None:
     folders = [str(evaluated(tmp_path, name, seed, of_rows=stored_again)) for seed, name in enumerate("ab")]
-    found = by_metric(compare_files(folders)[0])
+    found = by_metric(compare_files(folders))
     for task in ("a", "b"):
         means = [values.reshape(30, 32).mean(1) for values in paired(folders, task, "acc")]
         contrast = found[f"{task}/acc"]
@@ -143,13 +143,13 @@ def test_a_document_that_is_stored_32_times_is_one_unit(tmp_path: Path) -> None:
 
 
 def test_a_task_of_one_file_alone_leaves_the_verdicts_of_the_others(pair: list[str]) -> None:
-    whole = by_metric(compare_files(pair)[0])
+    whole = by_metric(compare_files(pair))
     results = next(Path(pair[1]).glob("results_*"))
     content = json.loads(results.read_text())
     del content["results"]["b"]
     results.write_text(json.dumps(content))
     for files in (pair, pair[::-1]):
-        found = by_metric(compare_files(files)[0])
+        found = by_metric(compare_files(files))
         assert found.keys() == {"a/acc", "a/score"}
         raw = {name: whole[name].p for name in found}
         assert {name: one.p for name, one in found.items()} == pytest.approx(raw)
@@ -166,7 +166,7 @@ def rewritten(folder: str, **changes: Any) -> None:
 def test_files_that_disagree_on_a_direction_get_no_verdict_in_either_order(pair: list[str]) -> None:
     rewritten(pair[0], higher_is_better={"a": {"acc": True, "score": False}, "b": {"acc": True, "score": True}})
     for files in (pair, pair[::-1]):
-        found = by_metric(compare_files(files)[0])
+        found = by_metric(compare_files(files))
         assert (found["a/score"].verdict, found["a/score"].p, found["a/score"].higher_is_better) == (None, None, None)
         assert "agree" in (found["a/score"].why or "")
         assert found["b/score"].verdict is not None
@@ -186,14 +186,14 @@ def test_percent_beside_a_number_below_1_is_no_fraction(tmp_path: Path) -> None:
         rewritten(str(folder), results={task: {"f1,none": mean} for task, mean in means.items()})
         files.append(str(folder))
     for given in (files, files[::-1]):
-        found = by_metric(compare_files(given)[0])["a/f1"]
+        found = by_metric(compare_files(given))["a/f1"]
         left, right = paired(given, "a", "f1")
         assert found.unit == "score"
         assert found.effect == pytest.approx((left - right).mean())
 
 
 def test_the_baseline_can_be_any_of_them(pair: list[str]) -> None:
-    last, first = (by_metric(compare_files(pair, baseline)[0]) for baseline in (None, pair[0]))
+    last, first = (by_metric(compare_files(pair, baseline)) for baseline in (None, pair[0]))
     assert {name: -one.effect for name, one in first.items()} == pytest.approx(
         {name: one.effect for name, one in last.items()}
     )
@@ -227,7 +227,7 @@ def test_examples_that_do_not_pair_are_refused_and_shown_without_a_verdict(
         compare_files(files)
     assert text.replace("shots", "n-shot") in str(refused.value)
     assert "--anyway" in str(refused.value)
-    shown = by_metric(compare_files(files, anyway=True)[0])
+    shown = by_metric(compare_files(files, anyway=True))
     assert shown["a/acc"].verdict is None
     assert shown["a/acc"].p is None
     assert text.partition(": ")[2].replace("shots", "n-shot") in (shown["a/acc"].why or "")
@@ -250,15 +250,14 @@ def test_equal_documents_are_paired_in_their_order(tmp_path: Path) -> None:
         rows[1]["prompt_hash"], rows[1]["target_hash"] = rows[0]["prompt_hash"], rows[0]["target_hash"]
 
     files = [str(evaluated(tmp_path, name, seed, of_rows=twice)) for seed, name in enumerate(("x", "y"))]
-    assert by_metric(compare_files(files)[0])["a/acc"].items == N - 1
+    assert by_metric(compare_files(files))["a/acc"].items == N - 1
 
 
 def test_files_without_samples_have_no_verdict_and_say_so(pair: list[str]) -> None:
     for path in Path(pair[0]).glob("samples_*"):
         path.unlink()
-    found, problems = compare_files(pair)
+    found = compare_files(pair)
     assert {contrast.verdict for contrast in found.contrasts} == {"undetermined"}
-    assert "--log_samples" in problems[0]
     assert {contrast.why for contrast in found.contrasts} == {
         "no per-example results of after; evaluate with --log_samples"
     }
@@ -266,8 +265,7 @@ def test_files_without_samples_have_no_verdict_and_say_so(pair: list[str]) -> No
 
 def test_samples_that_give_no_mean_are_not_called_missing(pair: list[str]) -> None:
     rewritten(pair[0], results={task: {"acc,none": 0.123} for task in "ab"})
-    found, problems = compare_files(pair)
-    assert problems == []
+    found = compare_files(pair)
     assert {one.verdict for one in found.contrasts} == {"undetermined"}
     assert all("mean" in (one.why or "") for one in found.contrasts)
 
@@ -275,16 +273,15 @@ def test_samples_that_give_no_mean_are_not_called_missing(pair: list[str]) -> No
 def test_two_models_of_one_name_are_called_by_their_files(tmp_path: Path, pair: list[str]) -> None:
     copy = tmp_path / "copy" / "after"
     shutil.copytree(pair[0], copy)
-    found, _ = compare_files([pair[0], str(copy)])
+    found = compare_files([pair[0], str(copy)])
     assert found.baseline.model.name == str(copy)
     assert {contrast.verdict for contrast in found.contrasts} == {"tied"}
 
 
 @pytest.mark.slow
 def test_files_that_lm_eval_wrote(results_files: list[Path]) -> None:
-    found, problems = compare_files([str(path) for path in results_files])
+    found = compare_files([str(path) for path in results_files])
     contrasts = by_metric(found)
-    assert problems == []
     assert contrasts["tiny_two/f1"].verdict == "undetermined"
     assert contrasts["tiny_group/acc"].items == 20  # both tasks ask about the same documents
     ours, theirs = paired([str(path.parent) for path in results_files], "tiny_two", "acc")
@@ -305,6 +302,16 @@ def test_a_file_of_another_kind_is_told_what_belongs_there(
             command(*verb, tmp_path / name).refused(
                 f"{name}: no JSON", "expected results_*.json of lm-evaluation-harness"
             )
+
+
+def test_a_bad_table_of_json_lines_is_named_with_its_line(
+    pair: list[str], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    table = tmp_path / "toy.jsonl"
+    for text, line in (("name: toy\n", 1), ('{"example": 1, "score": 1}\n{"example": 2\n', 2)):
+        table.write_text(text)
+        command("compare", table, pair[1]).refused(f"{table}:{line}: ")
+    command("leaderboard", "import", table, "--leaderboard", tmp_path / "board").refused(f"{table}: ")
 
 
 def test_a_folder_of_several_and_of_no_results(tmp_path: Path, pair: list[str]) -> None:

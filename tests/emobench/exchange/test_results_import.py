@@ -362,7 +362,7 @@ def test_where_an_entry_comes_from(imported: Callable[..., Entry], path: Path) -
     entry = imported(config=config, lm_eval_version="0.4.13", task_hashes={"t": "ab", "u": "cd"})
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     parts = [f"lm-evaluation-harness 0.4.13; {path.name} (sha256 {digest[:12]})", "model hf: pretrained=gpt2"]
-    parts += ["revision main", "seeds: random 3", "ci95: 1.96 of lm-eval's standard errors to either side"]
+    parts += ["revision main", "seeds: random 3"]
     assert entry.source.cite == "; ".join(parts)
     assert entry.provenance.data == {"t": "sha256:ab (lm-eval's task_hash)"}
     assert entry.model.parameters == 7
