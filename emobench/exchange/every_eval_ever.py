@@ -16,7 +16,6 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from emobench.exchange.evaluation import (
 )
 from emobench.exchange.lm_eval import DEFAULT_REVISIONS
 from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.query.rows import created_at
 from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
 from emobench.tasks.scores import RANGES
@@ -114,16 +114,8 @@ def _identity(entry: Entry) -> str:
     return f"{entry.model.name}-{entry.objective.label}"
 
 
-def _created(entry: Entry) -> datetime:
-    """Return when an entry was made; a date without a zone is one of UTC, on every machine."""
-    created = datetime.fromisoformat(entry.provenance.created)
-    if created.tzinfo is None:
-        created = created.replace(tzinfo=UTC)
-    return created
-
-
 def _evaluation_id(entry: Entry) -> str:
-    return f"{entry.suite.name}/{_identity(entry)}/{int(_created(entry).timestamp())}"
+    return f"{entry.suite.name}/{_identity(entry)}/{int(created_at(entry.provenance).timestamp())}"
 
 
 def _texts_of(values: Mapping[str, Any]) -> dict[str, str]:
@@ -133,7 +125,7 @@ def _texts_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 def record(entry: Entry) -> dict[str, Any]:
     """Return an entry as an aggregate record. A metric without a better direction, which a record needs, is missing."""
-    created, evaluation = _created(entry), _evaluation_id(entry)
+    created, evaluation = created_at(entry.provenance), _evaluation_id(entry)
     details = {"suite": str(entry.suite)}
     for name, why in entry.missing.items():
         details[f"missing {name}"] = why

@@ -5,7 +5,7 @@ No control character of a name, a task or a reason reaches a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,6 @@ from emobench.report.tables import Cell, Notes, Report, Table
 
 SCHEMA = 2
 """Of the document that `to_json` returns; its entries have a schema of their own."""
-OWN = "› "
-"""Marks the rows of the run that has just ended."""
 
 
 def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None) -> Report:
@@ -118,34 +116,27 @@ class _BoardTable:
     def table(self, above: Sequence[Entry]) -> Table:
         """Return the table; `above` has a row of each table above it that is of the same suite and model."""
         shown = self.shown
-        own = self.labels.keys() & self.view.own
-        if len(own) == len(self.rows):  # nothing to stand out from
-            own = set()
         tasks = list(dict.fromkeys(map(captions.task_of, shown.metrics)))
         columns = [*self._ranking(), *map(self._metric, shown.metrics)]
         common = _without_common_part(columns, len(tasks))
         first = captions.representative(self.rows)
-        legend = captions.legend(shown, self.labels, intervals=self.view.intervals, own=bool(own))
+        legend = captions.legend(shown, self.labels, intervals=self.view.intervals)
         return Table(
             title=clean(f"{first.suite} · {first.model.name}"),
             columns=("objective", *map(_Column.header, columns)),
-            rows=tuple(self._rows(columns, own)),
+            rows=tuple(self._rows(columns)),
             above=(*captions.conditions(self.rows, tasks, above), *common),
             below=(*legend, *self.notes.lines()),
             across="metric",
         )
 
-    def _rows(self, columns: Sequence[_Column], own: Set[str]) -> Iterator[tuple[Cell, ...]]:
-        """Yield each entry's label and cells. Entries in `own` are marked, and those of older code are dim."""
+    def _rows(self, columns: Sequence[_Column]) -> Iterator[tuple[Cell, ...]]:
+        """Yield each entry's label and cells. Entries of older code are dim."""
         colours = in_terminal(entry.objective.name for entry in self.rows)
         for place, entry in enumerate(self.rows):
             label, style = self.labels[entry.id], colours[entry.objective.name]
-            if own:
-                label = (OWN if entry.id in own else " " * len(OWN)) + label
             if entry.id in self.shown.older:
                 label, style = f"{label} older code", "dim"
-            elif entry.id in own:
-                style = f"bold {style}"
             row = [Cell(label, style)]
             for column in columns:
                 cell = column.cells[place]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from emobench.core.settings import content_hash
@@ -97,17 +98,14 @@ def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own: bool) -> list[str]:
+def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool) -> list[str]:
     """Return what the table's numbers and marks mean, and why a mark is missing."""
     current = [entry for entry in shown.rows if entry.id not in shown.older]
     trained = [entry.seeds for entry in current if not entry.untrained]
     counts = sorted(set(map(len, trained)))  # an entry may name no seed
     few = counts and counts[0] < MIN_SEEDS
     against = shown.baseline if isinstance(shown.baseline, Entry) else None
-    contrasts = {}
-    for key, row in shown.differences.items():
-        for metric, contrast in row.items():
-            contrasts[key, metric] = contrast
+    contrasts = list(chain.from_iterable(row.values() for row in shown.differences.values()))
     lines = []
     if counts and counts[-1] > 1:
         spread = "[95 % interval]" if intervals else "± sd"
@@ -130,7 +128,7 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
         lines.append(f"Differences from {labels[against.id]}: {UNITS}. {TESTED}")
     elif shown.baseline:
         lines.append(f"No differences: {shown.baseline}.")
-    lines += adjustment(shown.tested if shown.baseline is None else contrasts.values())
+    lines += adjustment(shown.tested if shown.baseline is None else contrasts)
     ties = {}
     for tie in shown.ties:
         ties[f"{labels[tie.candidate]} against {labels[tie.baseline]}, {tie.metric}"] = tie
@@ -145,14 +143,12 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool, own:
             lines.append(f"± of {listed(hidden, FEW)} omits noise (`emobench compare --explain`).")
     untested: dict[str, str | None] = {}
     if against and counts and counts[-1] >= MIN_SEEDS:
-        for (_, metric), contrast in contrasts.items():
+        for contrast in contrasts:
             if contrast.verdict == "undetermined":
-                untested[metric] = contrast.why
+                untested[contrast.metric] = contrast.why
     elif counts and not few:
         untested |= shown.untested
     lines += _by_reason("No verdict", untested) + _by_reason("Not computed", shown.absent)
-    if own:
-        lines.append("› objectives of this run.")
     if older := [labels[entry.id] for entry in shown.rows if entry.id in shown.older]:
         lines.append(f"{', '.join(older)}: other code; neither marked nor ranked.")
     return list(map(clean, filter(None, lines)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from emobench.core.errors import ConfigError, EmobenchError, UnknownNameError
 from emobench.leaderboard.boards import PUBLISHED, split_reference
 from emobench.leaderboard.comparable import differences, groups, older_code
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, Provenance
 from emobench.leaderboard.labels import clean, is_row, wanted
 from emobench.leaderboard.query.newest import older_groups
 from emobench.leaderboard.store import Leaderboard, Row
@@ -69,7 +69,7 @@ class Filters:
                 given.append(f"--{key} {', '.join(names)}")
         if self.since is not None:
             oldest = instant(self.since, now or datetime.now(UTC))
-            kept = [row for row in kept if _created(row) >= oldest]
+            kept = [row for row in kept if created_at(row) >= oldest]
             given.append(f"--since {self.since}")
         if rows and not kept:
             raise ConfigError(f"No entry has all of {', '.join(given)}; leave one out.")
@@ -119,8 +119,9 @@ def instant(text: str, now: datetime) -> datetime:
         raise ConfigError(f"--since {text}: expected a date such as 2026-01-31, or an age such as 7d or 12h.") from None
 
 
-def _created(row: Row) -> datetime:
-    created = datetime.fromisoformat(row.created)
+def created_at(of: Row | Provenance) -> datetime:
+    """Return the time at which an entry was recorded; a date without a zone is in UTC."""
+    created = datetime.fromisoformat(of.created)
     return created if created.tzinfo else created.replace(tzinfo=UTC)
 
 

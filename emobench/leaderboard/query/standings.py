@@ -29,7 +29,7 @@ ORDERS = ("created", "name")
 class View:
     """`metrics` are patterns (see `wanted`), `sort` a metric or one of ORDERS, `baseline` an objective.
 
-    `own` holds the ids of entries that stand first and stand out.
+    `own` holds the ids of entries that stand first.
     """
 
     metrics: tuple[str, ...] = ()

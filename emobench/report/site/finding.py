@@ -14,8 +14,6 @@ from emobench.report.notes import deciding_text
 from emobench.report.numbers import contrast_texts, listed
 
 DECIDED = ("better", "worse", "tied")
-MIXED = "mixed"
-"""Stands for the verdict where groups disagree."""
 ROWS, METRICS = 3, 2
 """Rows, and metrics of a verdict, that are named one by one."""
 
@@ -70,21 +68,21 @@ def _deciding(decided: Sequence[GroupDifference]) -> list[str]:
 
 
 def _of_row(row: str, decided: Sequence[GroupDifference], several: bool) -> str:
-    """Return on which metrics a row is better, worse and tied; groups may disagree on some."""
-    by_metric: dict[str, list[Contrast]] = {}
-    for one in decided:
-        by_metric.setdefault(one.metric, []).append(one.contrast)
-    by_word: dict[str, list[str]] = {word: [] for word in (*DECIDED, MIXED)}
-    for metric, contrasts in by_metric.items():
-        counts = Counter(str(contrast.verdict) for contrast in contrasts)
-        word, name = next(iter(counts)), metric
-        if len(counts) > 1:
-            word = MIXED
-            name += f" ({', '.join(f'{count} {verdict}' for verdict, count in counts.items())})"
-        elif word != "tied" and not several:
-            name += f" ({_size(contrasts[0])})"
-        by_word[word].append(name)
-    parts = [f"{word} on {listed(names, METRICS)}" for word, names in by_word.items() if names]
+    """Return on which metrics a row is better, worse and tied: with the difference, or the number of groups."""
+    parts = []
+    for word in DECIDED:
+        counts: Counter[str] = Counter()
+        sizes = {}
+        for one in decided:
+            if one.contrast.verdict == word:
+                counts[one.metric] += 1
+                sizes[one.metric] = "" if word == "tied" else f" ({_size(one.contrast)})"
+        names = []
+        for metric, count in counts.items():
+            groups = f" ({count} group{'s' * (count > 1)})"
+            names.append(metric + (groups if several else sizes[metric]))
+        if names:
+            parts.append(f"{word} on {listed(names, METRICS)}")
     return f"{row} is {'; '.join(parts)}"
 
 

@@ -35,9 +35,12 @@ POINTS = 200
 LONGEST_TEXT = 2000
 TIE = 0.5
 
-ARXIV = re.compile(r"\barXiv[: ]\s?(\d{4}\.\d{4,5})", re.IGNORECASE)
-DOI = re.compile(r"\b(?:doi[: ]\s?)?(10\.\d{4,9}/[\w./()-]+\w)")
-ADDRESS = re.compile(r"https://[\w.-]+\.[a-z]{2,}(?:/[\w./%~+-]*\w/?)?")
+CITED = (
+    (re.compile(r"\barXiv[: ]\s?(\d{4}\.\d{4,5})", re.IGNORECASE), "Paper: arXiv", "https://arxiv.org/abs/"),
+    (re.compile(r"https://([\w.-]+\.[a-z]{2,}(?:/[\w./%~+-]*\w/?)?)"), "", "https://"),
+    (re.compile(r"(?<![\w/])(10\.\d{4,9}/[\w./()-]+\w)"), "Paper: doi", "https://doi.org/"),
+)
+"""Patterns of what a citation may name, how it is called, and the beginning of its address."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 DATA_SOURCE = re.compile(r"\((?:hub: )?([\w.-]+/[\w.-]+)@([0-9a-f]{40})\b")
@@ -187,12 +190,9 @@ def links(entry: Entry) -> list[tuple[str, str]]:
     """Return (text, address) of the paper, data and model that an entry names, each once. None is loaded."""
     cite = entry.source.cite or ""
     named = []
-    for number in ARXIV.findall(cite):
-        named.append((f"Paper: arXiv {number}", f"https://arxiv.org/abs/{number}"))
-    for address in ADDRESS.findall(cite):
-        named.append((address.removeprefix("https://"), address))
-    for name in DOI.findall(ADDRESS.sub("", cite)):
-        named.append((f"Paper: doi {name}", f"https://doi.org/{quote(name)}"))
+    for pattern, title, address in CITED:
+        for name in pattern.findall(cite):
+            named.append((f"{title} {name}".strip(), address + quote(name, safe="/.%~+()-")))
     model, revision = entry.model.source, entry.model.revision or ""
     if HUB_ID.fullmatch(model) and COMMIT.fullmatch(revision):
         named.append((f"Model: {model}", f"{HUB}/{quote(model)}/tree/{revision}"))

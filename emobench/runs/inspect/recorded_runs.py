@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +15,7 @@ from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.query.newest import newest_common, newest_first, older_groups
-from emobench.leaderboard.query.rows import ANY, select
+from emobench.leaderboard.query.rows import ANY, created_at, select
 from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
 from emobench.registry import find_task, kind_names, load_kind, task_names
 from emobench.runs.planning.resolve import nested_rules
@@ -70,7 +69,7 @@ def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool]
     common, _ = newest_common(choices)
     preferred = first = None
     if common != choices:
-        preferred = max(common[0], key=_created)
+        preferred = max(common[0], key=lambda entry: created_at(entry.provenance))
     for choice in choices:
         one = newest(choice, wanted, first or preferred)
         if first is None:
@@ -84,7 +83,7 @@ def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool], first: Ent
 
     With `first`, one that is comparable with it is preferred.
     """
-    given = sorted(entries, key=_created, reverse=True)
+    given = sorted(entries, key=lambda entry: created_at(entry.provenance), reverse=True)
     unlike: list[list[str]] = []
     for entry in given:
         unlike.append(differences(first, entry) if first else [])
@@ -104,11 +103,6 @@ def notes_of(named: Sequence[Named]) -> list[str]:
 
 def _ids(entries: Sequence[Entry]) -> str:
     return ", ".join(entry.id[:6] for entry in entries)
-
-
-def _created(entry: Entry) -> datetime:
-    created = datetime.fromisoformat(entry.provenance.created)
-    return created if created.tzinfo else created.replace(tzinfo=UTC)
 
 
 def named_run(entry: Entry, run: Run) -> dict[str, Any]:

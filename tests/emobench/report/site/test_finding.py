@@ -40,7 +40,9 @@ def test_groups_that_disagree_are_counted(row: Row) -> None:
     entries += [row("emo", {"toy/accuracy": HIGH}), row("emo", {"toy/accuracy": SAME}, model="large")]
     entries += [row(name, {"toy/accuracy": [0.6]}, model="third") for name in ("mle", "gem")]
     text = found(entries)
-    assert text.startswith("Against mle, in 2 of 3 compared groups, emo is mixed on Accuracy (1 better, 1 tied).")
+    assert text.startswith(
+        "Against mle, in 2 of 3 compared groups, emo is better on Accuracy (1 group); tied on Accuracy (1 group)."
+    )
     assert "No verdict on gem. To decide" in text
 
 
