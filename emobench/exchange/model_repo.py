@@ -15,9 +15,10 @@ from typing import Any
 
 import yaml
 
-from emobench.core.errors import ConfigError, DataError
+from emobench.core.errors import ConfigError
 from emobench.core.files import new_folder
 from emobench.exchange import every_eval_ever
+from emobench.exchange.sharing import hub_errors
 from emobench.exchange.tables import model_card
 from emobench.leaderboard.entry import Entry
 from emobench.models.convert import COPIED
@@ -94,16 +95,11 @@ def send(folder: Path, repo: str) -> str:
     """
     import huggingface_hub
 
-    api = huggingface_hub.HfApi()
-    try:
+    advice = f"Check `hf auth whoami` and the network, and send the files with: {upload_command(folder, repo)}"
+    with hub_errors(repo, advice):
+        api = huggingface_hub.HfApi()
         address = api.create_repo(repo, exist_ok=True)
         api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Model with its card and results")
-    except Exception as error:  # the errors of the HTTP client have no public common class
-        cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise DataError(
-            f"{repo}: the hub refused ({cause:.300}). Check `hf auth whoami` and the network, and send the files with: "
-            f"{upload_command(folder, repo)}"
-        ) from None
     return str(address)
 
 

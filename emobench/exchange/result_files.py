@@ -413,19 +413,16 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
             except MetricError as error:
                 why = str(error)
         if why:
-            excluded[metric] = f"not the same evaluation: {why}"
+            excluded[metric] = why
     return excluded
 
 
 def _refusal(of: Mapping[str, Evaluation], excluded: Mapping[str, Mapping[str, str]], base: Evaluation) -> str:
     lines = [f"Not the same examples as in {base.path}:"]
     for identity, reasons in excluded.items():
-        by_task: dict[str, str] = {}
-        for metric, reason in reasons.items():
-            task, _, _ = metric.partition("/")
-            _, _, by_task[task] = reason.partition(": ")
-        for task, text in list(by_task.items())[:MOST_NAMED]:
-            lines.append(f"  {of[identity].path}: {task}: {text}.")
+        by_task = {metric.partition("/")[0]: why for metric, why in reasons.items()}
+        for task, why in list(by_task.items())[:MOST_NAMED]:
+            lines.append(f"  {of[identity].path}: {task}: {why}.")
         if len(by_task) > MOST_NAMED:
             lines.append(f"  and {len(by_task) - MOST_NAMED} more tasks.")
     return "\n".join([*lines, "Evaluate both models alike, or add --anyway to see these tasks without a verdict."])

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.data.rows import Row, Rows, file_rows, require_columns, shown
-from emobench.data.sampling_units import joined_units
 from emobench.exchange.evaluation import HIGHER, Evaluation, Measured, TaskFacts, known_direction
 from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import clip, task_name
@@ -111,17 +110,11 @@ def _evaluation(path: Path, scores: Scores) -> Evaluation:
         cite=f"table {path.name}",
         provenance=provenance,
     )
-    names: dict[str, dict[str, str]] = {}
     for (task, metric), values in scores.values.items():
-        recorded: dict[str, tuple[float, float]] = {}
-        for example, value in values.items():
-            recorded[example] = value, 1.0
-            names.setdefault(task, {})[example] = example
-        units = joined_units({}, scores.units[task])
-        read.examples[f"{task}/{metric}"] = Recorded(recorded, units)
+        recorded = {example: (value, 1.0) for example, value in values.items()}
+        read.examples[f"{task}/{metric}"] = Recorded(recorded, scores.units[task])
         read.numbers[f"{task}/{metric}"] = _measured(metric, list(values.values()))
-    for task, examples in names.items():
-        read.tasks[task] = TaskFacts(prompts=examples)
+        read.tasks[task] = TaskFacts()
     return read
 
 

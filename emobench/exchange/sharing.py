@@ -16,7 +16,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -108,7 +108,6 @@ def push(board: Leaderboard, place: Folder, runs: Path, note: Callable[[str], No
             if not added.names:
                 return added
             _require_whole(folder, place.name)
-            require_shareable(folder, added.names)
             _require_same(place, folder, added)
             if _publish(place, folder, {*names, *added.names}, added):
                 return added
@@ -243,7 +242,11 @@ def _add_files(entries: list[Entry], source: Path, target: Path, added: Shared) 
 
 
 def _copy(path: Path, target: Path, name: str, added: Shared) -> None:
-    write_whole(target / name, path.read_bytes(), name, _HINT)
+    content, most = path.read_bytes(), largest(name)
+    if most is None or len(content) > most:  # nobody could pull it
+        why = "a name that no shared board has" if most is None else f"{len(content):,} bytes; the limit is {most:,}"
+        raise DataError(f"{name} has {why}. {NOTHING} Leave its entry out of this board.")
+    write_whole(target / name, content, name, _HINT)
     added.names.append(name)
 
 
@@ -256,15 +259,6 @@ def largest(name: str) -> int | None:
         if pattern.fullmatch(name):
             return most
     return None
-
-
-def require_shareable(root: Path, names: Iterable[str]) -> None:
-    """Raise DataError for a file that nobody could pull, by its name or its size."""
-    for name in names:
-        most, size = largest(name), (root / name).stat().st_size
-        if most is None or size > most:
-            why = "a name that no shared board has" if most is None else f"{size:,} bytes, and {most:,} are the most"
-            raise DataError(f"{name} has {why}. {NOTHING} Leave its entry out of this board.")
 
 
 def read_digests(content: bytes, where: str) -> dict[str, str]:
@@ -367,6 +361,18 @@ class Folder:
         return DataError(f"{self.name}: {name} has more than {most:,} bytes. {NOTHING} Remove it there.")
 
 
+@contextmanager
+def hub_errors(name: str, advice: str = "Check the name, `hf auth whoami`, and the network.") -> Iterator[None]:
+    """Raise DataError for any error of the hub's client."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # the errors of the HTTP client have no public common class
+        cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise DataError(f"{name}: the hub refused ({cause:.300}). {advice}") from None
+
+
 class Hub(Folder):
     """A data set of the hub: while it is open, one commit of it in a folder."""
 
@@ -386,7 +392,7 @@ class Hub(Folder):
         self.commit = Repo(self.repo, "dataset").resolve(BRANCH)
         with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
             self.root = Path(folder)
-            with self._errors():
+            with hub_errors(self.name):
                 api = huggingface_hub.HfApi()
                 tree = api.list_repo_tree(self.repo, recursive=True, revision=self.commit, repo_type="dataset")
                 self.sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
@@ -417,7 +423,7 @@ class Hub(Folder):
         from huggingface_hub.errors import HfHubHTTPError
 
         operations = [huggingface_hub.CommitOperationAdd(name, path) for name, path in files.items()]
-        with self._errors():
+        with hub_errors(self.name):
             try:
                 huggingface_hub.HfApi().create_commit(
                     self.repo,
@@ -432,15 +438,3 @@ class Hub(Folder):
                     return False
                 raise
         return True
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except DataError:
-            raise
-        except Exception as error:  # the errors of the HTTP client have no public common class
-            cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise DataError(
-                f"{self.name}: the hub refused ({cause:.300}). Check the name, `hf auth whoami`, and the network."
-            ) from None

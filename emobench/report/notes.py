@@ -343,14 +343,7 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
             "equality; intervals are not adjusted."
         )
         yield from adjustment(tested)
-        estimates = []
-        for contrast in tested:
-            places = effect_decimals(contrast)
-            low, high = contrast.detectable_ci95 or (None, None)
-            least = contrast_effect(contrast, low, places, "")
-            most = contrast_effect(contrast, high, places, "")
-            estimates.append(f"{least} to {most} ({contrast.metric})")
-        yield (f"detectable: by one such test with {100 * POWER:.0f} % power; 95 % interval: {'; '.join(estimates)}.")
+        yield f"detectable: by one such test with {100 * POWER:.0f} % power; its 95 % interval: --json."
     by_test: dict[str | None, list[Contrast]] = {}
     for contrast in tested:
         by_test.setdefault(contrast.test, []).append(contrast)

@@ -309,16 +309,16 @@ class _Suite:
             tasks.update(set(map(captions.task_of, group.metrics)))
         self._one_task = len(tasks) == 1
         self._any_task = not self._one_task and tasks.total() == len(groups)
-        primary, secondary = set(), set()
+        primary = {self._column(entry.primary) for entry in entries if entry.primary}
+        self._firsts: dict[str, MetricSummary] = {}
+        """The first value of each column."""
         for entry in entries:
-            if entry.primary:
-                primary.add(self._column(entry.primary))
             for key, summary in entry.metrics.items():
-                if summary.secondary:
-                    secondary.add(self._column(key))
+                self._firsts.setdefault(self._column(key), summary)
+                self._firsts.setdefault(f"{MEAN}/{key.split('/', 1)[1]}", summary)
 
         def place(key: str) -> tuple[bool, bool, bool]:
-            return not key.startswith(f"{MEAN}/"), key not in primary, key in secondary
+            return not key.startswith(f"{MEAN}/"), key not in primary, self._firsts[key].secondary
 
         keys = chain.from_iterable(group.metrics for group in groups)
         self.keys = sorted(dict.fromkeys(map(self._column, keys)), key=place)
@@ -340,17 +340,10 @@ class _Suite:
         task = group.metrics[0].split("/", 1)[0]
         return [f"{task}/{key}" for key in self.keys]
 
-    def _first(self, place: int) -> MetricSummary:
-        """Return the first value of a column, which has one at least."""
-        for group in self.groups:
-            for summary in _summaries(group, self._keys(group)[place]):
-                return summary
-        raise LookupError(self.keys[place])
-
     def _metric(self, place: int) -> dict[str, Any]:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
-        first = self._first(place)
         key = self.keys[place]
+        first = self._firsts[key]
         task, metric = ("", key) if self._any_task else key.split("/", 1)
         known, unit = describe(metric), unit_label([first])
         name, head = task, f"{known.title} {unit}".strip()
