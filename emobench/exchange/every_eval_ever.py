@@ -2,9 +2,9 @@
 
 A record has one model's numbers in a JSON file; its instances are a JSON Lines file next to it.
 
-The schema wants the texts of input, reference and output. A board that was packed to be published has no texts of data
-sets, and a data set's licence may forbid to pass them on. An instance then has empty texts, and as its `sample_hash`
-the sha256 of the example's id, which is a digest of its content: the same in every entry that was evaluated on it.
+The schema wants the texts of input, reference and output. A data set's licence may forbid passing them on, so exported
+instances have empty texts, and as `sample_hash` the sha256 of the example's id, which is a digest of its content: the
+same in every entry that was evaluated on it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +59,10 @@ COVERED = ("seeds", "items", "seeds and items")
 """What an interval of an entry is of."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What a model read, what a person wrote instead, and what the model wrote: of each seed and sample, in order."""
-
-    input: str = ""
-    reference: str | None = None
-    outputs: tuple[str, ...] = ()
-
-
-def files(
-    entry: Entry, examples: Sequence[Mapping[str, Recorded]] = (), texts: Mapping[tuple[str, str], Shown] | None = None
-) -> dict[str, str]:
+def files(entry: Entry, examples: Sequence[Mapping[str, Recorded]] = ()) -> dict[str, str]:
     """Return an entry's record by its path in the datastore, and its instances, if there are per-example results.
 
-    `examples` has those of each run, and `texts` the examples' texts as far as they are known, by task and example.
+    `examples` has the results of each run.
     """
     owner, _, name = _identity(entry).rpartition("/")
     developer, *rest = owner.split("/")
@@ -85,7 +73,7 @@ def files(
     # A version 4 UUID, which the datastore wants, that is the same for each export of one entry.
     digest = hashlib.sha256(f"emobench {entry.id}".encode()).digest()
     place += str(uuid.UUID(bytes=digest[:16], version=4))
-    rows, without = _instances(entry, examples, texts or {})
+    rows, without = _instances(entry, examples)
     exported = record(entry)
     if not rows:
         return {f"{place}.json": _json(exported)}
@@ -212,9 +200,7 @@ def _result(entry: Entry, name: str, metric: MetricSummary, identity: str) -> di
     }
 
 
-def _instances(
-    entry: Entry, examples: Sequence[Mapping[str, Recorded]], texts: Mapping[tuple[str, str], Shown]
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the instances of an entry's metrics, from the per-example results of each run, and why others have none.
 
     An instance's score is the mean over the runs. A metric that is no mean of its examples (MAUVE, a perplexity) has no
@@ -241,15 +227,11 @@ def _instances(
             continue
         task = name.partition("/")[0]
         for example, (mean, _) in means.items():
-            shown = texts.get((task, example), Shown())
-            given = {"raw": shown.input, "reference": [] if shown.reference is None else [shown.reference]}
-            metadata, digest = {}, digest_of(given)
+            metadata = {"texts": NO_TEXTS}
             if example in first.units:
                 metadata[UNIT] = first.units[example]
             if len(of_runs) > 1:
                 metadata["scores by seed"] = " ".join(map(str, scores[example]))
-            if (task, example) not in texts:
-                metadata["texts"], digest = NO_TEXTS, hashlib.sha256(example.encode()).hexdigest()
             row = {
                 "schema_version": SCHEMA,
                 "evaluation_id": evaluation,
@@ -257,9 +239,9 @@ def _instances(
                 "evaluation_name": task,
                 "evaluation_result_id": f"{evaluation}#{name}",
                 "sample_id": example,
-                "sample_hash": digest,
-                "input": given,
-                "output": {"raw": list(shown.outputs)},
+                "sample_hash": hashlib.sha256(example.encode()).hexdigest(),
+                "input": {"raw": "", "reference": []},
+                "output": {"raw": []},
                 "interaction_type": "single_turn",
                 "answer_attribution": [],
                 "evaluation": {"score": mean, "is_correct": metric.unit == "fraction" and mean == 1.0},

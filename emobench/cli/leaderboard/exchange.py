@@ -54,7 +54,7 @@ def export(
     """Write entries for other tools, or as a plain table.
 
     In a folder, records of Every Eval Ever lie as in its datastore, with an instance for each example. Instances have
-    texts where the runs folder has them; a board that was packed has none of data sets.
+    scores and digests, and no texts.
     """
     chosen = _entries(entries or [], leaderboard)
     show = print_text if to in ("csv", "model-card", "toml") else print_json_text
@@ -103,8 +103,6 @@ def _entries(names: list[str], root: Path) -> list[Entry]:
 
 
 def _with_instances(entry: Entry, boards: list[Path], runs: Path) -> dict[str, str]:
-    from emobench.runs.inspect.recorded_runs import instance_texts
-
     if not entry.runs:  # a paper's row
         return every_eval_ever.files(entry)
     try:
@@ -112,7 +110,7 @@ def _with_instances(entry: Entry, boards: list[Path], runs: Path) -> dict[str, s
     except DataError as error:
         remark(f"without instances: {error}")
         return every_eval_ever.files(entry)
-    return every_eval_ever.files(entry, examples, instance_texts(entry, runs))
+    return every_eval_ever.files(entry, examples)
 
 
 def import_(

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from emobench.core.errors import DataError, UserError
 from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.core.seals import find_damage
-from emobench.exchange.every_eval_ever import Shown
 from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
@@ -226,25 +225,6 @@ def _preferences(entry: Entry, run: Run, runs: Path) -> dict[str, Mapping[str, f
                 raise _gone(damage, entry)
             of_tasks[facts["task"]["name"]] = preferences
     return of_tasks
-
-
-def instance_texts(entry: Entry, runs: Path) -> dict[tuple[str, str], Shown]:
-    """Return the texts of each task and example; empty where the runs have no texts of their own."""
-    written: dict[tuple[str, str], list[WrittenText]] = {}
-    for run in entry.runs:
-        try:
-            of_run = texts_of(entry, run, runs)
-        except UserError:  # a kind without texts, or files that are not here: the instances say so
-            return {}
-        for task, texts in of_run.items():
-            for text in texts:
-                written.setdefault((task, text.prompt), []).append(text)
-    instances = {}
-    for key, (first, *others) in written.items():
-        if first.prefix is not None:
-            outputs = tuple(text.generated for text in (first, *others))
-            instances[key] = Shown(input=first.prefix, reference=first.human, outputs=outputs)
-    return instances
 
 
 def read_json(path: Path, entry: Entry) -> Any:

@@ -113,4 +113,4 @@ def test_tables_are_copied_as_latex_markdown_and_bibtex(opened: Callable[..., Pa
 
     assert "emo & +10.07 better & $-$" in copied("LaTeX")
     assert "| emo | +10.07 better | -" in copied("Markdown")
-    assert "title = {Measured results: Differences from the baseline}" in copied("BibTeX")
+    assert "title = {measured leaderboard: Differences from the baseline}" in copied("BibTeX")
