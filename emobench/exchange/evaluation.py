@@ -404,7 +404,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
-        raise DataError(f"{path}: no JSON that can be read ({clip(str(error), 100)}); expected {EXPECTED}.") from None
+        raise DataError(f"{path}: not valid JSON ({clip(str(error), 100)}); expected {EXPECTED}.") from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -419,7 +419,9 @@ def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except LineError as error:
         raise DataError(f"{path}:{error.number}: a line of {error}; expected a sample.") from None
     except ValueError as error:
-        raise DataError(f"{path}:{count}: no JSON of a sample ({clip(str(error), 80)}); it may be truncated.") from None
+        raise DataError(
+            f"{path}:{count}: not a sample in JSON ({clip(str(error), 80)}); it may be truncated."
+        ) from None
 
 
 HIGHER = {

@@ -370,7 +370,7 @@ def _read_instances(
             raise DataError(f"{where}: expected an instance with `sample_id`, `evaluation.score` and a known result.")
         of_metric = read.setdefault(name, Samples())
         if sample in of_metric.values:
-            raise DataError(f"{where}: the sample {clip(sample, 60)!r} is there twice; keep one.")
+            raise DataError(f"{where}: the sample {clip(sample, 60)!r} appears twice; keep one.")
         of_metric.values[sample] = score, 1.0
         hashed = str(row.get("sample_hash") or row.get("sample_id"))
         shown = mapping(row, "input")

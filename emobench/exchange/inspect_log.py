@@ -133,7 +133,7 @@ def _samples(path: Path, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         if "id" not in sample or "input" not in sample or not isinstance(epoch, int):
             raise DataError(f"{path}: a sample has no `id`, `input` or whole `epoch`; expected a log of inspect_ai.")
         if (str(sample["id"]), epoch) in seen:
-            raise DataError(f"{path}: a sample is there twice in one epoch; keep one.")
+            raise DataError(f"{path}: a sample appears twice in one epoch; keep one.")
         seen.add((str(sample["id"]), epoch))
     return samples
 

@@ -312,7 +312,7 @@ def read_samples(results: Path) -> dict[str, Samples]:
                     continue
                 of_metric = of_task.values.setdefault(LmEvalNumber(task, metric, chosen).name, {})
                 if example in of_metric:
-                    raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
+                    raise DataError(f"{where}: the example {example!r} of {metric} appears twice; keep one.")
                 of_metric[example] = row[metric]
             of_documents[example] = row.get("doc")
             of_task.inputs[example] = sample_contents(row)

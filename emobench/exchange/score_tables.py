@@ -55,7 +55,7 @@ class Scores:
         units = self.units.setdefault(task, {})
         unit = _text(row, "unit")
         if unit and units.setdefault(example, unit) != unit:
-            raise DataError(f"{where}: the example {clip(example, 60)!r} is of two units; expected one.")
+            raise DataError(f"{where}: the example {clip(example, 60)!r} has two units; expected one.")
 
 
 def is_table(text: str) -> bool:

@@ -99,7 +99,7 @@ def push(board: Leaderboard, place: Folder, runs: Path, note: Callable[[str], No
     _require_whole(board.root, "", HARMLESS)
     for attempt in range(ATTEMPTS):
         if attempt:
-            note(f"{place.name}: somebody else has just pushed; once more")
+            note(f"{place.name}: another push came first; trying again")
             time.sleep(random.uniform(0, PAUSE * min(attempt, 5)))
         with place.opened(writing=True), _scratch() as folder:
             _require_board(place)
@@ -111,14 +111,14 @@ def push(board: Leaderboard, place: Folder, runs: Path, note: Callable[[str], No
             _require_same(place, folder, added)
             if _publish(place, folder, {*names, *added.names}, added):
                 return added
-    raise ConfigError(f"{place.name}: {ATTEMPTS} times somebody else was first. {NOTHING} Push again later.")
+    raise ConfigError(f"{place.name}: other pushes came first {ATTEMPTS} times. {NOTHING} Push again later.")
 
 
 def pull(board: Leaderboard, place: Folder) -> Shared:
     """Add all entries of a shared board to one's own, with the files of their runs. Raises the errors of `push`."""
     with place.opened(writing=False), _scratch() as folder:
         if place.read(DIGESTS, LONGEST) is None:
-            raise DataError(f"{place.name} has no shared board. Begin it: emobench leaderboard push {place.name}")
+            raise DataError(f"{place.name} has no shared board. Start one: emobench leaderboard push {place.name}")
         _fetch(place, folder)
         _require_whole(folder, place.name)
         before = {row.id for row in board.rows()}
@@ -147,7 +147,7 @@ def _fetch_once(place: Folder, folder: Path) -> set[str]:
     for name, sha256 in digests.items():
         content = place.read(name, largest(name) or 0)
         if content is None:
-            raise DataError(f"{place.name}: {name} is in {DIGESTS}, and is not there. {NOTHING} Restore it.")
+            raise DataError(f"{place.name}: {name} is in {DIGESTS}, but the file is missing. {NOTHING} Restore it.")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(listed_content(content, sha256, name, place.name))
     return set(digests)
@@ -180,7 +180,7 @@ def _require_board(place: Folder) -> None:
     for name in place.names():
         if name != PACKED and not ALLOWED.fullmatch(name) and not _SUITE.match(name):
             raise ConfigError(
-                f"{place.name} holds {name}, and no {DIGESTS}: it is no shared board. Give an empty folder or data "
+                f"{place.name} holds {name}, and no {DIGESTS}: it is not a shared board. Give an empty folder or data "
                 "set, or the clone of an empty git repository."
             )
 

@@ -29,7 +29,7 @@ SAMPLES = {
 NOISE = f"two-sided {100 * ALPHA:.0f} %, over {SAMPLES['seeds']}"
 TESTED = f"* beyond noise ({NOISE})."
 UNITS = "% in points, perplexities in percent"
-ONE_PAIR = "Compared are two models, not objectives: other training seeds may decide otherwise."
+ONE_PAIR = "This compares two models, not objectives: other training seeds may decide otherwise."
 EXPLAIN = "--explain: definitions, tests and sources of noise."
 NOISE_EXPLAINED = (
     "Sources: sd of a value if only that source varied. averaged over: seeds x sampling runs x k-means seeds. left: "

@@ -43,8 +43,8 @@ MEASURES = {
         "loss",
         secondary=True,
         title="Margin",
-        definition="The second lowest loss of an example's answers minus the lowest one: how far the answer is "
-        "from another one. Neither way is better.",
+        definition="The second lowest loss of an example's answers minus the lowest one: how close "
+        "another answer is. No better direction.",
     ),
     "ece": Measure(
         False,

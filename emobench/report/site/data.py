@@ -453,7 +453,7 @@ class _Suite:
         return " ".join(sentences)
 
 
-BETTER = {True: "Higher is better.", False: "Lower is better.", None: "Neither way is better."}
+BETTER = {True: "Higher is better.", False: "Lower is better.", None: "No better direction."}
 
 
 def _counts(entry: Entry, metrics: Sequence[str]) -> list[int]:

@@ -300,7 +300,7 @@ def test_a_file_of_another_kind_is_told_what_belongs_there(
         (tmp_path / name).write_text("name: toy\n")
         for verb in (("compare", pair[1]), ("leaderboard", "import", "--leaderboard", tmp_path / "board")):
             command(*verb, tmp_path / name).refused(
-                f"{name}: no JSON", "expected results_*.json of lm-evaluation-harness"
+                f"{name}: not valid JSON", "expected results_*.json of lm-evaluation-harness"
             )
 
 

@@ -197,7 +197,7 @@ def test_altered_samples_are_left_behind(
     samples.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
     cut = import_results([path], Leaderboard(tmp_path / "other"), runs, ALONE)
     assert cut.paired == 0
-    assert f"{samples}:20: no JSON of a sample" in cut.notes[0]
+    assert f"{samples}:20: not a sample in JSON" in cut.notes[0]
 
 
 def test_seeds_that_do_not_fit_are_refused(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
@@ -447,15 +447,15 @@ def test_percent_is_no_fraction_and_an_old_file_has_no_filters(imported: Callabl
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('{"results": {"t": {"acc,no', "no JSON that can be read"),
+        ('{"results": {"t": {"acc,no', "not valid JSON"),
         ("[]", "has no `results`"),
         ('{"results": {"t": [1]}}', "has no `results`"),
         ('{"results": {"t": {"acc,none": 0.5}, "u": [1]}}', "has no `results`"),
         ('{"results": {"t": {"acc,none": "N/A"}}}', "has no number under `results`"),
         ('{"results": {"a b": {"acc": 1}, "a_b": {"acc": 1}}}', "two numbers are called 'a_b/acc'"),
-        ('{"results": ' + '{"a": ' * 200_000 + "1" + "}" * 200_001, "no JSON that can be read"),
-        ("1" * 5000, "no JSON that can be read"),
-        (b"\xff\xfe", "no JSON that can be read"),
+        ('{"results": ' + '{"a": ' * 200_000 + "1" + "}" * 200_001, "not valid JSON"),
+        ("1" * 5000, "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
         (tiny(results={"t": {"acc,none": 2.0}}), "`mean` is 2.0, no fraction"),
         (tiny(results={"t": {"word_perplexity,none": 0.5}}), "`mean` is 0.5, no perplexity"),
         (tiny(results={"t": {"bits_per_byte,none": -2}}), "`mean` is -2.0, no bits per byte"),

@@ -258,7 +258,7 @@ def test_a_file_that_is_not_the_recorded_one_is_refused(file: str, folder: Path,
     _list_anew(folder)
     _refused(person("bob", folder), match=rf"{path.name}: altered since")
     path.unlink()
-    _refused(person("bob", folder), match=f"{path.name} is in digests.txt, and is not there")
+    _refused(person("bob", folder), match=f"{path.name} is in digests.txt, but the file is missing")
     _list_anew(folder)
     _refused(person("bob", folder), match="1 of the 4 files that it names")
 

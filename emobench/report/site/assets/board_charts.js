@@ -18,7 +18,7 @@ function differences(rows) {
     const shown = of.slice(0, MOST_LINES).map(withTests);
     const left = byGroup.filter(({ base }) => !base).length;
     const notes = [
-      of.length > shown.length && `${shown.length} of ${of.length} rows are shown; choose fewer above.`,
+      of.length > shown.length && `${shown.length} of ${of.length} rows are shown; the filters select fewer.`,
       left > 0 && `Groups without ${name}: ${left}.`,
       shown.some(({ tests }) => tests.some((test, i) => test?.word === "not tested" && isShown(suite.metrics[i]))) && "Not tested here: use emobench compare A B.",
     ];
@@ -29,12 +29,12 @@ function differences(rows) {
     const save = () => savePicture(tablePicture(node.querySelector("table"), `Differences from ${name}`), fileName(title));
     return section(
       title,
-      "Better and worse are beyond the noise of seeds and examples; perplexities in percent. Open a name for intervals and p‑values.",
+      "“Better” and “worse”: the difference is beyond the noise of seeds and examples. Differences of perplexities are in percent. Select a name for intervals and p‑values.",
       [select("Baseline", same(names), name, chosen), ...controls(set), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
       drawn,
-      node || h("p", { class: "empty" }, "No row here has the baseline in its group."),
+      node || h("p", { class: "empty" }, "No group of these rows has the baseline."),
       notes.some(Boolean) && h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
-      decided.length > 0 && more > 0 && h("p", { class: "note" }, `Rows without a decided difference: ${more}. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
+      decided.length > 0 && more > 0 && h("p", { class: "note" }, `Rows without a verdict: ${more}. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
     );
   });
 }
@@ -94,7 +94,7 @@ function verdictTable(title, lines) {
   const bodies = [...Map.groupBy(lines, ({ group }) => group)].map(([group, own]) => {
     const [{ base }] = own;
     const title = h("tr", { class: "title" }, h("th", { scope: "rowgroup", colspan: columns.length + 1 }, h("strong", {}, group.title)));
-    const first = h("th", { scope: "row" }, dot(base.entry), base.label, h("small", {}, "the baseline"));
+    const first = h("th", { scope: "row" }, dot(base.entry), base.label, h("small", {}, "baseline"));
     return h("tbody", {}, title, h("tr", { class: "base" }, first, columns.map((i) => h("td", {}, ...valueOf(base, i)))), own.map(({ row, tests }) => h("tr", {}, against(base, row, tests), columns.map((i) => cell(tests[i], i)))));
   });
   const node = h("table", { class: "told" }, h("caption", { class: "unseen" }, title), h("thead", {}, head), bodies);
@@ -131,7 +131,7 @@ function groupPanels(rows, groups) {
     const group = groups.find((one) => String(one.number) === view.group) ?? groups[0];
     const all = rows.filter((row) => row.group === group);
     const own = all.slice(0, 24);
-    const left = all.length > own.length ? ` ${own.length} of ${all.length} rows are drawn; choose fewer above.` : "";
+    const left = all.length > own.length ? ` ${own.length} of ${all.length} rows are drawn; the filters select fewer.` : "";
     const control = () => groups.length > 1 && select("Group", groups.map((one) => [one.number, one.title]), group.number, set("group"));
     const trained = own.filter((row) => !row.entry.untrained).slice(0, 12);
     const host = h("div", {}, h("p", { class: "empty" }, "Reading the curves …"));
@@ -165,7 +165,7 @@ async function curvesOf(named) {
 function curvesBody(all) {
   const lines = all.flatMap(({ name, objective, curves }) => curves.map(({ training, parts }) => ({ name: training > 1 ? `${name}, training ${training}` : name, objective, parts })));
   const parts = unique(lines.flatMap((line) => Object.keys(line.parts)));
-  if (!parts.length) return h("p", { class: "empty" }, "No training curves: emobench leaderboard site OUT --runs DIR reads them.");
+  if (!parts.length) return h("p", { class: "empty" }, "No training curves. To include them: emobench leaderboard site OUT --runs DIR");
   return controlled((set) => {
     if (!parts.includes(view.part)) view.part = ["mle", "validation mle"].find((part) => parts.includes(part)) ?? parts[0];
     const known = lines.filter((line) => line.parts[view.part]);
@@ -177,7 +177,7 @@ function curvesBody(all) {
     return [
       h("div", { class: "controls" }, select("Curve", same(parts), view.part, set("part"))),
       chart("Training curves", steps > 1 ? curvesSpec({ rows: points, title: view.part, point: steps < 20 && { size: 50 }, colour }) : oneStep(points)),
-      h("p", { class: "note" }, "Thick: means over seeds; thin: seeds."),
+      h("p", { class: "note" }, "Thick lines: means over seeds. Thin lines: single seeds."),
     ];
   });
 }
@@ -211,9 +211,9 @@ function scaling(rows) {
     const few = known.length ? `A curve needs two rows of an objective with different ${axes[view.axis]}.` : `No row has its number of ${axes[view.axis]}.`;
     const spec = scalingSpec({ rows: points, x: axes[view.axis], y: title, lines: own.length < 100, colour: seriesOf(own, naming) });
     const notes = [
-      drawn.length > own.length && `${own.length} of ${drawn.length} rows are drawn; choose fewer above.`,
-      known.length > alike.length && `Left out, with other protocols: ${known.length - alike.length}.`,
-      alike.length > first.length && "One row of each objective and size is drawn.",
+      drawn.length > own.length && `${own.length} of ${drawn.length} rows are drawn; the filters select fewer.`,
+      known.length > alike.length && `Rows with other protocols, not drawn: ${known.length - alike.length}.`,
+      alike.length > first.length && "For each objective and size, one row is drawn.",
     ];
     return section(
       "Scaling",
@@ -247,7 +247,7 @@ function tradeOff(rows, groups) {
       ["95 % intervals. ", better(x, y)].join(""),
       [choice("x axis", "x", x), choice("y axis", "y", y), groups.length > 1 && select("Group", groups.map((one) => [one.number, one.title]), group.number, set("plane"))],
       chart("Trade-off", points.length ? spec : "No row of this group has both metrics."),
-      all.length > drawn.length && h("p", { class: "note" }, `${drawn.length} of ${all.length} rows are drawn; choose fewer above.`),
+      all.length > drawn.length && h("p", { class: "note" }, `${drawn.length} of ${all.length} rows are drawn; the filters select fewer.`),
     );
   });
 }

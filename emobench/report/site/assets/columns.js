@@ -18,13 +18,13 @@ function columnsOf(suite) {
     text("objective", "Objective", objectiveCell, (row) => row.label),
     all.some(rank) && { ...measure("rank", ["Rank"], (row) => rank(row) ?? absent(row.rank ?? "not ranked"), rank, false), about: RANK },
     ...suite.metrics.map(ofMetric),
-    all.some((row) => row.counts.length) && { ...measure("n", ["n"], countsCell, (row) => row.counts[0] ?? null), about: "Test examples of a value, the fewest and the most." },
-    all.some((row) => row.entry.seeds) && { ...measure("seeds", ["Seeds"], (row) => row.entry.seeds || ABSENT, (row) => row.entry.seeds, false), about: "Training seeds of the row." },
+    all.some((row) => row.counts.length) && { ...measure("n", ["n"], countsCell, (row) => row.counts[0] ?? null), about: "Number of test examples, smallest to largest over the metrics." },
+    all.some((row) => row.entry.seeds) && { ...measure("seeds", ["Seeds"], (row) => row.entry.seeds || ABSENT, (row) => row.entry.seeds, false), about: "Number of training seeds." },
     text("recorded", "Recorded", (row) => h("span", { class: "date" }, row.entry.created), (row) => row.entry.created),
   ].filter(Boolean);
 }
 
-const RANK = "1 + the rows of the group that are better beyond noise (Holm over all pairs): tied rows share a rank.";
+const RANK = "1 plus the number of rows in the group that are better beyond noise (Holm over all pairs). Tied rows share a rank.";
 const countsCell = ({ counts }) => (counts.length ? counts.map((count) => count.toLocaleString("en")).join(" to ") : ABSENT);
 const absent = (reason) => h("span", { class: "absent", title: reason }, ABSENT, h("span", { class: "unseen" }, ` ${reason}`));
 

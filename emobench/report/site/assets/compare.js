@@ -14,8 +14,8 @@ async function drawCompare(host, ...ids) {
   const swap = entries.length === 2 ? h("a", { class: "button quiet", href: `#/compare/${ids[1]}/${ids[0]}` }, "Swap") : select("Baseline", names.map((name, i) => [i, name]), 0, begin);
   const apart = () => [
     h("div", { class: "warning", role: "note" }, h("p", {}, h("strong", {}, "These entries are not comparable"), ", so there is no verdict.")),
-    section("Side by side", "Each as it was recorded.", [], sideBySide(entries, names)),
-    unlike("What keeps them apart", "Entries are comparable when these are all equal.", found.map(({ conditions }) => conditions)),
+    section("Side by side", "Values as recorded.", [], sideBySide(entries, names)),
+    unlike("Why they are not comparable", "Entries are comparable if all of these are equal.", found.map(({ conditions }) => conditions)),
   ];
   const tested = () => (rows.length === 2 ? verdicts(...rows, names) : manyVerdicts(rows, names));
   return fill(
@@ -28,7 +28,7 @@ async function drawCompare(host, ...ids) {
     rows && section("Metrics", "Each metric with its 95 % interval. Bars begin at 0.", [], bars(rows, (row) => names[rows.indexOf(row)])),
     curves.length > 0 && section("Training curves", "Logged over the optimizer's steps.", [], curvesBody(curves)),
     await sampleBrowser(entries, names),
-    unlike("What differs", "Differences between the entries.", found.map(({ entry: { metrics, runs, id, cost, ...rest } }) => rest)),
+    unlike("Differences between the entries", "", found.map(({ entry: { metrics, runs, id, cost, ...rest } }) => rest)),
   );
 }
 
@@ -62,10 +62,10 @@ function verdicts(base, candidate, names) {
     ];
   });
   const heads = ["Metric", ...names, "Difference", "Verdict", "95 % interval", "p", "Within", "Detectable", "Test"];
-  const about = `${names[1]} minus ${names[0]}; ${DIFFERENCE}. Detectable: with 80 % power. Variation between pre-trained models is not included.`;
+  const about = `${names[1]} minus ${names[0]}; ${DIFFERENCE}. Detectable: the difference that one test finds with 80 % power. Variation between pre-trained models is not included.`;
   const command = [`Not compared here: `, h("code", {}, `emobench compare ${base.entry.id} ${candidate.entry.id}`)];
   const within = tests.flatMap((test, i) => (test?.within ?? []).map((row) => [metrics[i].title, ...row]));
-  const few = "These tests compare the trained models of one seed, not their objectives.";
+  const few = "These tests compare trained models with the same seed, not objectives.";
   return [
     section("Verdicts", about, [], h("div", { class: "verdicts" }, table("Verdicts", heads, rows)), forests(tests.map((test, i) => ["", metrics[i].title, test])), !tests.some(Boolean) && h("p", { class: "note" }, command)),
     within.length > 0 && section("Within one seed", few, [], table("Within one seed", ["Metric", "Seed", "Difference", "95 % interval", "p", "Test"], within, [1, 2, 3, 4])),
@@ -83,7 +83,7 @@ function manyVerdicts([base, ...others], names) {
   };
   const rows = known.map((i) => [term(metrics[i].title, metrics[i].about), number(...valueOf(base, i)), ...others.map((row) => cell(row, i))]);
   const link = (row, i) => h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, names[i + 1]);
-  const about = `Under each value: its difference from ${names[0]} (${DIFFERENCE}) and the verdict. Open a name for intervals, p-values and tests.`;
+  const about = `Under each value: its difference from ${names[0]} (${DIFFERENCE}) and the verdict. Select a name for intervals, p-values and tests.`;
   const command = `emobench compare ${base.entry.id} ${others.map((row) => row.entry.id).join(" ")}`;
   const untested = known.some((i) => others.some((row) => !testOf(base, row, i)));
   return section("Verdicts", about, [], table("Verdicts", ["Metric", names[0], ...others.map(link)], rows), untested && h("p", { class: "note" }, "Not tested here: ", h("code", {}, command)));

@@ -14,18 +14,18 @@ async function drawEntry(host, id) {
   const others = entry.rows.flatMap((row) => row.group.rows.filter((other) => other !== row));
   const options = others.map((row) => [row.entry.id, `${row.label} · ${row.group.title}`]);
   const compared = (other) => other && (location.hash = `#/compare/${other}/${id}`);
-  const heads = ["Metric", "Mean", "Std", "95 % interval", "It covers", "n", full.seeds.length ? `Seeds ${full.seeds.join(", ")}` : "Values"];
+  const heads = ["Metric", "Mean", "Std", "95 % interval", "Interval covers", "n", full.seeds.length ? `Seeds ${full.seeds.join(", ")}` : "Values"];
   const abouts = new Map(entry.rows[0].group.suite.metrics.map((metric) => [metric.title, metric.about]));
   const metrics = found.metrics.map(([title, ...row]) => [term(title, abouts.get(title)), ...(row.length > 1 ? [...row.slice(0, 5), h("td", { class: "number values" }, row[5])] : [h("td", { colspan: 6, class: "reason" }, row[0])])]);
-  const noise = "The standard deviation of a value if only this source varied (perplexities in percent), and the standard error that is left in the mean, for these texts.";
+  const noise = "Standard deviation of a value if only this source varied (perplexities in percent). Left in the mean: its standard error, for these texts.";
   const curves = full.seeds.length > 0 && full.runs.length > 0 && curvesBody([{ name: entry.rows[0].label, objective: entry.name, curves: found.curves }]);
   return fill(
     host,
     backLink(),
     h("h1", {}, full.objective.name, h("small", {}, ` on ${entry.rows[0].group.title}`)),
     h("p", { class: "lead" }, [`${full.suite.name} v${full.suite.version}`, full.kind, seeds, entry.created].join(" · ")),
-    full.source.cite && h("p", { class: "about" }, `Taken from ${full.source.cite}`),
-    full.source.command && h("p", { class: "about" }, "Made by ", h("code", {}, full.source.command)),
+    full.source.cite && h("p", { class: "about" }, `Source: ${full.source.cite}`),
+    full.source.command && h("p", { class: "about" }, "Command: ", h("code", {}, full.source.command)),
     found.links.length > 0 && h("p", { class: "about links" }, found.links.map(([text, address]) => h("a", { href: address, rel: "noreferrer" }, text))),
     options.length > 0 && h("div", { class: "actions" }, select("Compare with", [["", "choose an entry"], ...options], "", compared)),
     section("Metrics", "Means over the seeds.", [], table("Metrics", heads, metrics, [1, 2, 3, 5])),
@@ -35,7 +35,7 @@ async function drawEntry(host, id) {
     curves && section("Training curves", "Logged over the optimizer's steps.", [], curves),
     terms.length > 0 && objective(terms, full.objective),
     await sampleBrowser([entry], [entry.rows[0].label]),
-    found.problems.length > 0 && section("Files", "Not used:", [], h("ul", {}, found.problems.map((text) => h("li", {}, text)))),
+    found.problems.length > 0 && section("Files", "These files could not be used:", [], h("ul", {}, found.problems.map((text) => h("li", {}, text)))),
     section("Everything in the entry", "The entry as it is stored; fractions are not in percent.", [], h("div", { class: "json" }, Object.entries(full).map(tree))),
   );
 }
@@ -43,7 +43,7 @@ async function drawEntry(host, id) {
 /** The equation of an objective, its source, and its code where it is what the entry was trained with. */
 function objective(terms, trained) {
   const values = Object.entries(trained.params).map(([name, value]) => `${name} = ${value}`).join(", ");
-  const about = [values && `With ${values}.`, terms.some((term) => term.code === null) && "The installed version; the entry was trained with other or unrecorded code."];
+  const about = [values && `With ${values}.`, terms.some((term) => term.code === null) && "This is the installed version; the entry was trained with other code, or its code was not recorded."];
   const term = ({ name, equation, about: text, source, code }) => [
     terms.length > 1 && h("h3", {}, name),
     equation && h("code", { class: "equation" }, equation),
@@ -66,7 +66,7 @@ function rivals(row) {
     return test ? wordCell(test.text, test.word) : number(ABSENT);
   };
   const rows = others.map((base) => [h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, base.label), ...places.map((i) => tested(base, i))]);
-  const about = "This entry minus the other; perplexities in percent. Open one for intervals and p-values.";
+  const about = "This entry minus the other; perplexities in percent. Select one for intervals and p-values.";
   return section(`Against the other rows of ${row.group.title}`, about, [], table("Comparisons", ["Against", ...places.map((i) => metrics[i].title)], rows));
 }
 

@@ -62,8 +62,8 @@ async function sampleBrowser(entries, names) {
   };
   draw();
   requestAnimationFrame(() => move(0)); // scrolls the list, which is on the page by then
-  const over = entries.length > 1 ? `Scores: ${names[1]} minus ${names[0]}, on each prompt. ` : "Scores on each prompt. ";
-  return section("Samples", `${over}Keys: j and k, or arrows in the list.`, [], controls, host);
+  const over = entries.length > 1 ? `Scores are differences on each prompt: ${names[1]} minus ${names[0]}. ` : "Scores are of each prompt. ";
+  return section("Samples", `${over}Press j and k, or the arrow keys in the list, for the next and previous sample.`, [], controls, host);
 }
 
 /** The prompts that all files have, {key, texts, shown}, in the order of the state `held`. */
@@ -104,7 +104,7 @@ function sampleDetail({ key, texts, seeds, metrics }, names, address) {
   return [
     h("p", { class: "about" }, `Prompt ${key} · `, h("a", { href: address }, "Link to this sample")),
     block("Prefix", of("prefix"), "prompt"),
-    h("div", { class: "columns" }, block("Reference text", of("reference"), "reference"), of("reference") === undefined && block("Human text, with the prefix", of("source"), "reference"), texts.map(column)),
+    h("div", { class: "columns" }, block("Reference text", of("reference"), "reference"), of("reference") === undefined && block("Human text with the prefix", of("source"), "reference"), texts.map(column)),
   ];
 }
 

@@ -60,7 +60,7 @@ def test_one_broken_file_keeps_no_other_out(at: Callable[..., Any], results: Pat
     done = at("import", tmp_path / "none", results)
     assert done.code == 2
     assert done.out.count("imported as") == 2
-    assert f"{broken}: no JSON that can be read" in done.err
+    assert f"{broken}: not valid JSON" in done.err
     assert f"{tmp_path / 'none'} does not exist" in done.err
     assert "Traceback" not in done.err
 

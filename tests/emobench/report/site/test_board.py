@@ -116,7 +116,7 @@ def test_rows_of_which_nothing_is_decided_wait_until_they_are_asked_for(board: O
     page = board(entries)
     titles = page.locator("table.told strong")
     expect(titles).to_have_text(["small"])
-    expect(page.locator("#differences")).to_contain_text("Rows without a decided difference: 1.")
+    expect(page.locator("#differences")).to_contain_text("Rows without a verdict: 1.")
     page.get_by_role("button", name="Show them").click()
     expect(titles).to_have_text(["small", "large"])
     body = page.locator("table.told tbody").last

@@ -135,7 +135,7 @@ def test_entries_that_are_not_comparable_get_no_verdict(opened: Opened, toy: Pat
     page.get_by_role("link", name="Compare 2").click()
     view = page.locator("#view-compare")
     expect(view.locator(".warning")).to_contain_text("not comparable")
-    expect(view.get_by_role("region", name="What keeps them apart", exact=True).first).to_contain_text("r-small")
+    expect(view.get_by_role("region", name="Why they are not comparable", exact=True).first).to_contain_text("r-small")
     assert view.locator(".word").count() == 0
     for name in ("better", "worse", "tied"):
         expect(view).not_to_contain_text(name)
