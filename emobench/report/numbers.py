@@ -99,26 +99,12 @@ def percent(share: float | None) -> str:
 
 
 def alike(values: Sequence[float], digits: int = 4) -> list[str]:
-    """Return values that are read together with the same decimals: so many digits of the largest one.
-
-    Values have more decimals, MOST at most, if the smallest would show as 0. Numbers that need more than MOST, or
-    are a million and more, are written with an exponent.
-    """
-    sizes = [abs(value) for value in values if math.isfinite(value)]
-    largest = max(sizes, default=0.0)
-    nothing = max(NOTHING, 10**-MOST * largest)
-    if largest <= nothing:
-        form = f"z.{digits - 1}f"
-    elif largest >= 1e6 or largest < 10 ** (digits - 1 - MOST):
-        form = f".{digits}g"
-    else:
-        smallest = min(size for size in sizes if size > nothing)
-        places = max(0, digits - 1 - math.floor(math.log10(largest)), math.ceil(-math.log10(smallest)))
-        form = f"z.{min(MOST, places)}f"
+    """Return values with so many significant digits; 0 for one that is rounding noise beside the largest."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     texts = []
     for value in values:
-        shown = 0.0 if abs(value) <= nothing else value
-        texts.append(format(shown, form))
+        noise = abs(value) <= max(NOTHING, 10**-MOST * largest)
+        texts.append("0" if noise else f"{value:.{digits}g}")
     return texts
 
 
