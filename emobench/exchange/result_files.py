@@ -14,6 +14,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError, MetricError
 from emobench.core.reading import expand_home, is_file, is_folder, path_exists
 from emobench.core.settings import PRETRAINED, file_sha256, parse_call, to_plain
+from emobench.data.rows import file_rows
 from emobench.exchange import every_eval_ever, inspect_log, lm_eval, score_tables
 from emobench.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, read_json, remarks, unpaired
 from emobench.leaderboard.entry import Entry, new_entry
@@ -295,7 +296,7 @@ def read_evaluation(text: str) -> Evaluation:
     """Return the evaluation of a file or table, or of the one result file of a folder. Raises DataError."""
     path = expand_home(text)
     if score_tables.is_table(text):
-        return score_tables.file_evaluation(path)
+        return score_tables.table_evaluation(path, file_rows(path))
     files = find_results(path)
     if len(files) > 1:
         shown = [str(file.relative_to(path)) for file in files[:MOST_NAMED]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import ConfigError, DataError
-from emobench.data.rows import Row, Rows, file_rows, require_columns, shown
+from emobench.data.rows import Row, Rows, require_columns, shown
 from emobench.exchange.evaluation import HIGHER, Evaluation, Measured, TaskFacts, known_direction
 from emobench.leaderboard.run_files import Recorded
 from emobench.tasks.lm_eval_numbers import clip, task_name
@@ -62,11 +62,6 @@ def is_table(text: str) -> bool:
     """Return whether the name of a result file is that of a table, and not of lm_eval's samples."""
     path = Path(text)
     return path.suffix in SUFFIXES and not path.name.startswith("samples_")
-
-
-def file_evaluation(path: Path) -> Evaluation:
-    """Return the scores of a file as an evaluation. Raises DataError."""
-    return table_evaluation(path, file_rows(path))
 
 
 def frame_evaluation(name: str, frame: pd.DataFrame) -> Evaluation:

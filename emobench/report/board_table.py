@@ -118,14 +118,16 @@ class _BoardTable:
         shown = self.shown
         tasks = list(dict.fromkeys(map(captions.task_of, shown.metrics)))
         columns = [*self._ranking(), *map(self._metric, shown.metrics)]
-        common = _without_common_part(columns, len(tasks))
+        if len(tasks) < 2:
+            for column in columns:
+                column.task = ""
         first = captions.representative(self.rows)
         legend = captions.legend(shown, self.labels, intervals=self.view.intervals)
         return Table(
             title=clean(f"{first.suite} · {first.model.name}"),
             columns=("objective", *map(_Column.header, columns)),
             rows=tuple(self._rows(columns)),
-            above=(*captions.conditions(self.rows, tasks, above), *common),
+            above=tuple(captions.conditions(self.rows, tasks, above)),
             below=(*legend, *self.notes.lines()),
             across="metric",
         )
@@ -221,18 +223,3 @@ def difference_cell(contrast: Contrast | None, column: Sequence[MetricSummary], 
     if not contrast.beyond_noise:
         return Cell(text)
     return Cell(f"{text}*", f"bold {TERMINAL[str(contrast.verdict)]}")
-
-
-def _without_common_part(columns: Sequence[_Column], tasks: int) -> list[str]:
-    """Take from the columns the task, the metric or the unit that all of them share, and return a line that has it."""
-    if tasks < 2:
-        for column in columns:
-            column.task = ""
-        return []
-    of_tasks = [column for column in columns if column.task]
-    if len({(column.name, column.unit) for column in of_tasks}) > 1:
-        return []
-    line = f"{of_tasks[0].name} {of_tasks[0].unit}".strip()
-    for column in of_tasks:
-        column.name = column.unit = ""
-    return [line]

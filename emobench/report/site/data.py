@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -371,7 +371,8 @@ class _Suite:
     def columns(self, group: BoardGroup) -> list[MetricColumn]:
         columns = []
         for key, metric in zip(self._keys(group), self.metrics, strict=True):
-            places = decimals(list(_summaries(group, key)))
+            values = [group.value(entry, key) for entry in group.rows]
+            places = decimals(list(filter(None, values)))
             columns.append(MetricColumn(key, metric["title"], places))
         return columns
 
@@ -463,12 +464,6 @@ def _counts(entry: Entry, metrics: Sequence[str]) -> list[int]:
         if key in entry.metrics and (n := entry.metrics[key].n):
             counts.add(n)
     return sorted({min(counts), max(counts)}) if counts else []
-
-
-def _summaries(group: BoardGroup, key: str) -> Iterator[MetricSummary]:
-    for entry in group.rows:
-        if summary := group.value(entry, key):
-            yield summary
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -574,7 +569,7 @@ def _turned(contrast: Contrast) -> Contrast:
     """Return the same contrast with the candidate as baseline."""
     within = []
     for seed, one in contrast.within:
-        within.append((seed, replace(one, effect=-one.effect, ci95=_negative(one.ci95))))
+        within.append((seed, replace(one, effect=-one.effect, ci95=one.ci95 and (-one.ci95[1], -one.ci95[0]))))
     verdict = contrast.verdict
     if contrast.beyond_noise:
         verdict = "worse" if verdict == "better" else "better"
@@ -583,14 +578,10 @@ def _turned(contrast: Contrast) -> Contrast:
         baseline_mean=contrast.candidate_mean,
         candidate_mean=contrast.baseline_mean,
         effect=-contrast.effect,
-        ci95=_negative(contrast.ci95),
+        ci95=contrast.ci95 and (-contrast.ci95[1], -contrast.ci95[0]),
         verdict=verdict,
         within=tuple(within),
     )
-
-
-def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
-    return ci95 and (-ci95[1], -ci95[0])
 
 
 def _shown(contrast: Contrast, deciding: str) -> list[Any]:
