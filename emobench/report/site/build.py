@@ -97,29 +97,24 @@ def write_site(
     terms: dict[str, Sequence[dict[str, Any]]] = {}
     for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
         data = BoardData(board.entries, examples_of, baseline)
-        by_id = {entry.id: entry for entry in board.entries}
         of_entries: list[dict[str, Any]] = []
         samples: dict[str, str] = {}
-        for row in data.plain["entries"]:
-            entry = by_id[row["id"]]
+        for entry, columns in data.entries:
             objective = f"{entry.objective.name} {entry.objective.source_sha256}"
             if objective not in terms:
                 terms[objective] = () if entry.untrained else terms_of(entry)
             files = runs.of(entry)
             if texts := files.pop("samples"):
                 samples[entry.id] = _packed(texts)
-            of_entries.append({"objective": objective, **details(entry, data.columns[entry.id]), **files})
-        # A suite's groups are most of an index: a page reads those of a suite when it shows it.
-        groups: list[list[Any]] = [[] for _ in data.plain["suites"]]
-        for group in data.plain.pop("groups"):
-            groups[group["suite"]].append(group)
+            of_entries.append({"objective": objective, **details(entry, columns), **files})
         chunks = []
         for start in range(0, len(of_entries), CHUNK):
             chunks.append(_packed(of_entries[start : start + CHUNK]))
         newest = heads[place]["newest"]
         cite = {"title": heads[place]["title"], "author": about.author, "year": newest[:4], "version": __version__}
         page = {"index": _packed(data.plain | {"chunk": CHUNK, "cite": cite}), "objectives": _packed(terms)}
-        page |= {"groups": list(map(_packed, groups)), "chunks": chunks, "samples": samples}
+        # A suite's groups are most of an index: a page reads those of a suite when it shows it.
+        page |= {"groups": list(map(_packed, data.groups)), "chunks": chunks, "samples": samples}
         head = heads[place] | {"links": heads, "place": place, "problems": board.problems, **shown}
         scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
         _write(path, "page.html.j2", scripts, _of_itables("dt_bundle.css") + style, **head, **page)

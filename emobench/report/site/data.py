@@ -257,33 +257,33 @@ class MetricColumn(NamedTuple):
 
 
 class BoardData:
-    """The index of a board (`plain`), and the columns in which each entry is shown (`columns`, by id)."""
+    """The index of a board (`plain`), the groups of each suite, and the entries in order, each with its columns."""
 
     def __init__(self, entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> None:
         groups_of: dict[str, list[BoardGroup]] = {}
         for group in board_groups(entries, examples_of):
             groups_of.setdefault(str(group.first.suite), []).append(group)
         contrasts = PageContrasts(examples_of)
-        self.columns: dict[str, list[MetricColumn]] = {}
+        self.entries: list[tuple[Entry, list[MetricColumn]]] = []
+        self.groups: list[list[dict[str, Any]]] = []
         suites: list[dict[str, Any]] = []
-        groups: list[dict[str, Any]] = []
         plain_entries: list[dict[str, Any]] = []
         numbers: dict[str, int] = {}  # an entry's id -> its place in `plain_entries`
         for place, label in enumerate(dict.fromkeys(str(entry.suite) for entry in entries)):
             suite = _Suite(groups_of[label], baseline)
             titles = group_titles([group.first for group in suite.groups])
+            self.groups.append([])
             for group, title in zip(suite.groups, titles, strict=True):
                 columns = suite.columns(group)
                 for entry in group.rows:
                     numbers[entry.id] = len(plain_entries)
                     plain_entries.append({"suite": place, **_entry(entry)})
-                    self.columns[entry.id] = columns
-                groups.append({"suite": place, "title": title, **suite.group(group, numbers, contrasts)})
+                    self.entries.append((entry, columns))
+                self.groups[-1].append({"title": title, **suite.group(group, numbers, contrasts)})
             shown = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
             suites.append({**shown, "finding": finding(suite.baseline, suite.differences, untested=suite.untested)})
         self.plain: dict[str, Any] = {
             "suites": suites,
-            "groups": groups,
             "entries": plain_entries,
             "fields": FIELDS,
             "forest": page_forest(),
