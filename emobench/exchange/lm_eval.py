@@ -83,10 +83,8 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         row["revision"] = sha + model.changed_weights
     if count is not None and count > 0:
         row["parameters"] = count
-    packages = {}
-    for name, installed in {"lm-eval": version, "transformers": text_of(data, "transformers_version")}.items():
-        if installed:
-            packages[name] = installed
+    versions = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
+    packages = {name: installed for name, installed in versions.items() if installed}
     provenance: dict[str, Any] = {"commit": text_of(data, "git_hash"), "packages": packages}
     provenance["hardware"] = text_of(model.config, "device")
     read = Evaluation(

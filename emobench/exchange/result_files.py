@@ -28,10 +28,8 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score
 
-SUITES: dict[str, int] = dict.fromkeys(
-    (lm_eval.FORMAT, inspect_log.FORMAT, every_eval_ever.FORMAT, score_tables.FORMAT), 1
-)
-"""The suite of each format's entries, and its version."""
+FORMATS = (lm_eval.FORMAT, inspect_log.FORMAT, every_eval_ever.FORMAT)
+"""The suites of imported entries, each in version 1."""
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
 
@@ -128,7 +126,7 @@ def import_results(
     paired = len(set(examples[0]).intersection(*examples))
     replaced = None
     for row in board.rows():
-        if row.kind != "imported" or row.suite not in SUITES or set(keys).isdisjoint(row.runs):
+        if row.kind != "imported" or row.suite not in FORMATS or set(keys).isdisjoint(row.runs):
             continue
         known = board.read(row)
         alike = [run.key for run in known.runs] == keys
@@ -184,7 +182,7 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     provenance = {**first.provenance, "data": first.data}
     provenance["created"] = max(map(_created, read)).isoformat(timespec="seconds")
     fields: dict[str, Any] = {"kind": "imported", "supersedes": None}
-    fields["suite"] = {"name": first.format, "version": SUITES[first.format]}
+    fields["suite"] = {"name": first.format, "version": 1}
     fields |= {"protocols": first.protocols, "model": model}
     fields["objective"] = {"name": name, "version": "imported", "params": params}
     fields |= {"recipe": first.recipe, "seeds": list(given.seeds)}

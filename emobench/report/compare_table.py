@@ -90,12 +90,11 @@ def _pair_table(comparison: Comparison, candidate: Entry, contrasts: Sequence[Co
     below = tuple(map(clean, [*captions.within_lines(contrasts, one_task), *deciding]))
     title = clean(" · ".join(filter(None, parts)))
     table = Table(title=title, columns=columns, rows=rows, above=above, below=below, left=("verdict",))
-    shown = set()
-    for row in table.rows:
-        for column, cell in enumerate(row):
-            if cell.text != ABSENT:
-                shown.add(column)
-    return table.part(sorted(shown))
+    shown = []
+    for number in range(len(columns)):
+        if any(row[number].text != ABSENT for row in rows):
+            shown.append(number)
+    return table.part(shown)
 
 
 def _row(contrast: Contrast, one_task: bool, footnotes: Notes) -> tuple[Cell, ...]:
