@@ -80,7 +80,7 @@ def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], on
     assert done.out.strip() == str(out / "index.html")
     assert f"the board mine: {out / 'mine.html'}\n" in done.err
     text = (out / "mine.html").read_text()
-    assert "Mine results" in text
+    assert "mine leaderboard" in text
     assert "Skipped files: 1" in text
     assert "<li>toy-v1/0123456789ab.json: " in text
     assert str(tmp_path) not in text

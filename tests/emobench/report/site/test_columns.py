@@ -114,7 +114,7 @@ def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page],
     page.get_by_label("Search", exact=True).fill("m")  # emo, =sum and mle
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download the table as CSV").click()
-    assert saved.value.suggested_filename == "measured-results-toy-v1.csv"
+    assert saved.value.suggested_filename == "measured-leaderboard-toy-v1.csv"
     saved.value.save_as(tmp_path / "table.csv")
     lines = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text(encoding="utf-8"))))
     assert {line["objective"] for line in lines} == {"mle", "emo", "'=sum"}  # no formula of a spreadsheet
