@@ -272,24 +272,33 @@ def deciding_lines(named: Mapping[str, Contrast], entry: Entry, sample: str = "s
 def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> str:
     """Return what would decide a tie: "+3.4: 9 seeds [4, 60], or 90 more documents [20, 400]"; empty for others.
 
+    What cannot decide it alone is named: "+3.4: 9 seeds [4, 60]; more documents alone will not decide it".
+
     `entry` is either side, and `sample` what each has several of: seeds, or pre-trained models.
     """
-    decision, parts = what_decides(contrast), []
+    decision = what_decides(contrast)
     if decision is None:
         return ""
+    counted = entry.metrics[f"{contrast.tasks[0]}/{contrast.metric.partition('/')[2]}"]
+    units = "examples" if counted.units in (None, counted.n) else "documents"
+    counts = []
     if decision.seeds:
-        parts.append(count_text(decision.seeds, sample))
+        counts.append((decision.seeds, sample, 0))
     if decision.items:
-        metric = f"{contrast.tasks[0]}/{contrast.metric.partition('/')[2]}"
-        counted = entry.metrics[metric]
-        units = "more examples" if counted.units in (None, counted.n) else "more documents"
-        parts.append(count_text(decision.items, units, contrast.items or 0))
+        counts.append((decision.items, f"more {units}", contrast.items or 0))
+    counts.sort(key=lambda counted: counted[0].count is None)
+    separator = "; " if counts[-1][0].count is None else ", or "
     effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
-    return f"{effect}: {', or '.join(parts)}"
+    return f"{effect}: {separator.join(count_text(*counted) for counted in counts)}"
 
 
 def count_text(count: Count, what: str, now: int = 0) -> str:
-    """Return "9 seeds [4, 60]", less the number that there is `now`; from 100 on, two digits, rounded up."""
+    """Return "9 seeds [4, 60]", less the number that there is `now`; from 100 on, two digits, rounded up.
+
+    If no number suffices: "more seeds alone will not decide it".
+    """
+    if count.count is None:
+        return f"more {what.removeprefix('more ')} alone will not decide it"
     numbers = []
     for number in (count.count, *count.ci95):
         text = "∞"
@@ -297,8 +306,6 @@ def count_text(count: Count, what: str, now: int = 0) -> str:
             step = 10 ** max(len(str(number - now)) - 2, 0)
             text = f"{-(-(number - now) // step) * step:,}"
         numbers.append(text)
-    if count.count is None:
-        return f"no number of {what}"
     return f"{numbers[0]} {what} [{numbers[1]}, {numbers[2]}]"
 
 
