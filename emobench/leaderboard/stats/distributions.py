@@ -6,6 +6,7 @@ They agree with scipy.special to ten digits, also in the tails. `x_N` is a numbe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Any
@@ -13,9 +14,8 @@ from typing import Any
 import numpy as np
 
 HALF_LOG_2_PI = math.log(2 * math.pi) / 2
-SMALLEST_STEP = 1e-14
-"""Newton's method stops at a relative step of this size, or after MOST_STEPS."""
 MOST_STEPS = 60
+"""Newton's method stops after so many steps at the latest."""
 NORMAL = NormalDist()
 FAR = 20
 """From this t / sqrt(df) on, the normal numerator's own spread is negligible: Student's t is a multiple of 1 / chi."""
@@ -33,15 +33,24 @@ def t_quantile(df: float, probability: float) -> float:
         return -t_quantile(df, 1 - probability)
     if probability == 0.5:
         return 0.0
+
     # The logarithm of the tail is concave in log t: Newton's method converges from the normal quantile.
-    log_t = math.log(-NORMAL.inv_cdf(probability))
-    for _ in range(MOST_STEPS):
+    def step(log_t: float) -> float:
         tail, density = _t_tail(df, math.exp(log_t))
-        step = math.log(tail / probability) * tail / density
-        log_t += step
-        if abs(step) < SMALLEST_STEP:
+        return math.log(probability / tail) * tail / density
+
+    return -math.exp(_zero(step, math.log(-NORMAL.inv_cdf(probability)), 1e-14))
+
+
+def _zero(step: Callable[[float], float], start: float, close: float) -> float:
+    """Return the zero of a function by Newton's method; `step` is the function divided by its derivative."""
+    number = start
+    for _ in range(MOST_STEPS):
+        change = step(number)
+        number -= change
+        if abs(change) < close:
             break
-    return -math.exp(log_t)
+    return number
 
 
 @lru_cache(maxsize=10_000)
@@ -49,14 +58,12 @@ def noncentrality(df: float, t: float, probability: float) -> float:
     """Return the noncentrality with which Student's t is at most `t` with a probability, to 1e-6."""
     if t > FAR * math.sqrt(df):
         return t * math.sqrt(chi2_quantile(df, 1 - probability) / df)
-    shift = t * (1 - 1 / (4 * df)) - NORMAL.inv_cdf(probability) * math.sqrt(1 + t * t / (2 * df))
-    for _ in range(MOST_STEPS):
+
+    def step(shift: float) -> float:
         below, slope, _ = _noncentral_t(df, t, shift)
-        step = (below - probability) / slope
-        shift += step
-        if abs(step) < 1e-8:
-            break
-    return shift
+        return (probability - below) / slope
+
+    return _zero(step, t - NORMAL.inv_cdf(probability), 1e-8)
 
 
 @lru_cache(maxsize=10_000)
@@ -64,14 +71,12 @@ def noncentral_t_quantile(df: float, shift: float, probability: float) -> float:
     """Return the quantile of Student's t with a noncentrality, to 1e-6."""
     if shift > FAR * math.sqrt(df):
         return shift / math.sqrt(chi2_quantile(df, 1 - probability) / df)
-    t = shift + NORMAL.inv_cdf(probability)
-    for _ in range(MOST_STEPS):
+
+    def step(t: float) -> float:
         below, _, slope = _noncentral_t(df, t, shift)
-        step = (below - probability) / slope
-        t -= step
-        if abs(step) < 1e-8:
-            break
-    return t
+        return (below - probability) / slope
+
+    return _zero(step, shift + NORMAL.inv_cdf(probability), 1e-8)
 
 
 def _noncentral_t(df: float, t: float, shift: float) -> tuple[float, float, float]:
@@ -101,21 +106,18 @@ def _normal_table() -> tuple[Any, Any]:
 
 @lru_cache(maxsize=10_000)
 def chi2_quantile(df: float, probability: float) -> float:
-    """Return the chi-square below which a share `probability` lies (by Newton's method, in logarithms)."""
+    """Return the chi-square below which a share `probability` lies."""
     a = df / 2
-    cube = 1 - 2 / (9 * df) + NORMAL.inv_cdf(probability) * math.sqrt(2 / (9 * df))
-    log_x = math.log(a * max(cube, 0.1) ** 3)  # the approximation of Wilson and Hilferty
     terms_K = a + np.arange(1, 100 + int(20 * math.sqrt(a)))
-    for _ in range(MOST_STEPS):
+
+    def step(log_x: float) -> float:
         x = math.exp(log_x)
-        # The incomplete gamma function: x^a e^-x / Gamma(a + 1), times a series.
+        # The incomplete gamma function: x^a e^-x / Gamma(a + 1), times a series. Its logarithm is concave in log x.
         front = math.exp(-_stirling(a) - _deviance(a, x)) / math.sqrt(2 * math.pi * a)
         series = 1 + float(np.cumprod(x / terms_K).sum())
-        step = math.log(front * series / probability) * series / a
-        log_x -= step
-        if abs(step) < SMALLEST_STEP:
-            break
-    return 2 * math.exp(log_x)
+        return math.log(front * series / probability) * series / a
+
+    return 2 * math.exp(_zero(step, math.log(a), 1e-14))
 
 
 def beta_below(a: float, b: float, x_N: Any) -> Any:
@@ -152,12 +154,8 @@ def beta_quantiles(a: float, b: float, probability_N: Any) -> Any:
 
 
 def coin_at_most(heads: int, flips: int) -> float:
-    """Return the probability of at most so many heads of a fair coin, from exact counts."""
-    ways, total = 1, int(heads >= 0)
-    for head in range(heads):
-        ways = ways * (flips - head) // (head + 1)
-        total += ways
-    return total / 2**flips
+    """Return the probability of at most so many heads of a fair coin."""
+    return float(beta_below(flips - heads, heads + 1, 0.5))
 
 
 def _t_tail(df: float, t: float) -> tuple[float, float]:

@@ -18,7 +18,7 @@ freedom and noncentrality c. `tests/benchmarks/evidence/planned_power.py` simula
 
 from __future__ import annotations
 
-import functools
+import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,23 +52,20 @@ class Decision:
 
 
 def what_decides(contrast: Contrast) -> Decision | None:
-    """Return the seeds or the items that would decide a tie; None without a tie, or for equal values.
-
-    A first call takes some milliseconds.
-    """
+    """Return the seeds or the items that would decide a tie; None without a tie, or for equal values."""
     if contrast.verdict != "tied" or contrast.noise is None or contrast.effect == 0:
         return None
-    return _decision(contrast.noise, abs(contrast.effect), contrast.seeds, contrast.items, contrast.level)
-
-
-@functools.lru_cache(1_000)
-def _decision(noise: Uncertainty, effect: float, seeds: int | None, items: int | None, level: float) -> Decision:
+    noise, effect = contrast.noise, abs(contrast.effect)
+    seeds, items, level = contrast.seeds, contrast.items, contrast.level
     of_seeds = of_items = None
     if seeds is not None and noise.of != "items":
         of_seeds = seeds_needed(noise, effect, seeds, level=level, least=seeds + 1)
     if items is not None and noise.of != "seeds":
-        detectable = functools.partial(detectable_with, noise, level=level)
-        of_items = _count(items + 1, lambda count, limit: detectable(items=count / items, limit=limit) <= effect)
+
+        def detectable(count: int, limit: float | None) -> float:
+            return detectable_with(noise, items=count / items, level=level, limit=limit)
+
+        of_items = _count(detectable, effect, items + 1)
     return Decision(seeds=of_seeds, items=of_items)
 
 
@@ -79,31 +76,24 @@ def seeds_needed(
 
     The noise is of a comparison of so many `seeds`; `items` is how many times its items there will be.
     """
-    detectable = functools.partial(detectable_with, noise, items=items, level=level)
-    return _count(least, lambda count, limit: detectable(seeds=count / seeds, limit=limit) <= effect)
+
+    def detectable(count: int, limit: float | None) -> float:
+        return detectable_with(noise, seeds=count / seeds, items=items, level=level, limit=limit)
+
+    return _count(detectable, effect, least)
 
 
-def _count(least: int, shows: Callable[[int, float | None], bool]) -> Count:
+def _count(detectable: Callable[[int, float | None], float], effect: float, least: int) -> Count:
     def smallest(limit: float | None) -> int | None:
-        return fewest(least, lambda count: shows(count, limit))
+        return fewest(least, lambda count: detectable(count, limit) <= effect)
 
     return Count(count=smallest(None), ci95=(smallest(ALPHA / 2), smallest(1 - ALPHA / 2)))
 
 
 def fewest(least: int, enough: Callable[[int], bool]) -> int | None:
     """Return the smallest number from `least` on that is enough; None if `MOST` is not. More must never be worse."""
-    if not enough(MOST):
-        return None
-    low, high = least - 1, least
-    while not enough(high):
-        low, high = high, min(2 * high, MOST)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    count = least + bisect.bisect_left(range(least, MOST + 1), True, key=enough)
+    return count if count <= MOST else None
 
 
 def detectable_with(
