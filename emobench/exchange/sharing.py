@@ -34,7 +34,7 @@ from emobench.leaderboard.pack import LARGEST as LARGEST_PACKED
 from emobench.leaderboard.pack import LEFT_OUT, left_out_files, list_left_out, pack
 from emobench.leaderboard.run_files import PACKED, SUFFIX, free_place, packed_file
 from emobench.leaderboard.store import LARGEST as LARGEST_ENTRY
-from emobench.leaderboard.store import Leaderboard, file_of, parse, read_file
+from emobench.leaderboard.store import Leaderboard, file_of, parse
 from emobench.leaderboard.verify import ALLOWED, verify
 from emobench.models.hub import Repo
 
@@ -215,7 +215,7 @@ def _is_there(entry: Entry, target: Path, where: str) -> bool:
     if not (target / file_of(entry)).exists():
         return False
     with suppress(EmobenchError, OSError):
-        if read_file(target, file_of(entry)) == entry:
+        if Leaderboard(target).read_file(file_of(entry)) == entry:
             return True
     raise DataError(f"{where}: {file_of(entry)} has other content than the entry. {NOTHING} Restore or remove it.")
 

@@ -154,8 +154,12 @@ def beta_quantiles(a: float, b: float, probability_N: Any) -> Any:
 
 
 def coin_at_most(heads: int, flips: int) -> float:
-    """Return the probability of at most so many heads of a fair coin."""
-    return float(beta_below(flips - heads, heads + 1, 0.5))
+    """Return the probability of at most so many heads of a fair coin, from exact counts."""
+    ways, total = 1, int(heads >= 0)
+    for head in range(heads):
+        ways = ways * (flips - head) // (head + 1)
+        total += ways
+    return total / 2**flips
 
 
 def _t_tail(df: float, t: float) -> tuple[float, float]:
