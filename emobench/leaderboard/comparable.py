@@ -62,8 +62,8 @@ def differences(a: Entry, b: Entry) -> list[str]:
     other_tasks = a.protocols.keys() != b.protocols.keys()
     if other_tasks:
         sides = []
-        for mine, others in ((a.protocols, b.protocols), (b.protocols, a.protocols)):
-            tasks = sorted(mine, key=lambda task: task in others)  # those of one side alone first
+        for entry in (a, b):
+            tasks = sorted(entry.protocols, key=lambda task: task in a.protocols and task in b.protocols)
             sides.append(_listed(tasks, MOST_NAMED) or "none")
         reasons.append(f"other tasks: {' / '.join(sides)}")
     protocols: dict[str, list[str]] = {}
@@ -148,35 +148,32 @@ def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
     for rules in of_tasks.values():
         for name in _other_than(common, rules):
             del common[name]
-    by_words: dict[str, list[str]] = {"": []}
+    by_words: dict[str, list[str]] = {}
     for task, rules in of_tasks.items():
         by_words.setdefault(_words(_other_than(rules, common)), []).append(task)
-    del by_words[""]
-    parts = list(filter(None, [_words(common)]))
+    parts = [_words(common)]
     for own, names in by_words.items():
-        parts.append(f"{_listed(names, MOST_RULES)}: {own}")
-    return "; ".join(parts)
+        parts.append(own and f"{_listed(names, MOST_RULES)}: {own}")
+    return "; ".join(filter(None, parts))
 
 
 def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return flat
 
 
 def _other_rules(a: Entry, b: Entry, task: str) -> str:
     """Return how a task's protocols differ: by recorded rules or, where none does, by their ids."""
-    mine, theirs = a.changes.get(task, {}), b.changes.get(task, {})
     sides = []
-    for entry, own in ((a, _other_than(mine, theirs)), (b, _other_than(theirs, mine))):
-        protocol = entry.protocols[task]
-        if mine != theirs:
+    for entry, other in ((a, b), (b, a)):
+        rules, others, protocol = entry.changes.get(task, {}), other.changes.get(task, {}), entry.protocols[task]
+        if rules != others:
             protocol = protocol.partition("@")[0]
-        sides.append(f"{protocol} with {_words(own)}" if own else protocol)
+        own = _words(_other_than(rules, others))
+        sides.append(f"{protocol} with {own}" if own else protocol)
     return " and ".join(sides)
 
 

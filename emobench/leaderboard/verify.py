@@ -21,12 +21,10 @@ from emobench.leaderboard.pack import LEFT_OUT, current, left_out_files
 from emobench.leaderboard.run_files import PACKED, find_file, is_recorded, packed_path, packed_paths
 from emobench.leaderboard.store import LONGEST, Leaderboard, claims, file_of, parse, row_of
 
-LEFT = (".*.part", "*/.*.part", f"{PACKED}/*/**/.*.part")
-"""Where a write that was killed leaves its file."""
 SHOWN = 5
 """Absent files that a line names."""
 _ENTRY = re.compile(r"[0-9a-f]{12}\.json")
-ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|digests\.txt(\.sig)?|.*\.toml|\..*", re.DOTALL)
+ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|digests\.txt(\.sig)?|.*\.toml", re.DOTALL)
 """Files that may lie next to the folders of suites."""
 STRAY = "is not an entry in the folder of its suite; move it elsewhere."
 Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "stray"]
@@ -66,17 +64,21 @@ def verify(
         progress(number, len(files))
     if runs is not None:
         _check_runs(board, entries, runs, findings)
-    for path in sorted(board.root.glob("*")):
-        if path.is_file() and not ALLOWED.fullmatch(path.name):
-            findings.add("stray", path, STRAY)
-    named = {board.root / PACKED / LEFT_OUT}
+    ids, named = set(), {board.root / PACKED / LEFT_OUT}
     for entry in entries:
+        ids.add(entry.id)
         for file in entry.files():
             named.update(packed_paths(board.root, file))
-    for path in sorted((board.root / PACKED).rglob("*")):
-        if path.is_file() and path not in named and not path.name.startswith("."):
-            findings.add("stray", path, f"no entry of this board names it. Remove it: rm {shlex.quote(str(path))}")
-    ids = {entry.id for entry in entries}
+    for path in sorted(filter(Path.is_file, board.root.rglob("*"))):
+        remove = f"Remove it: rm {shlex.quote(str(path))}"
+        if path.name.startswith("."):
+            if path.suffix == ".part":
+                text = f"left by a write that was killed, unless something is being recorded now. {remove}"
+                findings.add("leftover", path, text)
+        elif path.parent == board.root and not ALLOWED.fullmatch(path.name):
+            findings.add("stray", path, STRAY)
+        elif board.root / PACKED in path.parents and path not in named:
+            findings.add("stray", path, f"no entry of this board names it. {remove}")
     for entry in entries:
         if entry.supersedes is not None and entry.supersedes not in ids:
             path = board.path(entry)
@@ -86,9 +88,6 @@ def verify(
         if why:
             text = f"supersedes {old.id}, but {why}; so {old.id} stays. Remove this file, or record again."
             findings.add("supersedes", new.path, text)
-    for path in sorted(path for where in LEFT for path in board.root.glob(where)):
-        text = "left by a write that was killed. Unless something is being recorded now, remove it: rm "
-        findings.add("leftover", path, text + shlex.quote(str(path)))
     return len(entries), findings
 
 

@@ -56,5 +56,5 @@ def scores(values_SI: np.ndarray, *, examples: bool = True, unit: str = "nats") 
 
 def within_seed(a: Series, b: Series, seed: int | None) -> Difference | None:
     """Return the test of one seed's two models, with the mid-p of McNemar's test; None if they cannot be tested."""
-    tested = paired_test(a, b, seed, exact=False)
+    tested = paired_test(a.of_seeds([seed]), b.of_seeds([seed]), exact=False)
     return tested if isinstance(tested, Difference) else None

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from emobench.core.errors import UnknownNameError
 from emobench.leaderboard.comparable import groups, older_code
-from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN, clean, is_row, named, wanted
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
@@ -142,17 +142,14 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
 
     pairs = PairContrasts(SeriesReader(of_tested))
     ranking = _ranking(current, metrics, pairs, view)
-    shown, absent = {}, {}
+    columns, absent = {}, {}
     for metric in view.shown(metrics, group):
         if any(metric in entry.metrics for entry in group):
-            shown[metric] = metric
-            continue
-        absent[metric] = "not measured"
-        for entry in group:
-            if metric in entry.missing:
-                absent[metric] = entry.missing[metric]
-                break
-    columns = dict(shown)
+            columns[metric] = metric
+        else:
+            reasons = filter(None, [entry.missing.get(metric) for entry in group])
+            absent[metric] = next(reasons, "not measured")
+    shown = tuple(columns)
     if ranking and ranking.means:
         columns[MEAN] = f"{MEAN}/{ranking.name}"
     best, untested = {}, {}
@@ -181,7 +178,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     return Standings(
         rows=tuple(_ordered(group, older, baseline, ranking, view)),
         older=older,
-        metrics=tuple(shown),
+        metrics=shown,
         absent=absent,
         best=best,
         untested=untested,
@@ -206,14 +203,12 @@ def _is_meant(text: str, entry: Entry) -> bool:
 def _baseline(group: Sequence[Entry], text: str) -> Entry | str:
     """Return the row that `--baseline` means among a group's rows, or why there is none."""
     meant = [entry for entry in group if _is_meant(text, entry)]
-    if len(meant) == 1:
-        return meant[0]
     if not meant:
         return f"no objective here is {text}"
-    labels = [f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3]]
-    if len(meant) > 3:
-        labels.append("...")
-    return f"{text} means {len(meant)} objectives here ({', '.join(labels)})"
+    if len(meant) > 1:
+        labels = [f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant]
+        return f"{text} means {len(meant)} objectives here ({', '.join(labels)})"
+    return meant[0]
 
 
 def _ordered(
@@ -243,14 +238,13 @@ def _badness(entry: Entry, columns: Sequence[str]) -> float:
     The mean over tasks is that of `Ranking`: of logarithms for perplexities.
     """
     values = []
-    better = None
     for metric in columns:
         if metric not in entry.metrics:
             return math.inf
         summary = entry.metrics[metric]
-        better = summary.higher_is_better
-        values.append(math.log(summary.mean) if summary.unit == "perplexity" else summary.mean)
-    return -fmean(values) if better else fmean(values)
+        value = math.log(summary.mean) if summary.unit == "perplexity" else summary.mean
+        values.append(-value if summary.higher_is_better else value)
+    return fmean(values)
 
 
 def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrasts, view: View) -> Ranking | None:
@@ -269,18 +263,16 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
     ranked: dict[str, Entry] = {}
     means: dict[str, tuple[float, ...]] = {}
     unranked: dict[str, str] = {}
-    summaries: list[MetricSummary] = []
     in_families = True
     for entry in group:
         missing, rows = [], []
         for metric in columns:
             if row := pairs.series(entry, metric):
                 rows.append(row)
-            if metric in entry.metrics:
-                summaries.append(entry.metrics[metric])
-                in_families = in_families and metric in entry.families
-            else:
+            if metric not in entry.metrics:
                 missing.append(metric)
+            elif metric not in entry.families:
+                in_families = False
         complete = len(rows) == len(columns)
         if complete and len(columns) > 1:
             means[entry.id] = _means(rows)
@@ -291,8 +283,7 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
         elif complete:
             ranked[entry.id] = entry
     remark = None
-    flags = set(itertools.chain.from_iterable(summary.flags for summary in summaries))
-    if SMALL_N_FLAG in flags:
+    if any(_is_small(group, metric) for metric in columns):
         remark = "too few examples for ranks"
     elif len(group) < 2:
         remark = "one objective"

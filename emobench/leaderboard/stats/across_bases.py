@@ -199,7 +199,7 @@ def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None)
         of_examples = of_examples or base.of_examples
         reach = min(reach, base.reach)
         if common is not None:
-            base = base.only(common, list(base.values))
+            base = base.only(common)
             examples[place] = min((base.examples or {}).values(), key=effective)
             averaged[place] = np.mean(list(base.linearised.values()), axis=0)
         values[place] = mean(list(base.values.values()), log=base.log_scale)
@@ -207,5 +207,7 @@ def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None)
             why = why or f"{IN_ONE_BASE}{base.no_replicates}"
     pooled = replace(bases[0], values=values, of_examples=of_examples, no_replicates=why, reach=reach)
     if common is None:
-        return replace(pooled, examples=None, averaged=None)
-    return replace(pooled, examples=examples, averaged=averaged)
+        return replace(pooled, examples=None)
+    pooled = replace(pooled, examples=examples)
+    vars(pooled)["linearised"] = averaged
+    return pooled

@@ -163,8 +163,8 @@ class LogLine:
 
     intercept: float
     slope: float
-    sizes: int
     slope_ci95: tuple[float, float] | None
+    _sizes: int
     _centre: float
     _squares: float
     _error: float | None
@@ -178,34 +178,32 @@ class LogLine:
         """Return the 95 % interval of the line at a size; None with two sizes."""
         if self._error is None:
             return None
-        half = self._error * math.sqrt(1 / self.sizes + (math.log10(x) - self._centre) ** 2 / self._squares)
+        half = self._error * math.sqrt(1 / self._sizes + (math.log10(x) - self._centre) ** 2 / self._squares)
         return self.at(x) - half, self.at(x) + half
 
 
 def fit_log_line(scores: Mapping[float, Sequence[float]]) -> LogLine | None:
     """Fit a line to the scores at each size, a positive number; None below two sizes."""
-    sizes, means = [], []
+    given = {}
     for size, ys in scores.items():
         if ys:
-            sizes.append(math.log10(size))
-            means.append(fmean(ys))
-    if len(sizes) < 2:
+            given[math.log10(size)] = fmean(ys)
+    if len(given) < 2:
         return None
-    centre, mean = fmean(sizes), fmean(means)
-    squares = math.fsum((x - centre) ** 2 for x in sizes)
-    slope = math.fsum((x - centre) * (y - mean) for x, y in zip(sizes, means, strict=True)) / squares
-    freedom = len(sizes) - 2
+    x_N, y_N = np.array(list(given)), np.array(list(given.values()))
+    centre, mean, freedom = float(x_N.mean()), float(y_N.mean()), len(given) - 2
+    squares = float(np.square(x_N - centre).sum())
+    slope = float((x_N - centre) @ (y_N - mean)) / squares
     error = slope_ci95 = None
     if freedom:
-        rest = math.fsum((y - mean - slope * (x - centre)) ** 2 for x, y in zip(sizes, means, strict=True))
+        rest = float(np.square(y_N - mean - slope * (x_N - centre)).sum())
         error = t_quantile(freedom, 0.975) * math.sqrt(rest / freedom)
-        half = error / math.sqrt(squares)
-        slope_ci95 = slope - half, slope + half
+        slope_ci95 = slope - error / math.sqrt(squares), slope + error / math.sqrt(squares)
     return LogLine(
         intercept=mean - slope * centre,
         slope=slope,
-        sizes=len(sizes),
         slope_ci95=slope_ci95,
+        _sizes=len(given),
         _centre=centre,
         _squares=squares,
         _error=error,

@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Literal, TypeAlias
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
-from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
@@ -133,8 +132,7 @@ class SeriesReader:
             self._runs[entry.id] = self._examples_of(entry)
         key = entry.id, metric
         if key not in self._made:
-            runs = self._runs.get(entry.id)
-            self._made[key] = Series.of_entry(entry, metric, runs)
+            self._made[key] = Series.of_entry(entry, metric, self._runs.get(entry.id))
         return self._made[key]
 
 
@@ -184,7 +182,7 @@ def compare_models(
     """
 
     def on_items(ours: Sequence[Series], theirs: Sequence[Series]) -> Difference | str:
-        return paired_test(_without_seed(ours[0]), _without_seed(theirs[0]), None, exact=True)
+        return paired_test(ours[0], theirs[0], exact=True)
 
     over_seeds = max(len(entry.seeds) for entry in (baseline, *candidates)) > 1
     test = compare_rows if over_seeds else on_items
@@ -195,16 +193,13 @@ def compare_models(
         one_sided = _one_sided(candidate, baseline)
         if one_sided:
             missing[candidate.id] = tuple(sorted(one_sided))
-        rows, of_left, of_right = {}, {}, {}
-        for metric in baseline.metrics:
-            if metric in candidate.metrics:
-                rows[metric] = [metric]
-                of_left[metric] = to_plain(candidate.metrics[metric])
-                of_right[metric] = to_plain(baseline.metrics[metric])
-        # The other file may have other tasks, which would change the families.
-        left = replace(candidate, families=families(of_left))
-        right = replace(baseline, families=families(of_right))
-        compared += contrasts(left, right, rows, series, test, untested=unpaired.get(candidate.id))
+        rows = {metric: [metric] for metric in baseline.metrics if metric in candidate.metrics}
+        sides = []
+        for entry in (candidate, baseline):
+            # The other file may have other tasks, which would change the families.
+            metrics = {metric: to_plain(entry.metrics[metric]) for metric in rows}
+            sides.append(replace(entry, families=families(metrics)))
+        compared += contrasts(*sides, rows, series, test, untested=unpaired.get(candidate.id))
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
@@ -213,13 +208,6 @@ def compare_models(
         missing=missing,
         replicates="seeds" if over_seeds else "items",
     )
-
-
-def _without_seed(series: Series) -> Series:
-    """Return the one value of a model, and its examples, as a value of no seed."""
-    (seed,) = series.values
-    examples = None if series.examples is None else {None: series.examples[seed]}
-    return replace(series, values={None: series.values[seed]}, examples=examples)
 
 
 def are_other_models(candidate: Entry, baseline: Entry) -> bool:
@@ -239,17 +227,26 @@ def _compare_other_models(
     comparison = compare_models(baseline, candidates, examples_of, {})
     for candidate in candidates:
         of_pair = comparison.of(candidate)
-        reasons = {contrast.why for contrast in of_pair if contrast.p is None}
         if of_pair and not any(contrast.p is not None or contrast.verdict == "tied" for contrast in of_pair):
+            reasons = {contrast.why or "" for contrast in of_pair}
             raise ConfigError(
                 f"{title(candidate)} and {title(baseline)} cannot be compared example by example: "
-                f"{'; '.join(sorted(filter(None, reasons)))}. Add --anyway to see them side by side, without a verdict."
+                f"{'; '.join(sorted(reasons))}. Add --anyway to see them side by side, without a verdict."
             )
+    return replace(comparison, contrasts=_shown(comparison.contrasts, metrics))
+
+
+def _shown(contrasts: Sequence[Contrast], metrics: Sequence[str] | None) -> tuple[Contrast, ...]:
+    """Return the contrasts of some metrics (by default, of all but the secondary ones)."""
     shown = []
-    for contrast in comparison.contrasts:
-        if contrast.metric in metrics if metrics is not None else not contrast.secondary:
+    for contrast in contrasts:
+        keep = not contrast.secondary
+        if metrics is not None:
+            name = contrast.metric.partition("/")[2]
+            keep = {f"{task}/{name}" for task in contrast.tasks} <= set(metrics)
+        if keep:
             shown.append(contrast)
-    return replace(comparison, contrasts=tuple(shown))
+    return tuple(shown)
 
 
 def primary_of(candidate: Entry, baseline: Entry) -> str | None:
@@ -280,30 +277,25 @@ def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[st
 
 def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
     """Return a contrast without a test or a verdict."""
-    ours = [candidate.metrics[metric] for metric in columns]
-    theirs = [baseline.metrics[metric] for metric in columns]
-    directions, units, flags = set(), set(), set()
-    for summary in (*ours, *theirs):
-        directions.add(summary.higher_is_better)
-        units.add(summary.unit)
-        flags.update(summary.flags)
+    directions, units, flags, tasks = set(), set(), set(), []
+    for metric in columns:
+        tasks.append(metric.split("/", 1)[0])
+        for entry in (candidate, baseline):
+            summary = entry.metrics[metric]
+            directions.add(summary.higher_is_better)
+            units.add(summary.unit)
+            flags.update(summary.flags)
     log = units == {"perplexity"}
-    candidate_mean, left = _means(ours, log)
-    baseline_mean, right = _means(theirs, log)
+    candidate_mean, left = _means(candidate, columns, log)
+    baseline_mean, right = _means(baseline, columns, log)
     effect = math.log(left / right) if log else left - right
-    unit, direction = "score", None
-    if len(units) == 1:
-        unit = units.pop()
-    if len(directions) == 1:
-        direction = directions.pop()
-    tasks = [metric.split("/", 1)[0] for metric in columns]
     return Contrast(
         candidate=candidate.id,
         baseline=baseline.id,
         metric=name,
         tasks=tuple(tasks),
-        unit=unit,
-        higher_is_better=direction,
+        unit=units.pop() if len(units) == 1 else "score",
+        higher_is_better=directions.pop() if len(directions) == 1 else None,
         baseline_mean=baseline_mean,
         candidate_mean=candidate_mean,
         effect=effect,
@@ -315,12 +307,12 @@ def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequen
     )
 
 
-def _means(side: Sequence[MetricSummary], log: bool) -> tuple[float, float]:
+def _means(entry: Entry, columns: Sequence[str], log: bool) -> tuple[float, float]:
     """Return the mean over metrics of their means, and of their centres (`centre_of`)."""
     means, centres = [], []
-    for summary in side:
-        means.append(summary.mean)
-        centres.append(centre_of(summary, log=log))
+    for metric in columns:
+        means.append(entry.metrics[metric].mean)
+        centres.append(centre_of(entry.metrics[metric], log=log))
     return mean(means, log=log), mean(centres, log=log)
 
 
@@ -329,8 +321,8 @@ def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
     if isinstance(tested, str):
         contrast = replace(plain, verdict="undetermined", why=tested)
     elif tested.ci95 is None:
-        contrast = replace(plain, **vars(tested), verdict="tied", why="all values are equal")
-        contrast = replace(contrast, p=None, test=None)
+        untested = {**vars(tested), "p": None, "test": None}
+        contrast = replace(plain, **untested, verdict="tied", why="all values are equal")
     else:
         contrast = replace(plain, **vars(tested), why=SMALL_N if plain.small_n else None)
     if plain.family is not None:
@@ -347,15 +339,12 @@ def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
 
 def _within(ours: Series, theirs: Series) -> tuple[tuple[Seed, Difference], ...]:
     """Return the tests within each common seed; a row without seeds is paired with each of its rival's."""
-    if None in ours.values:
-        seeds = list(theirs.values)
-    else:
-        seeds = [seed for seed in ours.values if seed in theirs.values or None in theirs.values]
     tests = []
-    for seed in seeds:
-        tested = paired_test(ours, theirs, seed, exact=False)
-        if isinstance(tested, Difference):
-            tests.append((seed, tested))
+    for seed in theirs.values if None in ours.values else ours.values:
+        if theirs.values.keys() & {seed, None}:
+            tested = paired_test(ours.of_seeds([seed]), theirs.of_seeds([seed]), exact=False)
+            if isinstance(tested, Difference):
+                tests.append((seed, tested))
     return tuple(tests)
 
 
@@ -447,15 +436,9 @@ def compare(
         why = apart.get(candidate.id, ())
         # A difference in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
-        for contrast in contrasts(candidate, baseline, rows, series, None if why else compare_rows, within=within):
-            shown = not contrast.secondary
-            if metrics is not None:
-                shown = set(metrics).issuperset(rows[contrast.metric])
-            if shown:
-                compared.append(contrast)
-    return Comparison(
-        baseline=baseline, candidates=tuple(candidates), contrasts=tuple(compared), apart=apart, missing=missing
-    )
+        compared += contrasts(candidate, baseline, rows, series, None if why else compare_rows, within=within)
+    shown = _shown(compared, metrics)
+    return Comparison(baseline=baseline, candidates=tuple(candidates), contrasts=shown, apart=apart, missing=missing)
 
 
 def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
@@ -589,19 +572,11 @@ class PairContrasts:
         if len(rows) < 2:
             return None, None
         columns = rows_of(rows[0], rows[1]).get(name, [])
-        goodness = {}
-        for entry in rows:
-            if not columns or not entry.metrics.keys() >= set(columns):
-                return None, None  # a row that lacks the metric cannot be beaten on it
-            values = []
-            for column in columns:
-                summary = entry.metrics[column]
-                centre = centre_of(summary, log=summary.unit == "perplexity")
-                if summary.unit == "perplexity":
-                    centre = math.log(centre)
-                values.append(centre if summary.higher_is_better else -centre)
-            goodness[entry.id] = fmean(values)
-        top = max(rows, key=lambda entry: goodness[entry.id])
+        if not columns or not all(entry.metrics.keys() >= set(columns) for entry in rows):
+            return None, None  # a row that lacks the metric cannot be beaten on it
+        first = rows[0].metrics[columns[0]]
+        sign = 1 if first.higher_is_better else -1
+        top = max(rows, key=lambda entry: sign * _means(entry, columns, first.unit == "perplexity")[1])
         beaten, why = True, None
         for rival in rows:
             if rival is not top:

@@ -105,14 +105,14 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     rows_a, rows_b, tasks = [], [], []
     kept = total = 0
     for row_a, row_b in zip(a, b, strict=True):
-        left, right = row_a.scored_by(seeds_a), row_b.scored_by(seeds_b)
-        if left and right:
-            common = common_examples(left, right)
-            row_a, row_b = row_a.only(common, seeds_a), row_b.only(common, seeds_b)
+        row_a, row_b = row_a.of_seeds(seeds_a), row_b.of_seeds(seeds_b)
+        if row_a.scored and row_b.scored:
+            common = common_examples(list(row_a.scored.values()), list(row_b.scored.values()))
+            row_a, row_b = row_a.only(common), row_b.only(common)
             kept += len(common.ids)
             total += common.total
             if row_a.log_scale == row_b.log_scale == log:
-                tasks.append(_task_items(row_a, row_b, seeds_a, seeds_b))
+                tasks.append(_task_items(row_a, row_b))
         rows_a.append(row_a)
         rows_b.append(row_b)
     if len(tasks) < len(a):  # one lacks items, or has them on another scale
@@ -124,7 +124,7 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
                 raise MetricError("the per-example results of both sides are not available for the same examples")
         if any(None in row.values for row in (*a, *b)):
             raise MetricError("one value without seeds and without per-example results")
-    left_S, right_S = _task_mean(rows_a, seeds_a, log), _task_mean(rows_b, seeds_b, log)
+    left_S, right_S = _task_mean(rows_a, log), _task_mean(rows_b, log)
     effect = float(left_S.mean() - right_S.mean())
     joined = joined_tasks(tasks)
     items, units, differences = [], [], []
@@ -201,28 +201,27 @@ def _seeds_of(rows: Sequence[Series]) -> list[Seed]:
     return [seed for seed in rows[0].values if all(seed in row.values for row in rows)]
 
 
-def _task_items(a: Series, b: Series, seeds_a: Sequence[Seed], seeds_b: Sequence[Seed]) -> TaskItems:
-    """Return both sides' linearised values for one task, whose examples are known for each seed."""
-    first = a.examples_of(seeds_a[0])
+def _task_items(a: Series, b: Series) -> TaskItems:
+    """Return both sides' linearised values for one task, whose examples are available for each seed."""
+    examples = [*(a.examples or {}).values(), *(b.examples or {}).values()]
+    first = examples[0]
     if len(first) < MIN_ITEMS:
         raise MetricError(f"{len(first)} sampling units (documents, passages); {MIN_ITEMS} are needed")
-    examples = [*map(a.examples_of, seeds_a), *map(b.examples_of, seeds_b)]
     fewest = min(map(effective, examples))
     names = tuple(sorted(first))
-    values = a.linearised_values(seeds_a), b.linearised_values(seeds_b)
-    return TaskItems(names, values, fewest, frozenset(single_examples(first)), a.data)
+    return TaskItems(names, (a.linearised_SI, b.linearised_SI), fewest, frozenset(single_examples(first)), a.data)
 
 
-def _task_mean(rows: Sequence[Series], seeds: Sequence[Seed], log: bool) -> Array:
+def _task_mean(rows: Sequence[Series], log: bool) -> Array:
     """Return (S,) means over tasks."""
-    values_TS = np.array([list(map(row.value, seeds)) for row in rows])
+    values_TS = np.array([list(row.values.values()) for row in rows])
     if log:
         values_TS = np.log(values_TS)
     return values_TS.mean(axis=0)
 
 
-def paired_test(a: Series, b: Series, seed: Seed, *, exact: bool) -> Difference | str:
-    """Test a seed's pair of models on their common examples, or return why they cannot be tested.
+def paired_test(a: Series, b: Series, *, exact: bool) -> Difference | str:
+    """Test two models, each a Series of one seed, on their common examples, or return why they cannot be tested.
 
     Of right or wrong answers it is McNemar's test, `exact` or with its mid-p. There is no test of fewer than 10
     sampling units (2 where all are right or wrong), where one of the two lacks more than 5 % of the examples, and of
@@ -230,18 +229,18 @@ def paired_test(a: Series, b: Series, seed: Seed, *, exact: bool) -> Difference 
     the units do not show how they vary: all differ by one amount, or few by much.
     """
     try:
-        return _over_items(a, b, seed, exact)
+        return _over_items(a, b, exact)
     except MetricError as why:
         return str(why)
 
 
-def _over_items(a: Series, b: Series, seed: Seed, exact: bool) -> Difference:
-    scored_a, scored_b = a.scored_by([seed]), b.scored_by([seed])
-    if not scored_a or not scored_b or a.log_scale != b.log_scale:
+def _over_items(a: Series, b: Series, exact: bool) -> Difference:
+    if not a.examples or not b.examples or a.log_scale != b.log_scale:
         raise MetricError(NO_EXAMPLES)
-    common = common_examples(scored_a, scored_b)
-    a, b = a.only(common, [seed]), b.only(common, [seed])
-    left, right = a.examples_of(seed), b.examples_of(seed)
+    common = common_examples(list(a.scored.values()), list(b.scored.values()))
+    a, b = a.only(common), b.only(common)
+    (left,), (right,) = (a.examples or {}).values(), (b.examples or {}).values()
+    (centre_a,), (centre_b,) = map(a.centre, a.values), map(b.centre, b.values)
     ids, only_a, only_b = [], 0, 0
     for i in sorted(left):
         (value_a, weight_a), (value_b, weight_b) = left[i], right[i]
@@ -255,10 +254,10 @@ def _over_items(a: Series, b: Series, seed: Seed, exact: bool) -> Difference:
     fewest = 2 if binary else MIN_ITEMS
     if len(ids) < fewest:
         raise MetricError(f"{len(ids)} sampling units (examples, passages); {fewest} are needed")
-    delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
+    delta_I = linearise(left, ids, centre_a) - linearise(right, ids, centre_b)
     effect, units = float(delta_I.mean()), min(effective(left), effective(right))
     noise = random_effects.over_items(delta_I, units, skewed=not binary)
-    rounding = ROUNDING * max(abs(a.centre(seed)), abs(b.centre(seed)))
+    rounding = ROUNDING * max(abs(centre_a), abs(centre_b))
     if not binary and (noise is None or float(np.ptp(delta_I)) <= rounding):
         if abs(effect) > rounding:
             raise MetricError(SAME_AMOUNT)

@@ -105,14 +105,13 @@ class Uncertainty:
         """Return a value between those that a function has for the degrees of freedom of each part."""
         (df, scarce), *rest = sorted((df, variance) for variance, df in self.parts)
         highest = of(df)
-        variances, weighted = [], []
+        plenty = weighted = 0.0
         for other, variance in rest:
-            variances.append(variance)
-            weighted.append(variance * of(other))
-        plenty = sum(variances)
+            plenty += variance
+            weighted += variance * of(other)
         if plenty == 0:
             return highest
-        lowest = sum(weighted) / plenty
+        lowest = weighted / plenty
         return lowest + (highest - lowest) * (scarce / (scarce + plenty)) ** exponent(alpha, df)
 
     def p_value(self, effect: float) -> float:
@@ -216,19 +215,13 @@ def crossed(
     equal weight would be worth each task's; without it, its own are equal. Without `skewed` items count as symmetric.
     `members` are the (I,) mean differences of the tasks before those that share items were joined, if any were.
     """
-    seed_means, means = [], []
+    seed_means, means, residuals = [], [], []
     for values_SI in values_SI_of:
         seed_means.append(values_SI.mean(1))
-        if skewed:
-            means.append(values_SI.mean(0))
-    parts, residual = [_part(np.mean(seed_means, axis=0))], 0.0
-    counts = effective or [values_SI.shape[1] for values_SI in values_SI_of]
-    for values_SI, items in zip(values_SI_of, counts, strict=True):
-        variance = max(items_variance(values_SI), 0.0)
-        parts.append((variance / len(values_SI_of) ** 2, _freedom(items)))
-        residual += _mean_squares(values_SI)[1] / values_SI.size / len(values_SI_of) ** 2
-    uncertainty = _uncertain(tuple(parts), "seeds and items", *values_SI_of, item_means=means, members=members)
-    return uncertainty and replace(uncertainty, residual=residual)
+        means.append(values_SI.mean(0))
+        residuals.append(_residual(values_SI) / len(values_SI))
+    of_seeds = _part(np.mean(seed_means, axis=0))
+    return _of_both(of_seeds, values_SI_of, means, residuals, effective, means if skewed else (), members)
 
 
 def unpaired(
@@ -240,22 +233,36 @@ def unpaired(
     the items' part is what their mean differences vary by beyond the residuals. `effective` and `members`
     are those of `crossed`.
     """
-    seed_means_a, seed_means_b, means, values = [], [], [], []
-    items_parts, of_residuals = [], 0.0
-    for place, (a_SI, b_SI) in enumerate(pairs):
+    seed_means_a, seed_means_b, means, residuals, values = [], [], [], [], []
+    for a_SI, b_SI in pairs:
         seed_means_a.append(a_SI.mean(1))
         seed_means_b.append(b_SI.mean(1))
-        mean_I = a_SI.mean(0) - b_SI.mean(0)
-        residual = _mean_squares(a_SI)[1] / len(a_SI) + _mean_squares(b_SI)[1] / len(b_SI)
-        variance = max(float(mean_I.var(ddof=1)) - residual, 0.0) / len(mean_I)
-        items = effective[place] if effective else len(mean_I)
-        items_parts.append((variance / len(pairs) ** 2, _freedom(items)))
-        of_residuals += residual / len(mean_I) / len(pairs) ** 2
-        means.append(mean_I)
+        means.append(a_SI.mean(0) - b_SI.mean(0))
+        residuals.append(_residual(a_SI) / len(a_SI) + _residual(b_SI) / len(b_SI))
         values += [a_SI, b_SI]
     of_seeds = _welch(np.mean(seed_means_a, axis=0), np.mean(seed_means_b, axis=0))
-    parts = (of_seeds, *items_parts)
-    uncertainty = _uncertain(parts, "seeds and items", *values, item_means=means, members=members)
+    return _of_both(of_seeds, values, means, residuals, effective, means, members)
+
+
+def _of_both(
+    of_seeds: Part,
+    values: Sequence[Array],
+    means: Sequence[Array],
+    residuals: Sequence[float],
+    effective: Sequence[float],
+    skewed: Sequence[Array],
+    members: Sequence[Array],
+) -> Uncertainty | None:
+    """Return the uncertainty that seeds and items give.
+
+    `means` are (I,) for each task, `residuals` how much of their variance is the residual's.
+    """
+    parts, of_residuals = [of_seeds], 0.0
+    for mean_I, residual, items in zip(means, residuals, effective or map(len, means), strict=True):
+        count = len(mean_I) * len(means) ** 2
+        parts.append((max(float(mean_I.var(ddof=1)) - residual, 0.0) / count, _freedom(items)))
+        of_residuals += residual / count
+    uncertainty = _uncertain(tuple(parts), "seeds and items", *values, item_means=skewed, members=members)
     return uncertainty and replace(uncertainty, residual=of_residuals)
 
 
@@ -286,25 +293,15 @@ def without_spread(
     """Return why seeds show no noise, where their spread is nothing but float rounding; else None."""
     # A logarithm's spread is relative to its number as it is.
     limit = ROUNDING * (1.0 if log else float(np.abs([*left_S, *right_S]).max()))
-    lefts, rights, differences = [], [], []
-    for left_SI, right_SI in items:
-        lefts.append(left_SI)
-        rights.append(right_SI)
-        if paired:
-            differences.append(left_SI - right_SI)
-    if max(_spread_of_seeds(left_S, lefts), _spread_of_seeds(right_S, rights)) <= limit:
+    most = [0.0, 0.0, 0.0]
+    for left, right in [(left_S, right_S), *items]:
+        for place, values in enumerate((left, right, left - right if paired else left)):
+            # The variance of a score over seeds, or what theirs of single items leave in it if it is more.
+            variance = float(values.var(axis=0, ddof=1).mean()) / values[0].size
+            most[place] = max(most[place], math.sqrt(variance))
+    if max(most[:2]) <= limit:
         return SAME_SEEDS
-    if paired and _spread_of_seeds(left_S - right_S, differences) <= limit:
-        return SAME_AMOUNT
-    return None
-
-
-def _spread_of_seeds(values_S: Array, of_tasks: Sequence[Array]) -> float:
-    """Return the standard deviation over seeds of a score, or what theirs of single items leave in it if it is more."""
-    spread = float(values_S.std(ddof=1))
-    for values_SI in of_tasks:
-        spread = max(spread, math.sqrt(float(values_SI.var(axis=0, ddof=1).mean()) / values_SI.shape[1]))
-    return spread
+    return SAME_AMOUNT if paired and most[2] <= limit else None
 
 
 def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -> bool:
@@ -317,7 +314,7 @@ def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -
     for left_SI, right_SI in items:
         samples = [left_SI - right_SI] if paired else [left_SI, -right_SI]
         effect, unseen = abs(float(left_SI.mean() - right_SI.mean())), 1 - ALPHA ** (1 / left_SI.shape[1])
-        residual = sum(_mean_squares(values_SI)[1] for values_SI in samples)
+        residual = sum(map(_residual, samples))
         if effect > reach * unseen / (1 - unseen) or effect <= math.sqrt(residual):
             return False
         if _vary(left_SI) or _vary(right_SI) or _vary(*samples):
@@ -328,12 +325,11 @@ def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -
 def _vary(*samples: Array) -> bool:
     """Return whether items vary, in the sum of the samples' means, more than the residuals make them."""
     count, fewest = samples[0].shape[1], min(map(len, samples))
-    residuals, means = [], []
+    of_residuals, mean_I = 0.0, np.zeros(count)
     for values_SI in samples:
-        residuals.append(_mean_squares(values_SI)[1] / len(values_SI))
-        means.append(values_SI.mean(0))
-    of_residuals, mean_I = sum(residuals), np.sum(means, axis=0)
-    squares, squares_rest = float(mean_I.var(ddof=1)), float((fewest - 1) * of_residuals)
+        of_residuals += _residual(values_SI) / len(values_SI)
+        mean_I += values_SI.mean(0)
+    squares, squares_rest = float(mean_I.var(ddof=1)), (fewest - 1) * of_residuals
     if squares == 0:
         return False
     # The F test: such a share of the squares is a beta variable.
@@ -347,19 +343,15 @@ def items_variance(values_SI: Array) -> float:
 
     Of one seed the residual is in it. May be below 0, where the items differ less than by chance.
     """
-    if len(values_SI) == 1:
-        return float(values_SI.var(ddof=1)) / values_SI.size
-    ms_items, ms_residual = _mean_squares(values_SI)
-    return (ms_items - ms_residual) / values_SI.size
+    residual = _residual(values_SI) / len(values_SI) if len(values_SI) > 1 else 0.0
+    return (float(values_SI.mean(0).var(ddof=1)) - residual) / values_SI.shape[1]
 
 
-def _mean_squares(values_SI: Array) -> tuple[float, float]:
-    """Return the mean squares of items and residual."""
+def _residual(values_SI: Array) -> float:
+    """Return the mean square of the residual."""
     seeds, items = values_SI.shape
-    item_mean_I, mean = values_SI.mean(0), values_SI.mean()
-    residual_SI = values_SI - values_SI.mean(1)[:, None] - item_mean_I + mean
-    ms_items = seeds * float(np.square(item_mean_I - mean).sum()) / (items - 1)
-    return ms_items, float(np.square(residual_SI).sum()) / ((seeds - 1) * (items - 1))
+    residual_SI = values_SI - values_SI.mean(1)[:, None] - values_SI.mean(0) + values_SI.mean()
+    return float(np.square(residual_SI).sum()) / ((seeds - 1) * (items - 1))
 
 
 def _welch(a_S: Array, b_S: Array) -> Part:

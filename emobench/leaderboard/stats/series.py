@@ -41,7 +41,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -77,14 +77,10 @@ class Series:
     reach: float = math.inf
     data: str = ""
     """The digest of the texts that the task is named after, if it is known: WikiText-2 and 103 have one test text."""
-    averaged: Mapping[Seed, Array] | None = None
-    """Linearised values that are means over the seeds of a base; `examples` then have the names and the weights."""
 
     @functools.cached_property
     def linearised(self) -> Mapping[Seed, Array]:
         """Seed -> (I,) linearised values in the order of the sorted ids, computed once for all comparisons."""
-        if self.averaged is not None:
-            return self.averaged
         linearised = {}
         for seed, examples in (self.examples or {}).items():
             linearised[seed] = linearise(examples, sorted(examples), self.centre(seed))
@@ -95,51 +91,44 @@ class Series:
         """Seed -> the examples that its score is made of."""
         return {seed: scored(examples) for seed, examples in (self.examples or {}).items()}
 
-    def value(self, seed: Seed) -> float:
-        return self.values[self._key(seed)]
-
-    def examples_of(self, seed: Seed) -> Examples:
-        """Return a seed's examples, which must be available."""
-        return (self.examples or {})[self._key(seed)]
-
-    def linearised_values(self, seeds: Sequence[Seed]) -> Array:
-        """Return (S, I) linearised values."""
-        return np.stack([self.linearised[self._key(seed)] for seed in seeds])
+    @property
+    def linearised_SI(self) -> Array:
+        return np.stack(list(self.linearised.values()))
 
     def centre(self, seed: Seed) -> float:
         """Return a seed's score on the scale of its examples."""
-        value = self.value(seed)
+        value = self.values[seed]
         return math.log(value) if self.log_scale else value
 
-    def scored_by(self, seeds: Sequence[Seed]) -> list[Scored]:
-        """Return each seed's examples; nothing where those of a seed are not available."""
-        keys = list(map(self._key, seeds))
-        if not self.scored.keys() >= set(keys):
-            return []
-        return [self.scored[key] for key in keys]
+    def of_seeds(self, seeds: Sequence[Seed]) -> Series:
+        """Return this series of some seeds; the one value of a row without seeds counts for each of them."""
+        if list(self.values) == list(seeds):
+            return self
 
-    def only(self, common: Common, seeds: Sequence[Seed]) -> Series:
-        """Return this series of some seeds, with the scores that the common examples give, in the common units.
+        def chosen(by_seed: Mapping[Seed, Any]) -> dict[Seed, Any]:
+            return {seed: by_seed[None if None in by_seed else seed] for seed in seeds}
+
+        if self.examples is None:
+            return replace(self, values=chosen(self.values))
+        series = replace(self, values=chosen(self.values), examples=chosen(self.examples))
+        vars(series).update(linearised=chosen(self.linearised), scored=chosen(self.scored))  # not computed again
+        return series
+
+    def only(self, common: Common) -> Series:
+        """Return this series with the scores that the common examples give, in the common units.
 
         A score that is not the mean of its examples, because they are pseudo-values, moves as their mean does.
         """
         if common.complete and common.units is None:
             return self
         values, examples = {}, {}
-        for key in dict.fromkeys(map(self._key, seeds)):
-            every_example = self.examples_of(key)
-            examples[key] = only(every_example, common.ids, common.units)
-            mean, centre = weighted_mean(every_example), weighted_mean(examples[key])
-            if not math.isclose(mean, self.centre(key), rel_tol=1e-9, abs_tol=1e-12):
-                centre += self.centre(key) - mean
-            if self.log_scale:
-                values[key] = math.exp(min(centre, 709.0))  # above, it is no float
-            else:
-                values[key] = centre
+        for seed, every_example in (self.examples or {}).items():
+            examples[seed] = only(every_example, common.ids, common.units)
+            mean, centre = weighted_mean(every_example), weighted_mean(examples[seed])
+            if not math.isclose(mean, self.centre(seed), rel_tol=1e-9, abs_tol=1e-12):
+                centre += self.centre(seed) - mean
+            values[seed] = math.exp(min(centre, 709.0)) if self.log_scale else centre  # above, it is no float
         return replace(self, values=values, examples=examples)
-
-    def _key(self, seed: Seed) -> Seed:
-        return None if None in self.values else seed
 
     @classmethod
     def of(cls, summary: MetricSummary, seeds: Sequence[int], examples: Sequence[Examples] | None) -> Series:

@@ -131,16 +131,15 @@ def _items(scores: Sequence[Score]) -> tuple[Array, float, Common] | None:
     if len(scores) > 1 and len(frozenset().union(*drawn)) == sum(map(len, drawn)):
         return None  # independent draws: the seeds' spread has all of the noise
     common = common_examples(runs)
-    seeds = range(len(scores))
     series = Series(
         values={seed: score.value for seed, score in enumerate(scores)},
         examples=dict(enumerate(sampled)),
         log_scale=scores[0].aggregate == "exp_mean",
-    ).only(common, seeds)
-    units = list(map(series.examples_of, seeds))
+    ).only(common)
+    units = list((series.examples or {}).values())
     if len(units[0]) < 2:
         return None
-    return series.linearised_values(seeds), min(map(effective, units)), common
+    return series.linearised_SI, min(map(effective, units)), common
 
 
 def _sampled(scores: Sequence[Score]) -> list[Examples]:

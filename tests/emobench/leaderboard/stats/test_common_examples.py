@@ -579,27 +579,28 @@ def test_the_score_of_fewer_examples_is_their_mean_or_moves_with_it() -> None:
         (math.exp(whole + 1), True, math.exp(kept + 1)),
     ):
         row = Series(values={7: value}, examples={7: given}, log_scale=log)
-        found = row.only(common, [7])
-        assert found.value(7) == pytest.approx(expected)
+        found = row.only(common)
+        assert found.values[7] == pytest.approx(expected)
         assert found.examples == {7: {key: given[key] for key in sorted(given)[:3]}}
         assert found.centre(7) == pytest.approx(math.log(expected) if log else expected)
     complete = Common(frozenset(given), 4, None)
-    assert row.only(complete, [7]) is row
+    assert row.only(complete) is row
 
 
 def test_items_are_in_the_order_of_their_ids_whatever_that_of_a_file() -> None:
     given = {"b": (2.0, 1.0), "10": (1.0, 1.0), "9": (5.0, 1.0), "a": (4.0, 1.0)}
     turned = dict(reversed(given.items()))
     row = Series(values={0: 3.0, 1: 3.0}, examples={0: given, 1: turned}, log_scale=False)
-    assert row.linearised_values([0, 1]).tolist() == [[1.0, 5.0, 4.0, 2.0]] * 2
+    assert row.linearised_SI.tolist() == [[1.0, 5.0, 4.0, 2.0]] * 2
 
 
 def test_a_row_without_seeds_gives_its_one_value_for_every_seed() -> None:
     given = examples_of([1.0, 3.0], [1.0, 0.0])
     row = Series(values={None: 1.0}, examples={None: given}, log_scale=False)
-    assert (row.value(4), row.centre(None), row.examples_of(9)) == (1.0, 1.0, given)
-    assert row.linearised_values([1, 2]).shape == (2, 2)
-    assert [run.ids for run in row.scored_by([1, 2])] == [{"000"}] * 2  # what has no weight is in no score
-    of_seeds = Series(values={0: 1.0, 1: 1.0}, examples={0: given}, log_scale=False)
-    assert [run.ids for run in of_seeds.scored_by([0])] == [{"000"}]
-    assert of_seeds.scored_by([0, 1]) == []
+    of_seeds = row.of_seeds([4, 9])
+    assert of_seeds.values == {4: 1.0, 9: 1.0}
+    assert of_seeds.examples == {4: given, 9: given}
+    assert of_seeds.linearised_SI.shape == (2, 2)
+    assert [run.ids for run in of_seeds.scored.values()] == [{"000"}] * 2  # what has no weight is in no score
+    assert of_seeds.of_seeds([9]).values == {9: 1.0}
+    assert of_seeds.of_seeds([4, 9]) is of_seeds
