@@ -66,7 +66,7 @@ def differences(a: Entry, b: Entry) -> list[str]:
             tasks = sorted(entry.protocols, key=lambda task: task in a.protocols and task in b.protocols)
             sides.append(_listed(tasks, MOST_NAMED) or "none")
         reasons.append(f"other tasks: {' / '.join(sides)}")
-    protocols: dict[str, list[str]] = {}
+    protocols = {}
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
         of_task = name.startswith(("protocol of ", "data of "))
@@ -95,17 +95,17 @@ def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
 
     A `pretrained` row joins every group that it is comparable with.
     """
-    by_key: dict[str, list[Entry]] = {}
+    by_key = {}
     untrained = []
     for entry in entries:
         if entry.untrained:
             untrained.append(entry)
         else:
             by_key.setdefault(comparison_key(entry), []).append(entry)
-    of_model: dict[tuple[str, str], list[list[Entry]]] = {}
+    of_model = {}
     for group in by_key.values():
         of_model.setdefault(_suite_and_model(group[0]), []).append(group)
-    alone: dict[str, list[Entry]] = {}
+    alone = {}
     for entry in untrained:
         near = of_model.get(_suite_and_model(entry), [])  # with any other, `differences` names at least these
         hosts = [group for group in near if not differences(entry, group[0])]
@@ -126,11 +126,11 @@ def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[s
     newest among `own` (the ids of the run that is being shown: a run of just now is never "older").
     Older code is shown, and neither gets nor prevents a star or a place; nor can it be a baseline.
     """
-    by_label: dict[str, list[Entry]] = {}
+    by_label = {}
     for entry in group:
         if entry.objective.source_sha256:
             by_label.setdefault(entry.objective.label, []).append(entry)
-    older: set[str] = set()
+    older = set()
     for rows in by_label.values():
         newest = max(rows, key=lambda e: (e.id in own, e.provenance.created, e.id))
         code = newest.objective.version, newest.objective.source_sha256
@@ -148,7 +148,7 @@ def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
     for rules in of_tasks.values():
         for name in _other_than(common, rules):
             del common[name]
-    by_words: dict[str, list[str]] = {}
+    by_words = {}
     for task, rules in of_tasks.items():
         by_words.setdefault(_words(_other_than(rules, common)), []).append(task)
     parts = [_words(common)]
@@ -158,7 +158,7 @@ def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
 
 
 def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+    flat = {}
     for key, value in mapping.items():
         name = f"{prefix}{key}"
         flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}

@@ -90,7 +90,7 @@ def parameters(group: Sequence[Entry]) -> str:
 
 
 def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:
-    shared: dict[str, dict[str, Any]] = {}
+    shared = {}
     for entry in group:
         params = entry.objective.params
         kept = shared.setdefault(entry.objective.name, dict(params))

@@ -61,7 +61,7 @@ def pack(
     """
     board.require_folder()
     entries = current(board.entries(superseded=True))
-    named: dict[File, tuple[Entry, bool]] = {}
+    named = {}
     for entry in entries:
         for file, sample in entry.files().items():
             named[file] = entry, sample
@@ -104,7 +104,7 @@ def left_out_files(board: Path) -> dict[str, str]:
     path = board / PACKED / LEFT_OUT
     if not path.is_file():
         return {}
-    reasons: dict[str, str] = {}
+    reasons = {}
     for line in read_text(path).split("\n"):
         name, _, why = line.partition(": ")
         if name:
@@ -122,7 +122,7 @@ def _published(path: Path, file: File) -> bytes | None:
         return path.read_bytes()
     if not all(row.keys() >= set(GENERATED) for row in rows):
         return None
-    first: set[str] = set()
+    first = set()
     lines = [json.dumps({SHORTENED: file.sha256})]
     for row in rows:
         prompt = str(row["prompt_id"])

@@ -72,23 +72,19 @@ def distinct_name(text: str, slashes: int = 1) -> str:
 
 def published_command(words: Sequence[str]) -> str:
     """Return a command with its options and settings, without the places of this machine."""
-    shown = []
-    before = ""
+    shown, option = [], ""
     for word in words:
-        key, equals, value = word.partition("=")
-        if before in FOLDERS:
-            shown.append(FOLDER)
-        elif before == "--set":
-            shown.append(_setting(word))
-        elif equals and key == "--set":
-            shown.append(f"{key}={_setting(value)}")
-        elif equals and key in FOLDERS:
-            shown.append(f"{key}={FOLDER}")
-        elif equals and key.startswith("--"):
-            shown.append(f"{key}={published_value(value)}")
+        begin, value, following = "", word, word
+        if word.startswith("--") and "=" in word and option not in ("--set", *FOLDERS):
+            option, _, value = word.partition("=")
+            begin, following = f"{option}=", ""
+        if option in FOLDERS:
+            shown.append(begin + FOLDER)
+        elif option == "--set":
+            shown.append(begin + _setting(value))
         else:
-            shown.append(published_value(word))
-        before = word
+            shown.append(begin + published_value(value))
+        option = following
     return shlex.join(shown)
 
 

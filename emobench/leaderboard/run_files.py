@@ -234,7 +234,7 @@ def write_examples(path: Path, scores: Mapping[str, Score | Recorded]) -> str:
 
 def read_examples(path: Path) -> dict[str, Recorded]:
     """Return the examples of each metric. Raises DataError with the line that cannot be used."""
-    metrics: dict[str, Recorded] = {}
+    metrics = {}
     where = str(path)
     try:
         for number, row in json_rows(path):
@@ -272,7 +272,7 @@ def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> lis
     `runs` is their folder; files that it lacks are read from `boards` that ship them. Raises DataError where a run has
     none, or its file is absent or not the one that was recorded.
     """
-    of_runs: list[RunExamples] = []
+    of_runs = []
     for run in entry.runs:
         metrics = run_examples(run, runs, entry, boards)
         of_runs.append({metric: recorded.sampled for metric, recorded in metrics.items()})

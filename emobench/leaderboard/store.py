@@ -188,7 +188,7 @@ class Leaderboard:
         is only known once it is read.
         """
         self.problems = []
-        rows: list[Row] = []
+        rows = []
         for file in self.files():
             try:
                 rows.append(self._row(file))
@@ -280,7 +280,7 @@ class Leaderboard:
 
     def _hidden(self, rows: Sequence[Row]) -> set[str]:
         """Return the ids of rows that another one stands for. Only entries that can be read hide others."""
-        stands_for: dict[str, str] = {}
+        stands_for = {}
         for new, old, why in claims(rows):
             with contextlib.suppress(EmobenchError):
                 if not why and self.read(new):
@@ -291,7 +291,7 @@ class Leaderboard:
                 key = stands_for[key]
             return key
 
-        holders: dict[tuple[str, str, str], list[Row]] = {}
+        holders = {}
         for row in sorted(rows, key=lambda row: (row.id not in stands_for, -len(set(row.runs)), row.created, row.id)):
             for other in holders.get((row.comparison_key, row.label, min(row.runs, default="")), []):
                 # Whoever supersedes one of several twins supersedes them all.

@@ -58,7 +58,7 @@ def verify(
     board.problems = []
     files = list(board.files())
     findings = Findings(Finding("entry", text.partition(": ")[0], text) for text in board.problems)
-    entries: list[Entry] = []
+    entries = []
     for number, file in enumerate(files, 1):
         _check_entry(board, file, entries, findings)
         progress(number, len(files))

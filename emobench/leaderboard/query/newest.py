@@ -29,16 +29,16 @@ def newest_common(choices: Sequence[Choice]) -> tuple[list[Choice], int]:
     Return the choices, and how many older groups have one of every choice, too. Choices without a common group, and
     single entries, are returned as they are.
     """
-    by_id: dict[str, Entry] = {}
+    by_id = {}
     several = False
     for choice in choices:
         several = several or len(choice) > 1
         for entry in choice:
             by_id[entry.id] = entry
-    common: list[list[Choice]] = []
+    common = []
     for group in newest_first(by_id.values()) if several else ():
         ids = {entry.id for entry in group}
-        kept: list[Choice] = []
+        kept = []
         for choice in choices:
             kept.append([entry for entry in choice if entry.id in ids])
         if len(group) > 1 and all(kept):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,7 +62,7 @@ class Filters:
                 named[key] = (name,)
         for key, names in named.items():
             if names and rows:
-                ids: set[str] = set()
+                ids = set()
                 for name in names:
                     ids.update(row.id for row in matching(rows, key, name))
                 kept = [row for row in kept if row.id in ids]
@@ -145,7 +145,7 @@ def select(text: str, root: Path) -> list[Entry]:
     rows = board.rows()
     if not rows:
         raise ConfigError(board.without_entries())
-    terms: list[tuple[str, str]] = []
+    terms = []
     if published and "=" not in name:
         terms += zip(("suite", "model", "objective"), name.split("/", 2), strict=False)
     elif name != ANY:
@@ -199,11 +199,11 @@ def read_page(
     """Read the newest group of rows that may be compared; with `older`, the others too, until `limit` rows are reached.
 
     A group is read whole, with the `pretrained` rows that belong to it; only where the first one alone is larger than
-    `limit`, its newest rows are, and its newest `pretrained` one. With `around`, only the groups that hold one of
+    `limit`, its `pretrained` and its newest rows are. With `around`, only the groups that hold one of
     these ids are read, and these ids before other rows of a group that is too large. An entry that cannot be read is
     skipped, and named in `problems`.
     """
-    problems: list[str] = []
+    problems = []
 
     @functools.cache
     def read(row: Row) -> Entry | None:
@@ -217,7 +217,7 @@ def read_page(
         one, other = read(untrained), next(filter(None, map(read, group)), None)
         return one is not None and other is not None and not differences(one, other)
 
-    shown: dict[str, Row] = {}
+    shown = {}
     cut = hidden = 0
     for group in _groups(rows, joins, around):
         fresh = [row for row in group if row.id not in shown]
@@ -225,11 +225,7 @@ def read_page(
         if shown and (full or hidden):
             hidden += not around
             continue
-        for row in fresh:
-            if row.untrained:  # the newest one stands first
-                fresh.remove(row)
-                fresh.insert(0, row)
-                break
+        fresh.sort(key=lambda row: not row.untrained)
         cut = max(len(fresh) - limit, 0)
         for row in fresh[:limit]:
             shown[row.id] = row
@@ -240,30 +236,28 @@ def read_page(
 
 def _groups(
     rows: Sequence[Row], joins: Callable[[Row, Sequence[Row]], bool], around: Collection[str]
-) -> Iterator[list[Row]]:
-    """Yield the comparable groups, the newest first, each with the `pretrained` rows that belong to it."""
-    groups: dict[str, list[Row]] = {}
+) -> list[list[Row]]:
+    """Return the comparable groups, the newest first, each with the `pretrained` rows that belong to it."""
+    trained = {}
+    untrained = {}
     for row in sorted(rows, key=lambda row: (row.id in around, row.created, row.id), reverse=True):
-        key = row.id if row.untrained else row.comparison_key
-        groups.setdefault(key, []).append(row)
-    ordered = sorted(groups.values(), key=lambda group: _place(group[0]))
-    ordered.sort(key=lambda group: max(row.created for row in group), reverse=True)
-    of_place: dict[tuple[str, int, str], list[list[Row]]] = {}
-    for group in ordered:
-        of_place.setdefault(_place(group[0]), []).append(group)
-    for group in ordered:
-        first, shown_elsewhere = group[0], False
-        members = list(group)
-        for other in of_place[_place(first)]:
-            if not first.untrained and other[0].untrained and joins(other[0], group):
-                members.append(other[0])
-            elif first.untrained and not other[0].untrained and joins(first, other):
-                shown_elsewhere = True
-                break
-        if shown_elsewhere:
-            continue
-        if not around or any(row.id in around for row in members):
-            yield members
+        if row.untrained:
+            untrained.setdefault(_place(row), []).append(row)
+        else:
+            trained.setdefault(row.comparison_key, []).append(row)
+    dated, alone = [], {row.id: row for row in rows if row.untrained}
+    for group in trained.values():
+        created = max(row.created for row in group)
+        joining = [row for row in untrained.get(_place(group[0]), ()) if joins(row, group)]
+        dated.append((created, [*group, *joining]))
+        for row in joining:
+            alone.pop(row.id, None)
+    dated += [(row.created, [row]) for row in alone.values()]
+    groups = []
+    for _, group in sorted(dated, key=lambda one: one[0], reverse=True):
+        if not around or any(row.id in around for row in group):
+            groups.append(group)
+    return groups
 
 
 def _place(row: Row) -> tuple[str, int, str]:

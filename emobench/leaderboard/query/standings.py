@@ -18,7 +18,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN, clean, is_row, named, wanted
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
-from emobench.leaderboard.stats.compare import Contrast, PairContrasts, SeriesReader
+from emobench.leaderboard.stats.compare import Contrast, PairContrasts, series_reader
 from emobench.leaderboard.stats.series import Series, mean
 from emobench.tasks.families import PRIMARY
 
@@ -123,7 +123,7 @@ def standings(
 def group_metrics(group: Sequence[Entry]) -> list[str]:
     """Return the metrics of the trained rows, in the fullest row's order; a `pretrained` row may have more."""
     rows = [entry for entry in group if not entry.untrained] or group
-    metrics: dict[str, None] = {}
+    metrics = {}
     for entry in sorted(rows, key=lambda entry: -len(entry.metrics)):
         metrics |= dict.fromkeys((*entry.metrics, *entry.missing))
     return list(metrics)
@@ -140,7 +140,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     def of_tested(entry: Entry) -> Sequence[RunExamples] | None:
         return examples_of(entry) if examples_of and len(tested) > 1 and entry.id in tested else None
 
-    pairs = PairContrasts(SeriesReader(of_tested))
+    pairs = PairContrasts(series_reader(of_tested))
     ranking = _ranking(current, metrics, pairs, view)
     columns, absent = {}, {}
     for metric in view.shown(metrics, group):
@@ -161,7 +161,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         if why:
             untested[metric] = why
     baseline = _baseline(current, view.baseline) if view.baseline else None
-    differences: dict[str, dict[str, Contrast]] = {}
+    differences = {}
     for entry in group:
         if isinstance(baseline, Entry) and entry.id != baseline.id:
             differences[entry.id] = {}
@@ -219,10 +219,9 @@ def _ordered(
     Else by what they are ranked by, else `pretrained` and the oldest first.
     """
     rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
+    columns = view.sorted_by(group_metrics(group))
     if ranking and (ranking.name == view.sort or (ranking.places and not view.sort)):
         columns = ranking.columns
-    else:
-        columns = view.sorted_by(group_metrics(group))
     if view.sort == "created":
         rows.sort(key=lambda e: e.provenance.created, reverse=True)
     elif view.sort == "name":
@@ -260,9 +259,9 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
     name = columns[0]
     if len(columns) > 1:
         name = name.split("/", 1)[1]
-    ranked: dict[str, Entry] = {}
-    means: dict[str, tuple[float, ...]] = {}
-    unranked: dict[str, str] = {}
+    ranked = {}
+    means = {}
+    unranked = {}
     in_families = True
     for entry in group:
         missing, rows = [], []
@@ -294,8 +293,8 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
     plain = Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=remark)
     if remark:
         return plain
-    tests: dict[tuple[str, str], Contrast] = {}
-    undetermined: dict[tuple[str, str], str] = {}
+    tests = {}
+    undetermined = {}
     for a, b in itertools.combinations(ranked, 2):
         test = pairs(ranked[a], ranked[b], name if len(columns) == 1 else f"{MEAN}/{name}")
         if test is not None and (test.p_holm is not None or test.verdict == "tied"):
@@ -303,19 +302,15 @@ def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrast
         else:
             undetermined[a, b] = (test and test.why) or "it cannot be compared with another row"
     # Rows of the most undetermined pairs go first, so that a row without examples costs no other row its place.
-    reasons: list[str] = []
+    reasons = []
     while undetermined:
         counts = Counter(itertools.chain.from_iterable(undetermined))
         # Of equals the later one: a trained row is before a `pretrained` one in a group.
         worst = max(reversed(counts), key=lambda key: counts[key])
-        of_worst = [pair for pair in undetermined if worst in pair]
-        reasons.append(undetermined[of_worst[0]])
-        unranked[worst] = f"not ranked: {reasons[-1]}"
-        for pair in of_worst:
-            del undetermined[pair]
-    for pair in list(tests):
-        if not unranked.keys().isdisjoint(pair):
-            del tests[pair]
+        for pair in [pair for pair in undetermined if worst in pair]:
+            reasons.append(undetermined.pop(pair))
+            unranked.setdefault(worst, f"not ranked: {reasons[-1]}")
+    tests = {pair: test for pair, test in tests.items() if unranked.keys().isdisjoint(pair)}
     if not tests:
         return replace(plain, remark=reasons[0])
     places = {key: 1 for key in ranked if key not in unranked}
@@ -349,7 +344,7 @@ def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tu
             if summary.of_tasks:
                 aggregates.add(metric)
     single = [metric for metric in metrics if metric not in aggregates]
-    shared: dict[str, tuple[str, ...]] = {}
+    shared = {}
     for name in dict.fromkeys(metric.split("/", 1)[1] for metric in single):
         columns = named(name, single)
         # A mean over the tasks that a filter happens to keep is no mean over the suite's.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,12 +20,10 @@ from emobench.core.settings import content_hash, to_plain
 from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.run_files import ExamplesOf
-from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, SeriesReader, compare, title
-from emobench.leaderboard.stats.random_effects import Array
+from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, compare, series_reader, title
 from emobench.leaderboard.stats.series import (
     Common,
     Scored,
-    Seed,
     Series,
     centre_of,
     common_examples,
@@ -34,7 +31,6 @@ from emobench.leaderboard.stats.series import (
     mean,
     mean_summary,
 )
-from emobench.tasks.scores import Examples
 
 Bases = Mapping[str, Entry]
 """The revision of a base -> the newest entry of one objective that starts from it."""
@@ -60,7 +56,7 @@ def compare_across_bases(
     ids = {entry.id for entry in bases}
     named = list(itertools.chain.from_iterable(chosen))
     others = _rows(entry for entry in named if entry.id not in ids)
-    series, made = SeriesReader(examples_of), []
+    series, made = series_reader(examples_of), []
     for (setting, _), theirs in of_baseline.items():
         for (other, _), ours in others.items():
             left, right = [], []
@@ -81,7 +77,7 @@ def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
 
     Of two entries of one base the newest counts.
     """
-    rows: dict[tuple[str, str], dict[str, Entry]] = {}
+    rows = {}
     for entry in sorted(entries, key=lambda e: (e.provenance.created, e.id)):
         if entry.model.pretraining is None:
             continue
@@ -98,41 +94,36 @@ def _compare(
     """Compare two rows, given as their entries of the same bases in the same order."""
     row, rival = _pooled(ours), _pooled(theirs)
     members = {row.id: tuple(ours), rival.id: tuple(theirs)}
-    made: dict[tuple[str, str], Series] = {}
-    common_of: dict[str, Common] = {}
+    made = {}
+    common_of = {}
     for metric in row.metrics.keys() & rival.metrics.keys():
-        sides = {}
-        for key, entries in members.items():
-            sides[key] = list(filter(None, [series(entry, metric) for entry in entries]))
-        bases = [*sides[row.id], *sides[rival.id]]
-        if len(bases) < len(ours) + len(theirs):
+        left = list(filter(None, [series(entry, metric) for entry in ours]))
+        right = list(filter(None, [series(entry, metric) for entry in theirs]))
+        if len(left) + len(right) < len(ours) + len(theirs):
             continue
-        why = None
-        if all(base.examples is not None for base in bases):
-            runs = []
-            for side in sides.values():
-                of_side: list[Scored] = []
-                for base in side:
-                    of_side += base.scored.values()
-                runs.append(of_side)
+        common = why = None
+        if all(base.examples is not None for base in (*left, *right)):
             try:
-                common_of[metric] = common_examples(*runs)
+                common = common_of[metric] = common_examples(_scored(left), _scored(right))
             except MetricError as error:
                 why = str(error)
-        for key, side in sides.items():
-            made[key, metric] = _over_bases(side, common_of.get(metric), why)
+        made[row.id, metric] = _over_bases(left, common, why)
+        made[rival.id, metric] = _over_bases(right, common, why)
     comparison = compare(rival, [row], metrics=metrics, series=lambda entry, metric: made.get((entry.id, metric)))
     contrasts = tuple(_of_bases(contrast, common_of) for contrast in comparison.contrasts)
     return replace(comparison, contrasts=contrasts, replicates="bases", members=members)
 
 
+def _scored(bases: Sequence[Series]) -> list[Scored]:
+    return [run for base in bases for run in base.scored.values()]
+
+
 def _of_bases(contrast: Contrast, common_of: Mapping[str, Common]) -> Contrast:
     """Return a contrast that says bases where its test says seeds, and counts the examples that a run lacks."""
     test, why = contrast.test or "", contrast.why or ""
-    test = test.replace("seed", "base")
     if not why.startswith(IN_ONE_BASE):
         why = why.replace("seed", "base")
-    contrast = replace(contrast, test=test or None, why=why.partition(", or as many other")[0] or None, within=())
+    contrast = replace(contrast, test=test.replace("seed", "base") or None, why=why or None, within=())
     name = contrast.metric.partition("/")[2]
     kept = total = 0
     for task in contrast.tasks:
@@ -148,7 +139,7 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
     """Return one row for the entries of several bases, whose values and seeds are those of the bases, in order."""
     first = entries[0]
     assert first.model.pretraining is not None
-    names: set[str] = set()
+    names = set()
     for entry in entries:
         names.update(entry.metrics, entry.missing)
     metrics, families = {}, {}
@@ -156,9 +147,8 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
         of_bases = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
         if len(of_bases) == len(entries):
             metrics[metric] = _summary(of_bases)
-    for metric, family in first.families.items():
-        if metric in metrics:
-            families[metric] = family
+            if metric in first.families:
+                families[metric] = first.families[metric]
     ids = " ".join(entry.id for entry in entries)
     name = f"{first.model.name.partition('(')[0]}, {len(entries)} bases"
     model = replace(first.model, name=name, source=first.model.pretraining.setting, revision=None)
@@ -176,10 +166,9 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
 
 
 def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
-    log = of_bases[0].unit == "perplexity"
     values, flags = [], []
     for summary in of_bases:
-        values.append(centre_of(summary, log=log))
+        values.append(centre_of(summary, log=summary.unit == "perplexity"))
         flags += summary.flags
     summary = mean_summary(of_bases[0], values)
     return replace(summary, ci95_missing="a row of several bases", flags=tuple(dict.fromkeys(flags)))
@@ -191,13 +180,10 @@ def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None)
     They are over the `common` examples of all runs; without any, `why` may say why no verdict rests on the values. A
     base's items are worth as many of equal weight as those of its seed with the fewest.
     """
-    values: dict[Seed, float] = {}
-    examples: dict[Seed, Examples] = {}
-    averaged: dict[Seed, Array] = {}
-    of_examples, reach = False, math.inf
+    values = {}
+    examples = {}
+    averaged = {}
     for place, base in enumerate(bases):
-        of_examples = of_examples or base.of_examples
-        reach = min(reach, base.reach)
         if common is not None:
             base = base.only(common)
             examples[place] = min((base.examples or {}).values(), key=effective)
@@ -205,9 +191,15 @@ def _over_bases(bases: Sequence[Series], common: Common | None, why: str | None)
         values[place] = mean(list(base.values.values()), log=base.log_scale)
         if base.no_replicates:
             why = why or f"{IN_ONE_BASE}{base.no_replicates}"
-    pooled = replace(bases[0], values=values, of_examples=of_examples, no_replicates=why, reach=reach)
-    if common is None:
-        return replace(pooled, examples=None)
-    pooled = replace(pooled, examples=examples)
-    vars(pooled)["linearised"] = averaged
+    of_examples = any(base.of_examples for base in bases)
+    pooled = replace(
+        bases[0],
+        values=values,
+        examples=examples or None,
+        of_examples=of_examples,
+        no_replicates=why,
+        reach=min(base.reach for base in bases),
+    )
+    if examples:
+        vars(pooled)["linearised"] = averaged
     return pooled

@@ -164,11 +164,8 @@ class LogLine:
     intercept: float
     slope: float
     slope_ci95: tuple[float, float] | None
-    _sizes: int
-    _centre: float
-    _squares: float
-    _error: float | None
-    """The half width of the band at the centre, without 1 / sizes: t times the residual deviation."""
+    _covariance: np.ndarray | None
+    """(2, 2), of slope and intercept, times the square of Student's t."""
 
     def at(self, x: float) -> float:
         """Return the line at a size."""
@@ -176,35 +173,23 @@ class LogLine:
 
     def band(self, x: float) -> tuple[float, float] | None:
         """Return the 95 % interval of the line at a size; None with two sizes."""
-        if self._error is None:
+        if self._covariance is None:
             return None
-        half = self._error * math.sqrt(1 / self._sizes + (math.log10(x) - self._centre) ** 2 / self._squares)
+        place = np.array([math.log10(x), 1.0])
+        half = math.sqrt(place @ self._covariance @ place)
         return self.at(x) - half, self.at(x) + half
 
 
 def fit_log_line(scores: Mapping[float, Sequence[float]]) -> LogLine | None:
     """Fit a line to the scores at each size, a positive number; None below two sizes."""
-    given = {}
-    for size, ys in scores.items():
-        if ys:
-            given[math.log10(size)] = fmean(ys)
-    if len(given) < 2:
+    means = {math.log10(size): fmean(ys) for size, ys in scores.items() if ys}
+    x_N, y_N = list(means), list(means.values())
+    if len(x_N) < 2:
         return None
-    x_N, y_N = np.array(list(given)), np.array(list(given.values()))
-    centre, mean, freedom = float(x_N.mean()), float(y_N.mean()), len(given) - 2
-    squares = float(np.square(x_N - centre).sum())
-    slope = float((x_N - centre) @ (y_N - mean)) / squares
-    error = slope_ci95 = None
-    if freedom:
-        rest = float(np.square(y_N - mean - slope * (x_N - centre)).sum())
-        error = t_quantile(freedom, 0.975) * math.sqrt(rest / freedom)
-        slope_ci95 = slope - error / math.sqrt(squares), slope + error / math.sqrt(squares)
-    return LogLine(
-        intercept=mean - slope * centre,
-        slope=slope,
-        slope_ci95=slope_ci95,
-        _sizes=len(given),
-        _centre=centre,
-        _squares=squares,
-        _error=error,
-    )
+    covariance = slope_ci95 = None
+    slope, intercept = map(float, np.polyfit(x_N, y_N, 1))
+    if len(x_N) > 2:
+        covariance = np.polyfit(x_N, y_N, 1, cov=True)[1] * t_quantile(len(x_N) - 2, 0.975) ** 2
+        half = math.sqrt(covariance[0, 0])
+        slope_ci95 = slope - half, slope + half
+    return LogLine(intercept=intercept, slope=slope, slope_ci95=slope_ci95, _covariance=covariance)

@@ -21,10 +21,9 @@ from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN
-from emobench.leaderboard.run_files import ExamplesOf, RunExamples
+from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
 from emobench.leaderboard.stats.difference import Difference, compare_rows, paired_test
-from emobench.leaderboard.stats.random_effects import Uncertainty
 from emobench.leaderboard.stats.series import Seed, Series, centre_of, mean
 from emobench.tasks.families import DUPLICATES, PRIMARY, families
 from emobench.tasks.scores import SECONDARY
@@ -47,7 +46,7 @@ NO_VERDICT = "descriptive"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrast:
+class Contrast(Difference):
     """A candidate minus the baseline on one metric; `metric` is "<task>/<metric>", or "mean/<metric>" over `tasks`.
 
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
@@ -73,22 +72,9 @@ class Contrast:
     higher_is_better: bool | None
     baseline_mean: float
     candidate_mean: float
-    effect: float
-    log_scale: bool
     verdict: Verdict | None
     why: str | None = None
-    ci95: tuple[float, float] | None = None
-    p: float | None = None
     p_holm: float | None = None
-    test: str | None = None
-    detectable: float | None = None
-    detectable_ci95: tuple[float, float] | None = None
-    noise: Uncertainty | None = None
-    """The variance of the effect, by its sources; `power.what_decides` plans from it."""
-    seeds: int | None = None
-    items: int | None = None
-    common_examples: int | None = None
-    all_examples: int | None = None
     within: tuple[tuple[Seed, Difference], ...] = ()
     """Seed -> the test of its two models."""
     family: str | None = None
@@ -119,21 +105,19 @@ class Contrast:
         return self.verdict or (NO_VERDICT if self.why else None)
 
 
-class SeriesReader:
-    """Makes the Series of entries, reading each entry's per-example results once."""
+def series_reader(examples_of: ExamplesOf | None) -> SeriesOf:
+    """Return a function that makes the Series of entries, and reads each entry's per-example results once."""
+    runs, made = {}, {}
 
-    def __init__(self, examples_of: ExamplesOf | None) -> None:
-        self._examples_of = examples_of
-        self._runs: dict[str, Sequence[RunExamples] | None] = {}
-        self._made: dict[tuple[str, str], Series | None] = {}
-
-    def __call__(self, entry: Entry, metric: str) -> Series | None:
-        if self._examples_of and entry.id not in self._runs:
-            self._runs[entry.id] = self._examples_of(entry)
+    def series(entry: Entry, metric: str) -> Series | None:
+        if examples_of and entry.id not in runs:
+            runs[entry.id] = examples_of(entry)
         key = entry.id, metric
-        if key not in self._made:
-            self._made[key] = Series.of_entry(entry, metric, self._runs.get(entry.id))
-        return self._made[key]
+        if key not in made:
+            made[key] = Series.of_entry(entry, metric, runs.get(entry.id))
+        return made[key]
+
+    return series
 
 
 def contrasts(
@@ -186,8 +170,8 @@ def compare_models(
 
     over_seeds = max(len(entry.seeds) for entry in (baseline, *candidates)) > 1
     test = compare_rows if over_seeds else on_items
-    series = SeriesReader(examples_of)
-    compared: list[Contrast] = []
+    series = series_reader(examples_of)
+    compared = []
     missing = {}
     for candidate in candidates:
         one_sided = _one_sided(candidate, baseline)
@@ -410,7 +394,7 @@ def compare(
     that no choice of metrics changes a verdict. The primary endpoint comes first.
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
-    `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.
+    `series` takes the place of `examples_of` for who compares many times: a `series_reader` reads each entry once.
     """
     apart = {}
     for candidate in candidates:
@@ -420,13 +404,12 @@ def compare(
     if apart and not anyway:
         lines = [f"Not comparable with {title(baseline)}:"]
         for candidate in candidates:
-            reasons = apart.get(candidate.id, ())
-            more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
-            if reasons:
+            if reasons := apart.get(candidate.id):
+                more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
                 lines.append(f"  {title(candidate)} differs in {'; '.join(reasons[:MOST_REASONS])}{more}.")
         raise ConfigError("\n".join([*lines, "Add --anyway to see them side by side, without a verdict."]))
-    series = series or SeriesReader(examples_of)
-    compared: list[Contrast] = []
+    series = series or series_reader(examples_of)
+    compared = []
     missing = {}
     for candidate in candidates:
         rows = rows_of(candidate, baseline)
@@ -446,9 +429,9 @@ def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
 
     A metric that several tasks share has a mean if no task of either side lacks it. The primary endpoint comes first.
     """
-    rows: dict[str, list[str]] = {}
-    of_tasks: dict[str, list[str]] = {}
-    kinds: dict[str, set[tuple[str, bool | None]]] = {}
+    rows = {}
+    of_tasks = {}
+    kinds = {}
     for metric, theirs in baseline.metrics.items():
         if metric not in candidate.metrics:
             continue
@@ -491,11 +474,8 @@ def comparisons(
     it; of the others, a single entry that was chosen by itself is refused, and the rest of a query are left out.
     Single models of different bases are compared example by example.
     """
-    if baseline is None:
-        baseline = chosen[-1]
-    bases = {entry.id: entry for entry in baseline}
-    candidates: dict[str, Entry] = {}
-    named = set()
+    bases = {entry.id: entry for entry in baseline or chosen[-1]}
+    candidates, named = {}, set()
     for entries in chosen:
         for entry in entries:
             if entry.id not in bases:
@@ -511,9 +491,8 @@ def comparisons(
     as_models = len(bases) == 1 and not anyway
     if as_models and examples_of is not None and all(are_other_models(other, first) for other in candidates.values()):
         return [_compare_other_models(first, list(candidates.values()), examples_of, metrics)]
-    series = SeriesReader(examples_of)
-    made: list[Comparison] = []
-    lonely = dict(candidates)
+    series = series_reader(examples_of)
+    made, lonely = [], dict(candidates)
     for base in bases.values():
         same = [entry for entry in candidates.values() if anyway or not differences(entry, base)]
         if same:

@@ -59,16 +59,17 @@ class Difference:
 
     `test` names the test, `seeds` counts those of a test over seeds, and `items` the items that were paired (None: the
     seeds' scores alone). `detectable` estimates the true effect that the test detects with 80 % power, with a 95 %
-    interval; both follow from the `noise`. Equal values have no interval and nothing detectable: no noise was seen.
+    interval; both follow from the `noise`, the variance of the effect by its sources. Equal values have no interval and
+    nothing detectable: no noise was seen.
     Where a run lacks an example, all of this is over the `common_examples` of `all_examples`.
     """
 
     effect: float
-    ci95: tuple[float, float] | None
-    p: float
     log_scale: bool
-    test: str
-    items: int | None
+    ci95: tuple[float, float] | None = None
+    p: float | None = None
+    test: str | None = None
+    items: int | None = None
     seeds: int | None = None
     detectable: float | None = None
     detectable_ci95: tuple[float, float] | None = None
@@ -165,7 +166,7 @@ def _difference(effect: float, noise: Uncertainty | None, examples: tuple[int, i
     if examples[0] < examples[1]:
         known |= {"common_examples": examples[0], "all_examples": examples[1]}
     if noise is None:
-        return Difference(effect=0.0, ci95=None, p=1.0, **known)
+        return Difference(effect=0.0, p=1.0, **known)
     if noise.hidden(effect):
         raise MetricError(random_effects.SKEWED)
     return Difference(

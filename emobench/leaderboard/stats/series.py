@@ -298,8 +298,8 @@ def _joint_units(runs: Sequence[Examples]) -> Mapping[str, str] | None:
     first = runs[0]
     if all(run.keys() == first.keys() and units_of(run) == units_of(first) for run in runs[1:]):
         return None
-    names: dict[str, list[str]] = {}
-    named: dict[str, str] = {}
+    names = {}
+    named = {}
     for run in runs:
         units = units_of(run)
         for example in single_examples(run):
@@ -347,21 +347,20 @@ def joined_tasks(tasks: Sequence[TaskItems]) -> list[TaskItems]:
     """Return the tasks, with those that share items as one; the mean over them stays that over the tasks."""
     if len(tasks) < 2:
         return list(tasks)
-    groups: list[tuple[set[str], list[int]]] = []
-    for place, task in enumerate(tasks):
-        names, places, apart = task.contents, [place], []
+    groups = []
+    for task in tasks:
+        names, together, apart = task.contents, [task], []
         for group in groups:
             if group[0] & names:
                 names |= group[0]
-                places += group[1]
+                together = [*group[1], *together]
             else:
                 apart.append(group)
-        groups = [*apart, (names, places)]
+        groups = [*apart, (names, together)]
     if len(groups) == len(tasks):
         return list(tasks)
     joined = []
-    for _, places in groups:
-        together = [tasks[place] for place in sorted(places)]
+    for _, together in groups:
         scale = len(together) * len(groups) / len(tasks)
         names, fewest = set(), math.inf
         for task in together:
@@ -395,7 +394,7 @@ def no_replicates(entry: Entry, task: str) -> str | None:
 
     Replicates are trainings that moved their weights, each to others.
     """
-    seed_of: dict[str, Seed] = {}
+    seed_of = {}
     for run in entry.runs:
         for weights in run.weights:
             if task not in weights.tasks:

@@ -171,7 +171,7 @@ def components(scores: Sequence[Score], linearised_SI: Array | None) -> dict[str
         linearised_SI = None  # examples of another scale than the repeats'
     _, runs, starts = values_SRK.shape
     kmeans = float(values_SRK.var(axis=2, ddof=1).mean()) if starts > 1 else 0.0
-    parts: dict[str, Component] = {}
+    parts = {}
     if runs > 1:
         parts = _of_runs(values_SRK.mean(axis=2), kmeans / starts, linearised_SI)
     if starts > 1:

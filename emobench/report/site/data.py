@@ -24,7 +24,7 @@ from emobench.leaderboard.private_paths import published
 from emobench.leaderboard.query.standings import Standings, View, group_metrics, standings
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import MIN_SEEDS
-from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, SeriesReader, compare
+from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, compare, series_reader
 from emobench.leaderboard.stats.series import mean_summary
 from emobench.registry.measures import describe
 from emobench.report import notes as captions
@@ -535,7 +535,7 @@ class PageContrasts:
         numbers = {key: place for place, key in enumerate(keys)}
         order = sorted(range(len(group)), key=lambda place: place != baseline)
         pairs: list[tuple[int, int, int, Contrast]] = []
-        series = SeriesReader(self._examples_of)
+        series = series_reader(self._examples_of)
         for index, base in enumerate(order[:-1]):
             candidates = order[index + 1 :]
             if len(candidates) > self._left or (index and len(group) > ALL_PAIRS):

@@ -21,7 +21,7 @@ from evidence.smollm2 import FEWER, LIMIT, MAIN, MODEL, OTHERS, OWN, SETTINGS, T
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesReader, find_file
 from emobench.leaderboard.stats.classical import ALPHA, holm
-from emobench.leaderboard.stats.compare import Contrast, SeriesReader, compare
+from emobench.leaderboard.stats.compare import Contrast, compare, series_reader
 from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import effective
 from emobench.leaderboard.store import Leaderboard
@@ -117,7 +117,7 @@ class Study:
 
     def mean_difference(self, metric: str) -> Difference:
         """Return the difference of EMO's and MLE's means over the corpora, in the main conditions."""
-        series = SeriesReader(self._examples)
+        series = series_reader(self._examples)
         sides = []
         for name in ("emo", "mle"):
             entries = [(task, self.cells[main_cell(self, task)[0]][name]) for task in TASKS]
@@ -128,7 +128,7 @@ class Study:
 
     def documents(self, entry: Entry, metric: str) -> str:
         """Return how many documents a score is of, and how many of equal weight they are worth where that is fewer."""
-        series = SeriesReader(self._examples)(entry, metric)
+        series = series_reader(self._examples)(entry, metric)
         examples = None if series is None else next(iter((series.examples or {}).values()), None)
         if examples is None:
             return "–"

@@ -28,11 +28,11 @@ from emobench.leaderboard.stats.compare import (
     NO_VERDICT,
     Comparison,
     PairContrasts,
-    SeriesReader,
     compare,
     comparisons,
     family_of,
     plain_contrast,
+    series_reader,
 )
 from emobench.leaderboard.store import Leaderboard
 from emobench.report import compare_table
@@ -461,7 +461,7 @@ MakeEntry = Callable[..., Entry]
 
 
 def pairs() -> PairContrasts:
-    return PairContrasts(SeriesReader(None))
+    return PairContrasts(series_reader(None))
 
 
 def best(rows: Sequence[Entry], metric: str) -> str | None:
