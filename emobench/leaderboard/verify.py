@@ -24,7 +24,7 @@ from emobench.leaderboard.store import LONGEST, Leaderboard, claims, file_of, pa
 SHOWN = 5
 """Absent files that a line names."""
 _ENTRY = re.compile(r"[0-9a-f]{12}\.json")
-ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|digests\.txt(\.sig)?|.*\.toml", re.DOTALL)
+ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|digests\.txt(\.sig)?|.*\.toml|\..*", re.DOTALL)
 """Files that may lie next to the folders of suites."""
 STRAY = "is not an entry in the folder of its suite; move it elsewhere."
 Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "stray"]
