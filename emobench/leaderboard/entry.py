@@ -51,10 +51,10 @@ class MetricSummary:
 
     `mean` and `std` (n - 1; None below two values) are over `values`, which are in the order of the entry's seeds.
     `n` counts the examples behind one value, and `units` their sampling units (documents, subjects, passages);
-    None where that is not known, and for a score that is not one of examples. `ci95` is a 95 % interval for the mean
+    None if that is not known, and for a score that is not one of examples. `ci95` is a 95 % interval for the mean
     and `ci95_of` the randomness that it covers; without one, both are None and `ci95_missing` says why. `components`
-    holds what "training seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart:
-    none where nothing was repeated.
+    holds what "training seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be distinguished:
+    none if nothing was repeated.
     """
 
     mean: float

@@ -56,7 +56,7 @@ def pack(
 ) -> PackedFiles:
     """Pack the files of all entries that nothing supersedes.
 
-    Raises DataError where a file is neither in `runs` nor on the board, or is not the recorded one; StorageError where
+    Raises DataError if a file is neither in `runs` nor on the board, or is not the recorded one; StorageError if
     the board cannot be written.
     """
     board.require_folder()

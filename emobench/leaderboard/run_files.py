@@ -51,7 +51,7 @@ def recorded_file(
 ) -> Path:
     """Return where a file of an entry's runs is, unpacked if a board has it.
 
-    With `shortened`, shortened samples of it will do. Raises DataError where it is absent or not the one recorded.
+    With `shortened`, shortened samples of it will do. Raises DataError if it is absent or not the one recorded.
     """
     path = find_file(file, runs, boards)
     if path is None:
@@ -59,10 +59,7 @@ def recorded_file(
             f"{runs / file.path}: cannot be read (there is no such file). Give its --runs DIR, or run again."
         )
     if not is_recorded(path, file, shortened=shortened):
-        raise DataError(
-            f"{runs / file.path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes "
-            "it anew."
-        )
+        raise DataError(f"{runs / file.path}: altered since entry {entry.id} was recorded. Restore it, or run again.")
     return path
 
 
@@ -187,7 +184,7 @@ def _shortened(first: bytes) -> str | None:
 
 
 def digest(path: Path) -> str:
-    """Return the sha256 of a file in hex; raises DataError where it cannot be read."""
+    """Return the sha256 of a file in hex; raises DataError if it cannot be read."""
     try:
         return file_sha256(path)
     except OSError as error:
@@ -199,7 +196,7 @@ RunExamples = Mapping[str, Examples]
 """Metric -> sampling unit -> (mean value, weight), of one run."""
 
 ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
-"""An entry -> the results of its runs by sampling unit, or None where they are not available."""
+"""An entry -> the results of its runs by sampling unit, or None if they are not available."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +243,7 @@ def read_examples(path: Path) -> dict[str, Recorded]:
             _check(value, weight, where)
             recorded = metrics.setdefault(metric, Recorded())
             if example in recorded.examples:
-                raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
+                raise DataError(f"{where}: the example {example!r} of {metric} appears twice; keep one.")
             recorded.examples[example] = (value, weight)
             if unit != example:
                 recorded.units[example] = unit
@@ -260,7 +257,7 @@ def read_examples(path: Path) -> dict[str, Recorded]:
 
 
 def run_examples(run: Run, runs: Path, entry: Entry, boards: Sequence[Path] = ()) -> dict[str, Recorded]:
-    """Return the per-example results of a run of an entry. Raises DataError where they are absent or altered."""
+    """Return the per-example results of a run of an entry. Raises DataError if they are absent or altered."""
     if run.examples is None:
         raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
     return read_examples(recorded_file(run.examples, runs, entry, boards))
@@ -269,7 +266,7 @@ def run_examples(run: Run, runs: Path, entry: Entry, boards: Sequence[Path] = ()
 def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> list[RunExamples]:
     """Return the results of each run of an entry by sampling unit, in the order of its runs.
 
-    `runs` is their folder; files that it lacks are read from `boards` that ship them. Raises DataError where a run has
+    `runs` is their folder; files that it lacks are read from `boards` that ship them. Raises DataError if a run has
     none, or its file is absent or not the one that was recorded.
     """
     of_runs = []

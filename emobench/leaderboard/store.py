@@ -138,7 +138,7 @@ class Leaderboard:
         """What the last `entries()` or `rows()` skipped, a sentence for each file."""
 
     def require_folder(self) -> None:
-        """Raise DataError where the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
+        """Raise DataError if the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
         if not is_folder(self.root):
             raise DataError(self.without_entries())
 
@@ -154,9 +154,9 @@ class Leaderboard:
         return self.root / file_of(entry)
 
     def append(self, entry: Entry) -> Path:
-        """Write an entry and return its file; nothing happens where it is there already.
+        """Write an entry and return its file; nothing happens if it exists already.
 
-        Raises StorageError where another content has its name, the disk is full, the folder cannot be written, or the
+        Raises StorageError if another content has its name, the disk is full, the folder cannot be written, or the
         entry is not what its id was made of.
         """
         plain, path = to_plain(entry), self.path(entry)
@@ -203,7 +203,7 @@ class Leaderboard:
     def read(self, row: Row) -> Entry:
         """Return the entry of a row, read and verified.
 
-        Raises ConfigError where the file is not what it was, StorageError where it cannot be read.
+        Raises ConfigError if the file is not what it was, StorageError if it cannot be read.
         """
         try:
             return self.read_file(f"{row.path.parent.name}/{row.path.name}")
@@ -213,7 +213,7 @@ class Leaderboard:
             raise ConfigError(self._sentence(error)) from None
 
     def entries(self, *, suite: str | None = None, superseded: bool = False) -> list[Entry]:
-        """Return the entries that `rows` lists, of one suite name if asked for, all read and verified.
+        """Return the entries that `rows` lists, of one suite name if given, all read and verified.
 
         A file that is no entry is skipped, and named in `problems`.
         """

@@ -52,7 +52,7 @@ def verify(
     """Return how many entries a board has, and all that is wrong.
 
     With a folder of runs, the files there that entries name are hashed, too, of those that no other supersedes. Raises
-    DataError where there is no board.
+    DataError if there is no board.
     """
     board.require_folder()
     board.problems = []

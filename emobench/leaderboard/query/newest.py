@@ -1,4 +1,4 @@
-"""The newest comparable group: what commands show unless they are asked for more."""
+"""The newest comparable group: what commands show unless more is requested."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Standings:
     """One comparable group. `older` holds the ids of rows of older code, and `baseline` a row, or why there is none.
 
     `metrics` are those to show; `absent` maps those that no row has to a reason, and `untested` those for which rows
-    cannot be told apart, whatever their values. `best` has "mean/<metric>", too, where a mean over tasks is shown.
+    cannot be distinguished, whatever their values. `best` has "mean/<metric>", too, where a mean over tasks is shown.
     `differences` maps an id to its contrasts with the baseline, by metric, and `tested` are all contrasts that a mark
     rests on.
     """
@@ -247,7 +247,7 @@ def _badness(entry: Entry, columns: Sequence[str]) -> float:
 
 
 def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrasts, view: View) -> Ranking | None:
-    """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
+    """Rank the rows of a group, of which `metrics` are all metrics; None if there is nothing to rank by.
 
     The place of a row is 1 + the number of rows that are better beyond noise: two-sided 5 %, by the p of each pair's
     comparison, which is adjusted for the metric's family (the primary endpoint's is not), and Holm over all pairs. A

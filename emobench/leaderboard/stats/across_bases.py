@@ -49,7 +49,7 @@ def compare_across_bases(
 ) -> list[Comparison]:
     """Compare what a reader chose with the last choice or with `baseline`, over the bases that both have entries of.
 
-    Raises ConfigError where nothing that was chosen starts from replicate bases that both sides have.
+    Raises ConfigError if nothing that was chosen starts from replicate bases that both sides have.
     """
     bases = chosen[-1] if baseline is None else baseline
     of_baseline = _rows(bases)
@@ -68,12 +68,12 @@ def compare_across_bases(
                 made.append(_compare(left, right, series, metrics))
     if not made:
         names = ", ".join(dict.fromkeys(map(title, named)))
-        raise ConfigError(f"No base is common to the rows that were named ({names}): {HOW}.")
+        raise ConfigError(f"These rows have no pre-trained model in common ({names}): {HOW}.")
     return made
 
 
 def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
-    """Return the entries of made models by what rows that are compared share, and by what sets rows apart.
+    """Return the entries of models that the harness trained, by shared and by own facts of a row.
 
     Of two entries of one base the newest counts.
     """

@@ -144,7 +144,7 @@ def contrasts(
         if untested and name in untested:
             contrast = replace(contrast, why=untested[name])
         elif test is not None:
-            contrast = _settled(contrast, test(ours, theirs) if known else "the values of single seeds are not known")
+            contrast = _settled(contrast, test(ours, theirs) if known else "the values of single seeds are missing")
         undecided = contrast.family is not None and contrast.p is None and contrast.verdict != "tied"
         if within and undecided and known and len(columns) == 1:
             contrast = replace(contrast, within=_within(ours[0], theirs[0]))
@@ -245,7 +245,7 @@ def primary_of(candidate: Entry, baseline: Entry) -> str | None:
 def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> str | None:
     """Return the family of a row, its name -> its metrics.
 
-    None where it is in none, or not in one on both sides, or where these disagree on which direction is better.
+    None if it is in none, or not in one on both sides, or where these disagree on which direction is better.
     """
     directions, names = set(), set()
     for entry in (candidate, baseline):
@@ -392,7 +392,7 @@ def compare(
 
     `metrics` are those to show (by default all but the secondary ones): p values are adjusted for a whole family, so
     that no choice of metrics changes a verdict. The primary endpoint comes first.
-    Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
+    Raises ConfigError if one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     `series` takes the place of `examples_of` for who compares many times: a `series_reader` reads each entry once.
     """
@@ -505,7 +505,7 @@ def comparisons(
 
 
 def title(entry: Entry) -> str:
-    """Return what an entry is called beside others: its objective, model, suite and id."""
+    """Return the name of an entry among others: its objective, model, suite and id."""
     return f"{entry.objective.label} · {entry.model.name} · {entry.suite} [{entry.id[:6]}]"
 
 
@@ -522,7 +522,7 @@ class PairContrasts:
         self.made: dict[tuple[str, str, str], Contrast] = {}
 
     def __call__(self, candidate: Entry, baseline: Entry, name: str) -> Contrast | None:
-        """Return the contrast of a metric, or of "mean/<metric>"; None where one of the two lacks it."""
+        """Return the contrast of a metric, or of "mean/<metric>"; None if one of the two lacks it."""
         pair = candidate.id, baseline.id
         if (*pair, name) not in self.made:
             rows = rows_of(candidate, baseline)
@@ -542,7 +542,7 @@ class PairContrasts:
         return self.made[*pair, name]
 
     def best(self, rows: Sequence[Entry], name: str) -> tuple[str | None, str | None]:
-        """Return the row that is better than every other one, or None and why they cannot be told apart, if so.
+        """Return the row that is better than every other one, or None and why they cannot be distinguished, if so.
 
         It is better than each in a comparison of the two, at 5 % within the family of the metric. That needs no
         further adjustment: to be wrong it has to beat the truly best row, too (an intersection-union test; Berger,

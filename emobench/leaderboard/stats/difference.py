@@ -99,7 +99,7 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
             raise MetricError(row.no_replicates)
     seeds, paired = min(len(seeds_a), len(seeds_b)), seeds_a == seeds_b
     if seeds_a == [None]:
-        raise MetricError("the values of single seeds are not known on either side")
+        raise MetricError("neither side has the values of its single seeds")
     if seeds < MIN_SEEDS:
         raise MetricError(f"seeds in common: {seeds}; a verdict needs {MIN_SEEDS}, or {MIN_SEEDS} seeds of each side")
     log = all(row.log_scale for row in (*a, *b))

@@ -44,7 +44,7 @@ class Decision:
     """What shows a true difference as large as the observed one, with 80 % power at the level of its family.
 
     `seeds` counts the seeds of each side and `items` the sampling units (examples, documents): all of them, with the
-    other number as it is. None where a comparison does not sample them.
+    other number as it is. None if a comparison does not sample them.
     """
 
     seeds: Count | None

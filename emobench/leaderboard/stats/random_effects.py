@@ -208,7 +208,7 @@ def upper_limit(parts: tuple[Part, ...], confidence: float) -> tuple[Part, ...]:
 def crossed(
     *values_SI_of: Array, effective: Sequence[float] = (), skewed: bool = True, members: Sequence[Array] = ()
 ) -> Uncertainty | None:
-    """Return the uncertainty of a mean, or of the mean of several tasks' means; None where there is no spread at all.
+    """Return the uncertainty of a mean, or of the mean of several tasks' means; None if there is no spread at all.
 
     Each task has S >= 2 seeds, the same for all, by its own I >= 2 items. A seed moves all tasks together, so that its
     part is that of the tasks' mean for each seed; items are drawn for each task apart. `effective` is how many items of
@@ -372,7 +372,7 @@ def _uncertain(
     item_means: Sequence[Array] = (),
     members: Sequence[Array] = (),
 ) -> Uncertainty | None:
-    """Return None where the spread is nothing but rounding: an interval of no width would claim certainty.
+    """Return None if the spread is nothing but rounding: an interval of no width would claim certainty.
 
     Joined tasks have the limits of the skewness of both: together, opposite ones would cancel again.
     """

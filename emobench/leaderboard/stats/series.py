@@ -54,7 +54,7 @@ from emobench.tasks.scores import MOST_MISSING, Examples, only, single_examples,
 Seed: TypeAlias = int | None
 """A training seed; None stands for that of a row without seeds (a `pretrained` model)."""
 
-UNKNOWN_SEEDS = "one value of a trained model, whose seeds are not known: import a file for each, with --seed"
+UNKNOWN_SEEDS = "one value of a trained model, without its seeds: import one file per seed, with --seed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Series:
     """One metric of one row, by seed.
 
     `values` maps seed to score; the key None is that of a row without seeds (a `pretrained` model), whose one value
-    counts for every seed of its rival. `examples` maps the same seeds to the values of sampling units, or is None where
+    counts for every seed of its rival. `examples` maps the same seeds to the values of sampling units, or is None if
     they are not available. `of_examples`: the score is one of several examples, so that their noise belongs to it.
     `reach` is the largest difference that an item can have: 1 of fractions, and 0 of pseudo-values, which are no values
     of items.
@@ -76,7 +76,7 @@ class Series:
     """Why no verdict may rest on these values: the seeds are no replicates, or many examples are missing."""
     reach: float = math.inf
     data: str = ""
-    """The digest of the texts that the task is named after, if it is known: WikiText-2 and 103 have one test text."""
+    """The digest of the texts that the task is named after, if available: WikiText-2 and 103 have one test text."""
 
     @functools.cached_property
     def linearised(self) -> Mapping[Seed, Array]:
@@ -157,7 +157,7 @@ class Series:
     def of_entry(cls, entry: Entry, metric: str, runs: Sequence[Mapping[str, Examples]] | None) -> Series | None:
         """Take a metric of an entry, with its runs' per-example results (by metric) if they are available.
 
-        None where the entry lacks the metric, or holds a mean without its seeds' values.
+        None if the entry lacks the metric, or holds a mean without its seeds' values.
         """
         summary = entry.metrics.get(metric)
         if summary is None:
@@ -192,7 +192,7 @@ def mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
 
 
 def centre_of(summary: MetricSummary, *, log: bool) -> float:
-    """Return the mean over a metric's seeds, the geometric one where `log`; the mean alone where no value is known."""
+    """Return the mean over a metric's seeds, the geometric one where `log`; the mean alone if there are no values."""
     return mean(summary.values or (summary.mean,), log=log)
 
 
@@ -265,7 +265,7 @@ class Common:
 def common_examples(*sides: Sequence[Scored]) -> Common:
     """Return the common examples of the runs of each side.
 
-    Raises MetricError where the runs of a side lack more than 5 % of all examples.
+    Raises MetricError if the runs of a side lack more than 5 % of all examples.
     """
     ids_of, sampled = [], []
     for side in sides:

@@ -121,7 +121,7 @@ def _check_score(score: Score, first: Score) -> None:
 def _items(scores: Sequence[Score]) -> tuple[Array, float, Common] | None:
     """Return (S, I) linearised values of the common examples' units, and how many units of equal weight these are.
 
-    None where the scores are of no examples that seeds share. Raises MetricError where too few are common.
+    None if the scores are of no examples that seeds share. Raises MetricError if too few are common.
     """
     sampled = _sampled(scores)
     if len(sampled) < len(scores):
@@ -158,11 +158,11 @@ SOURCES = TRAINING, SAMPLING, KMEANS, TEXTS = "training seed", "sampling", "k-me
 
 
 def components(scores: Sequence[Score], linearised_SI: Array | None) -> dict[str, Component]:
-    """Return the sources of a metric's noise, those that can be told apart; none where nothing was repeated.
+    """Return the sources of a metric's noise, those that can be distinguished; none if nothing was repeated.
 
-    `linearised_SI` holds the examples of each seed, moved to its score, or is None where seeds have other texts.
+    `linearised_SI` holds the examples of each seed, moved to its score, or is None if seeds have other texts.
     Without a second sampling run neither seeds nor texts can be told from sampling, and no second k-means seed leaves
-    its noise in that of sampling. Raises MetricError where seeds were repeated unlike one another.
+    its noise in that of sampling. Raises MetricError if seeds were repeated unlike one another.
     """
     values_SRK = _repeats(scores)
     if values_SRK is None:
@@ -204,7 +204,7 @@ def _component(variance: float, of_mean: float, draws: int) -> Component:
 
 
 def _repeats(scores: Sequence[Score]) -> Array | None:
-    """Return (S, R, K) values, logarithms of perplexities; None where nothing was repeated."""
+    """Return (S, R, K) values, logarithms of perplexities; None if nothing was repeated."""
     shapes = set()
     for score in scores:
         lengths = sorted(set(map(len, score.repeats)))

@@ -84,7 +84,7 @@ def test_only_bases_that_both_have_and_that_are_alike_count(make_row: MakeEntry)
     gpt2 = rows("mle", 0.5, [{"name": "gpt2", "source": "gpt2"}])
     recipe = rows("mle", 0.5, [model(n) for n in range(3)], recipe={"name": "lm", "epochs": 9})
     for unlike in (other, gpt2, recipe):
-        with pytest.raises(ConfigError, match=r"No base is common to the rows that were named .*: make some with"):
+        with pytest.raises(ConfigError, match="no pre-trained model in common"):
             compare_across_bases([ours, unlike], None)
 
 
