@@ -65,9 +65,7 @@ def show(
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="Show and test differences from this row: an objective or an id.")
     ] = None,
-    sort: Annotated[
-        str | None, typer.Option("--sort", help="Sort by a metric (best first, with ranks), by created, or by name.")
-    ] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="Sort by a metric (best first, with ranks).")] = None,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95 % intervals and n instead of ±.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=1, help="The largest number of rows.")] = ROWS,
     all_: options.All = False,

@@ -22,12 +22,10 @@ from emobench.leaderboard.stats.compare import Contrast, PairContrasts, series_r
 from emobench.leaderboard.stats.series import Series, mean
 from emobench.tasks.families import PRIMARY
 
-ORDERS = ("created", "name")
-
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """`metrics` are patterns (see `wanted`), `sort` a metric or one of ORDERS, `baseline` an objective.
+    """`metrics` are patterns (see `wanted`), `sort` a metric, `baseline` an objective.
 
     `own` holds the ids of entries that stand first.
     """
@@ -110,10 +108,10 @@ def standings(
     view = view or View()
     split = groups(entries)
     metrics = set(itertools.chain.from_iterable(map(group_metrics, split)))
-    if split and view.sort and view.sort not in ORDERS and not named(view.sort, metrics):
+    if split and view.sort and not named(view.sort, metrics):
         if "/" not in view.sort:
             metrics = {metric.split("/", 1)[1] for metric in metrics}
-        raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *map(clean, metrics)})
+        raise UnknownNameError("metric to sort by", view.sort, set(map(clean, metrics)))
     if entries and view.baseline and not any(_is_meant(view.baseline, entry) for entry in entries):
         objectives = {clean(entry.objective.label) for entry in entries}
         raise UnknownNameError("objective to be the baseline", view.baseline, objectives)
@@ -222,11 +220,7 @@ def _ordered(
     columns = view.sorted_by(group_metrics(group))
     if ranking and (ranking.name == view.sort or (ranking.places and not view.sort)):
         columns = ranking.columns
-    if view.sort == "created":
-        rows.sort(key=lambda e: e.provenance.created, reverse=True)
-    elif view.sort == "name":
-        rows.sort(key=lambda e: e.objective.label)
-    elif columns:
+    if columns:
         rows.sort(key=lambda e: _badness(e, columns))
     return sorted(rows, key=lambda e: (e.id in older, e != baseline, e.id not in view.own))
 
