@@ -29,12 +29,8 @@ def newest_common(choices: Sequence[Choice]) -> tuple[list[Choice], int]:
     Return the choices, and how many older groups have one of every choice, too. Choices without a common group, and
     single entries, are returned as they are.
     """
-    by_id = {}
-    several = False
-    for choice in choices:
-        several = several or len(choice) > 1
-        for entry in choice:
-            by_id[entry.id] = entry
+    by_id = {entry.id: entry for choice in choices for entry in choice}
+    several = any(len(choice) > 1 for choice in choices)
     common = []
     for group in newest_first(by_id.values()) if several else ():
         ids = {entry.id for entry in group}

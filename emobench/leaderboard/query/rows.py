@@ -57,10 +57,9 @@ class Filters:
         """
         kept, given = list(rows), []
         named = {"objective": self.objectives, "metric": self.metrics}
-        for key, name in (("model", self.model), ("suite", self.suite), ("kind", self.kind)):
-            if name is not None:
-                named[key] = (name,)
-        for key, names in named.items():
+        named |= {"model": self.model, "suite": self.suite, "kind": self.kind}
+        for key, value in named.items():
+            names = [value] if isinstance(value, str) else value
             if names and rows:
                 ids = set()
                 for name in names:

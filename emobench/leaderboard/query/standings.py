@@ -66,11 +66,11 @@ class Ranking:
 
     name: str
     columns: tuple[str, ...]
+    means: Mapping[str, tuple[float, ...]]
+    unranked: Mapping[str, str]
+    remark: str | None
     family: str | None = None
-    means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
-    unranked: Mapping[str, str] = field(default_factory=dict)
-    remark: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,13 +27,14 @@ SMALL_N_FLAG = "small_n"
 """Flags a metric of too few examples for a verdict or a rank."""
 
 
+Interval: TypeAlias = tuple[float, float]
 NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
 
 def bisected(
     low: float, high: float, is_low: Callable[[float], bool], *, absolute: float = 0.0, relative: float = 0.0
-) -> tuple[float, float]:
+) -> Interval:
     """Return the bounds of the number below which `is_low` holds, that close to one another (`relative` to the upper).
 
     scipy.optimize is faster, but takes 0.2 s to import and is not installed with the base package.
@@ -93,7 +95,7 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
     return min(1.0, 2 * coin_at_most(min(only_a, only_b), only_a + only_b))
 
 
-def mcnemar_interval(only_a: int, only_b: int, questions: int, *, mid_p: bool = False) -> tuple[float, float]:
+def mcnemar_interval(only_a: int, only_b: int, questions: int, *, mid_p: bool = False) -> Interval:
     """Return the 95 % interval of the difference of two accuracies: what the exact or the mid-p test does not reject.
 
     The difference is the share d of the questions that one side alone answers rightly, times 2 q - 1 with a's share q
@@ -163,7 +165,7 @@ class LogLine:
 
     intercept: float
     slope: float
-    slope_ci95: tuple[float, float] | None
+    slope_ci95: Interval | None
     _covariance: np.ndarray | None
     """(2, 2), of slope and intercept, times the square of Student's t."""
 
@@ -171,7 +173,7 @@ class LogLine:
         """Return the line at a size."""
         return self.intercept + self.slope * math.log10(x)
 
-    def band(self, x: float) -> tuple[float, float] | None:
+    def band(self, x: float) -> Interval | None:
         """Return the 95 % interval of the line at a size; None with two sizes."""
         if self._covariance is None:
             return None

@@ -183,7 +183,7 @@ def compare_models(
             # The other file may have other tasks, which would change the families.
             metrics = {metric: to_plain(entry.metrics[metric]) for metric in rows}
             sides.append(replace(entry, families=families(metrics)))
-        compared += contrasts(*sides, rows, series, test, untested=unpaired.get(candidate.id))
+        compared += contrasts(sides[0], sides[1], rows, series, test, untested=unpaired.get(candidate.id))
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
@@ -252,11 +252,9 @@ def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[st
         for metric in columns:
             directions.add(entry.metrics[metric].higher_is_better)
             names.add(entry.families.get(metric))
-    if len(directions) > 1:
-        return None
-    if name == primary_of(candidate, baseline):
+    if len(directions) == 1 and name == primary_of(candidate, baseline):
         return PRIMARY
-    return names.pop() if len(names) == 1 else None
+    return names.pop() if len(directions) == len(names) == 1 else None
 
 
 def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
@@ -335,21 +333,18 @@ def _within(ours: Series, theirs: Series) -> tuple[tuple[Seed, Difference], ...]
 def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Return one candidate's contrasts with their p adjusted within each family, and the verdicts that follow."""
     settled = {contrast.metric: contrast for contrast in contrasts}
-    for family in dict.fromkeys(contrast.family for contrast in contrasts):
+    for family in {contrast.family for contrast in contrasts}:
         tested = [contrast for contrast in contrasts if contrast.family == family and contrast.p is not None]
         deciding = [contrast for contrast in tested if not contrast.small_n]
         for among in (tested, deciding):  # metrics that decide something pay for none that do not
             adjusted = holm([contrast.p or 0.0 for contrast in among])
-            undecided = sum(p_holm > ALPHA for p_holm in adjusted)
+            level = ALPHA / max(sum(p_holm > ALPHA for p_holm in adjusted), 1)
             for contrast, p_holm in zip(among, adjusted, strict=True):
-                verdict: Verdict = "worse"
+                verdict = "better" if (contrast.effect > 0) == contrast.higher_is_better else "worse"
                 if contrast.small_n:
                     verdict = "undetermined"
                 elif p_holm > ALPHA:
                     verdict = "tied"
-                elif (contrast.effect > 0) == contrast.higher_is_better:
-                    verdict = "better"
-                level = ALPHA / max(undecided, 1)
                 changed = replace(contrast, p_holm=p_holm, tests=len(among), level=level, verdict=verdict)
                 settled[contrast.metric] = changed
     return list(settled.values())
@@ -556,11 +551,11 @@ class PairContrasts:
         first = rows[0].metrics[columns[0]]
         sign = 1 if first.higher_is_better else -1
         top = max(rows, key=lambda entry: sign * _means(entry, columns, first.unit == "perplexity")[1])
-        beaten, why = True, None
+        verdicts, why = set(), None
         for rival in rows:
             if rival is not top:
                 contrast = self(top, rival, name)
-                beaten = beaten and contrast is not None and contrast.verdict == "better"
-                if contrast is not None and contrast.verdict == "undetermined":
+                verdicts.add(contrast and contrast.verdict)
+                if contrast and contrast.verdict == "undetermined":
                     why = why or contrast.why
-        return (top.id, None) if beaten else (None, why)
+        return (top.id, None) if verdicts == {"better"} else (None, why)

@@ -30,6 +30,7 @@ from emobench.leaderboard.stats.classical import (
     MCNEMAR_MID_P,
     MIN_ITEMS,
     MIN_SEEDS,
+    Interval,
     mcnemar_exact,
     mcnemar_interval,
     mcnemar_mid_p,
@@ -66,13 +67,13 @@ class Difference:
 
     effect: float
     log_scale: bool
-    ci95: tuple[float, float] | None = None
+    ci95: Interval | None = None
     p: float | None = None
     test: str | None = None
     items: int | None = None
     seeds: int | None = None
     detectable: float | None = None
-    detectable_ci95: tuple[float, float] | None = None
+    detectable_ci95: Interval | None = None
     noise: Uncertainty | None = None
     common_examples: int | None = None
     all_examples: int | None = None

@@ -117,7 +117,6 @@ def detectable_with(
     noncentrality = study.noncentrality(level)
     if limit is not None:
         return noncentrality * Uncertainty(upper_limit(tuple(estimated), limit), noise.of).standard_error
-    squares = sum(variance**2 / df for variance, df in estimated)
-    freedom = study.standard_error**4 / squares
+    freedom = study.standard_error**4 / sum(variance**2 / df for variance, df in estimated)
     critical = noncentrality - NORMAL.inv_cdf(POWER)
     return study.standard_error * noncentral_t_quantile(freedom, critical, POWER)

@@ -61,7 +61,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from emobench.leaderboard.entry import ROUNDING
-from emobench.leaderboard.stats.classical import ALPHA, POWER, bisected, crossing
+from emobench.leaderboard.stats.classical import ALPHA, POWER, Interval, bisected, crossing
 from emobench.leaderboard.stats.distributions import beta_below, chi2_quantile, noncentrality, t_below, t_quantile
 
 Array: TypeAlias = np.ndarray
@@ -89,7 +89,7 @@ class Uncertainty:
     parts: tuple[Part, ...]
     of: Randomness
     skewness: float = 0.0
-    skewness_limits: tuple[float, float] = (0.0, 0.0)
+    skewness_limits: Interval = (0.0, 0.0)
     residual: float = 0.0
     """How much of the first part, the seeds', is the residual's variance: more items reduce that, too."""
 
@@ -129,7 +129,7 @@ class Uncertainty:
         log_p = crossing(math.log(low), math.log(high), lambda log: math.log(self.critical(math.exp(log)) / t))
         return min(max(math.exp(log_p), low), high)
 
-    def interval(self, effect: float) -> tuple[float, float]:
+    def interval(self, effect: float) -> Interval:
         """Return the 95 % interval around an effect: the true values that the test does not reject."""
         t = self.critical()
         below, above = self._reaching(t, 1), self._reaching(t, -1)
@@ -168,7 +168,7 @@ class Uncertainty:
         return self.detectable_limit(0.5)
 
     @property
-    def detectable_ci95(self) -> tuple[float, float]:
+    def detectable_ci95(self) -> Interval:
         """The 95 % interval of `detectable`: with 3 seeds, the standard error has two degrees of freedom."""
         return self.detectable_limit(ALPHA / 2), self.detectable_limit(1 - ALPHA / 2)
 
@@ -387,7 +387,7 @@ def _uncertain(
     return Uncertainty(parts, of, skewness, limits)
 
 
-def _skewness(item_means: Sequence[Array], variance: float, rounding: float) -> tuple[float, tuple[float, float]]:
+def _skewness(item_means: Sequence[Array], variance: float, rounding: float) -> tuple[float, Interval]:
     """Return the skewness of a mean over T tasks whose variance is this, and its limits to the left and to the right.
 
     `item_means` are (I,) for each task; tasks whose items vary by rounding alone have no skewness.

@@ -142,12 +142,9 @@ class Series:
         are_means = all(math.isclose(weighted_mean(one), value, rel_tol=1e-3, abs_tol=1e-6) for one, value in pairs)
         if not are_means and not all(is_log(one, value) for one, value in pairs):
             reach = 0.0  # they are pseudo-values
-        by_seed = None
-        if examples is not None:
-            by_seed = dict(zip(keys, examples, strict=True))
         return cls(
             values=dict(zip(keys, summary.values, strict=True)),
-            examples=by_seed,
+            examples=None if examples is None else dict(zip(keys, examples, strict=True)),
             log_scale=log_scale,
             of_examples=bool(examples) or summary.n != 1,
             reach=reach,

@@ -34,6 +34,7 @@ import numpy as np
 from emobench.core.errors import MetricError
 from emobench.leaderboard.entry import Component, MetricSummary
 from emobench.leaderboard.stats import random_effects
+from emobench.leaderboard.stats.classical import Interval
 from emobench.leaderboard.stats.random_effects import Array, items_variance
 from emobench.leaderboard.stats.series import Common, Series, common_examples, effective, scored, weighted_mean
 from emobench.tasks.scores import Examples, Score
@@ -79,15 +80,13 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
             why = "the seeds' values are equal, so that no spread can be estimated"
     except MetricError as error:
         why = str(error)
-    ci95 = ci95_of = std = None
+    ci95 = ci95_of = None
     if noise:
         low, high = noise.interval(float(np.mean(scaled)))
         ci95, ci95_of, why = _interval(first, low, high), noise.of, None
-    if len(values) > 1:
-        std = float(np.std(values, ddof=1))
     return MetricSummary(
         mean=math.fsum(values) / len(values),
-        std=std,
+        std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
         values=tuple(values),
         n=min(score.n for score in scores),
         units=min(map(len, _sampled(scores)), default=None),
@@ -146,7 +145,7 @@ def _sampled(scores: Sequence[Score]) -> list[Examples]:
     return [score.sampled for score in scores if score.sampled and score.aggregate != "corpus"]
 
 
-def _interval(score: Score, low: float, high: float) -> tuple[float, float]:
+def _interval(score: Score, low: float, high: float) -> Interval:
     """Return the bounds of a mean on the scale of its score, within the range of a fraction."""
     if score.aggregate == "exp_mean":
         # Two wild seeds may put the upper bound beyond the range of floats: the largest number stands for it.
@@ -205,16 +204,11 @@ def _component(variance: float, of_mean: float, draws: int) -> Component:
 
 def _repeats(scores: Sequence[Score]) -> Array | None:
     """Return (S, R, K) values, logarithms of perplexities; None if nothing was repeated."""
-    shapes = set()
-    for score in scores:
-        lengths = sorted(set(map(len, score.repeats)))
-        shapes.add((len(score.repeats), *lengths))
-    if len(shapes) > 1 or any(len(shape) > 2 for shape in shapes):
-        raise MetricError(
-            f"A metric's seeds were repeated unlike one another: {sorted(shapes)} sampling runs and k-means seeds; "
-            "expected one table's shape."
-        )
-    values_SRK = np.array([score.repeats for score in scores], dtype=float)
+    try:
+        values_SRK = np.array([score.repeats for score in scores], dtype=float)
+    except ValueError:  # of no regular shape
+        text = "A metric's seeds were repeated unlike one another; expected tables of one shape."
+        raise MetricError(text) from None
     if values_SRK.size <= len(scores):
         return None
     log = _is_log(scores)
