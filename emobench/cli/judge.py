@@ -126,8 +126,7 @@ def score(
     """Compute AlpacaEval's metrics of judged pairs: win rate, standard error, length-controlled win rate.
 
     The pairs are annotations in a file, or the kept judgements of an entry; there, both orders count. The last metric
-    needs the file df_gamed.csv, from a data folder or the hub. Without it, there is the win rate at equal lengths by
-    the lengths alone, which is another number.
+    needs the file df_gamed.csv, from a data folder or the hub.
     """
     view = judged_pairs()
     annotated: list[tuple[dict[str, str], list[dict[str, Any]]]] = []
@@ -144,7 +143,7 @@ def score(
         rates = view.rates(pairs, data_dir or (), offline=offline)
         documents.append({**origin, **asdict(rates)})
         row = [rates.model or Path(origin["file"]).name, origin.get("task", "-"), str(rates.count)]
-        for number in (rates.win_rate, rates.standard_error, rates.length_controlled, rates.length_controlled_minimal):
+        for number in (rates.win_rate, rates.standard_error, rates.length_controlled):
             row.append("-" if number is None else f"{number:.2%}")
         rows.append(row)
         if rates.missing:
@@ -152,6 +151,6 @@ def score(
     if json:
         print_json(documents)
         return
-    header = ("model", "task", "n", "win rate", "standard error", "length-controlled", "on lengths alone")
+    header = ("model", "task", "n", "win rate", "standard error", "length-controlled")
     print_table("AlpacaEval's metrics", header, rows)
     print_out("", *missing)

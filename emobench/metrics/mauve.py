@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from emobench.core.errors import MetricError
+from emobench.metrics.by_prompt import pseudo_values
 from emobench.tasks.scores import Measure, Score
 
 SMALL_N = 1000  # texts a side
@@ -130,11 +131,7 @@ def _score(
     aggregate, examples = "corpus", None
     if ids is not None:
         without = [without_each(each, SMOOTHING[name]) for each in buckets]
-        without_N = np.mean(without, axis=0)
-        pseudo_N = len(ids) * value - (len(ids) - 1) * without_N
-        aggregate, examples = "jackknife", {}
-        for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True):
-            examples[key] = (pseudo, 1.0)
+        aggregate, examples = "jackknife", pseudo_values(value, ids, np.mean(without, axis=0))
     flags = ("small_n",) if n < SMALL_N else ()
     repeats = []
     for at in range(0, len(values), seeds):

@@ -221,7 +221,6 @@ def main(argv: list[str]) -> None:
         "models": {
             model: {
                 "length_controlled": 100 * ours[model]["length_controlled"],
-                "length_controlled_minimal": 100 * ours[model]["length_controlled_minimal"],
                 "published": float(theirs.loc[model, "length_controlled_winrate"]),
             }
             for model in MODELS

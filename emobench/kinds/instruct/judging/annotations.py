@@ -5,11 +5,9 @@ model's, and `preference` 1 for the first, 2 for the second, 0 or 1.5 for a tie,
 numbers are no preferences; the package drops them, and so does this module.
 
 The length-controlled win rate (Dubois et al., 2024) is that of a logistic regression of the preferences on the
-difference of lengths, at a difference of 0. Fit and design matrix are the package's. Its regression also has the
-difficulty of each of AlpacaEval's 805 instructions, which are known by their texts. It is regularized by the
-judgements of two baselines that were asked to be brief and to be long. Difficulties and judgements are in its file
-df_gamed.csv on the hub. Without it there is the package's own smallest regression, `length_controlled_minimal`, which
-is another number.
+difference of lengths, at a difference of 0; the package computes it. Its regression also has the difficulty of each of
+AlpacaEval's 805 instructions, which are known by their texts. It is regularized by the judgements of two baselines that
+were asked to be brief and to be long. Difficulties and judgements are in its file df_gamed.csv on the hub.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from emobench.core.errors import DataError, Missing
 from emobench.core.extras import require
@@ -43,8 +42,6 @@ class AnnotatedRates:
     standard_error: float
     length_controlled: float | None
     """As AlpacaEval publishes it; None without df_gamed.csv."""
-    length_controlled_minimal: float | None
-    """By the lengths alone; None where there is nothing to fit."""
     missing: str = ""
     """Why `length_controlled` is missing."""
 
@@ -109,7 +106,6 @@ def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, 
         win_rate=rate,
         standard_error=error,
         length_controlled=published,
-        length_controlled_minimal=length_controlled(rows, None),
         missing=missing,
     )
 
@@ -140,43 +136,28 @@ def preference_of(row: Mapping[str, Any]) -> float | None:
     return float(value) - 1 if value is not None and 1 <= value <= 2 else None
 
 
-def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path | None) -> float | None:
-    """Return the win rate at equal lengths, a fraction: by `length_controlled_v1` with df_gamed.csv, else minimal.
+def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path) -> float | None:
+    """Return the win rate at equal lengths, a fraction, of rows in AlpacaEval's order (`in_order`).
 
-    With df_gamed.csv, rows must be in AlpacaEval's order (`in_order`). None where there is nothing to fit: all pairs
-    differ by the same length, fewer have a preference than the cross-validation has folds, or all are won, or all lost.
-    The package's own function asks the hub for df_gamed.csv at each call, also without a network and where it needs
-    nothing of that file; so the features, those of alpaca-eval 0.6.6, metrics/glm_winrate.py, are made here.
+    None if all pairs differ by the same length. `gamed` is df_gamed.csv, which the package would download at each call.
     """
+    judged, longer = [], set()
+    for row in rows:
+        preference = preference_of(row)
+        names = {"generator_1": "reference", "generator_2": "model"}
+        texts = {"output_1": row["output_1"], "output_2": row["output_2"]}
+        judged.append({**names, **texts, "preference": None if preference is None else 1 + preference})
+        longer.add(len(row["output_1"]) - len(row["output_2"]))
+    if len(longer) == 1:
+        return None
     with warnings.catch_warnings(action="ignore"):  # of pkg_resources, and of scikit-learn about the fit's options
-        import pandas as pd
         from alpaca_eval.metrics import glm_winrate as package
 
-        regression = "length_controlled_minimal" if gamed is None else "length_controlled_v1"
-        info = package.GLM_INFO[regression]
-        own = pd.DataFrame({"index": range(len(rows)), "not_gamed_baseline": True})
-        own["preference"] = pd.Series(map(preference_of, rows), dtype=float)
-        longer = pd.Series([float(len(row["output_1"]) - len(row["output_2"])) for row in rows])
-        own["std_delta_len"] = longer / longer.std()
-        given = own["preference"].dropna().tolist()
-        if longer.nunique() == 1 or len(given) < info["kwargs"]["n_splits"] or max(given) == 0 or min(given) == 1:
-            return None
-        train, weights = own, None
-        if gamed is not None:
-            others = pd.read_csv(gamed).drop(columns=["model"])
-            own["instruction_difficulty"] = others.drop_duplicates("index")["instruction_difficulty"].to_numpy()
-            train = pd.concat([others, own], axis=0)
-            is_own = train["not_gamed_baseline"].astype(bool)
-            weights = is_own.astype(float) + info["regularize_to_baseline_lambda"] * (~is_own).astype(float) / 2
-        equal = own.assign(std_delta_len=0)
-        features, at_equal = package.make_dmatrix_for_model(train, equal, formula=info["formula"])
-        known = features["preference"].notna()
-        if weights is not None:
-            weights = weights[known]
-        fit = package.fit_LogisticRegressionCV(
-            features[known], "preference", is_ytrue_proba=True, sample_weight=weights, **info["kwargs"]
-        )
-        return float(fit.predict_proba(at_equal)[:, 1].mean())
+        with patch.object(package, "hf_hub_download", return_value=str(gamed)):
+            metrics = package.get_length_controlled_winrate(
+                judged, save_weights_dir=None, is_warn_extreme_changes=False
+            )
+    return float(metrics["length_controlled_winrate"]) / 100
 
 
 def place_of(instruction: str) -> int | None:

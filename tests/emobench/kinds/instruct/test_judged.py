@@ -102,8 +102,6 @@ def test_alpaca_evals_metrics_of_an_entry_are_those_of_its_judgements(
     instruct: Callable[..., Any], judged: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
-    from emobench.kinds.instruct.judging.annotations import length_controlled
-
     places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs", "--offline")
     unjudged = instruct("evaluate", "--json").ok().json["entries"][0]
     command("judges", "score", unjudged["id"], *places).refused("has no judged pairs of responses; expected an entry")
@@ -113,11 +111,6 @@ def test_alpaca_evals_metrics_of_an_entry_are_those_of_its_judgements(
     assert (rates["entry"], rates["task"], rates["count"]) == (entry["id"], TASK, COUNT)
     assert rates["win_rate"] == pytest.approx(means_of(entry)["win_rate"])
     assert "of AlpacaEval's 805 instructions" in rates["missing"]
-    pairs = []
-    for row in rows_of(tmp_path, entry):
-        texts = {"output_1": row["reference"], "output_2": row["text"]}
-        pairs.append({**texts, "preference": 1 + (len(row["text"]) > len(row["reference"]))})
-    assert rates["length_controlled_minimal"] == pytest.approx(length_controlled(pairs, None))
     assert TASK in command("judges", "score", entry["id"], *places).ok().out
     command("judges", "score", entry["id"], *places, "--task", "other").refused("other")
     for given in ("nobody", tmp_path / "none.json"):
