@@ -14,10 +14,11 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -26,6 +27,7 @@ import huggingface_hub
 import lm_eval.tasks
 from datasets import config as datasets_config
 from lm_eval.tasks import TaskManager
+from lm_eval.tasks._index import TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from emobench.core.errors import ConfigError, DataError, EmobenchError, Missing, UserError
@@ -263,27 +265,35 @@ def _unbuilt(task: str, rules: LmEvalProtocol, error: Exception, offline: bool) 
 def find_manager(name: str, include: str) -> TaskManager:
     """Return a manager that knows a task, group or tag and all that it is made of; `include` is the user's folder.
 
-    It reads the folders that mention these names, and knows what a manager of everything would say of them.
+    Of lm-eval's folders it reads those that mention these names; a manager of everything says the same of them.
     Raises ConfigError for a name that nothing defines, with the nearest ones.
     """
-    own = [_own_folder(include)] if include else []
+    manager = TaskManager(include_path=_own_folder(include) if include else None, include_defaults=False)
+    index, own = manager.task_index, dict(manager.task_index)
     folders, more = set[Path](), _folders_of(name)
     while True:
         folders |= more
-        # Of two definitions the first in alphabetical order counts, and for a manager the last.
-        manager = TaskManager(include_path=[*sorted(folders, reverse=True), *own], include_defaults=False)
-        _join_tags(manager, own)
+        index.clear()
+        index.update({**_indexed(folders), **own})
         # A tag is spread over files, so that those of the first folders need not be all.
         more = set()
         for other in reached(name, manager):
-            entry = manager.task_index.get(other)
-            if entry is None or entry.kind.name == "TAG":
+            if other not in index or index[other].kind.name == "TAG":
                 more |= _folders_of(other)
         if more <= folders:
             break
-    if name not in manager.task_index:
+    if name not in index:
         raise _unknown(name, manager, include)
     return manager
+
+
+def _indexed(folders: Iterable[Path]) -> dict[str, Any]:
+    """Return the tasks, groups and tags of lm-eval's folders by name; of two definitions the first counts."""
+    index: dict[str, Any] = {}
+    for path in sorted(chain.from_iterable(folder.rglob("*.yaml") for folder in folders)):
+        with suppress(Exception):  # lm-eval passes over YAML that it cannot read
+            TaskIndex.process_cfg(load_yaml(path, resolve_func=False), path, index)
+    return index
 
 
 def reached(name: str, manager: TaskManager) -> list[str]:
@@ -321,20 +331,6 @@ def _members(listed: Any) -> list[str]:
         names += _members(inner)
         names += [name for name in (item.get("group"), inner) if isinstance(name, str)]
     return names
-
-
-def _join_tags(manager: TaskManager, own: list[Path]) -> None:
-    """Give each tag the tasks of all folders, where a manager has those of the last. One's own replaces lm-eval's."""
-    tagged: dict[str, list[Any]] = {}
-    for entry in manager.task_index.values():
-        tags = (entry.cfg or {}).get("tag") or []
-        for tag in [tags] if isinstance(tags, str) else tags:
-            tagged.setdefault(tag, []).append(entry)
-    for entry in manager.task_index.values():
-        if entry.kind.name == "TAG":
-            members = tagged.get(entry.name, [])
-            owned = [one for one in members if one.yaml_path and any(map(one.yaml_path.is_relative_to, own))]
-            entry.tags = {one.name for one in owned or members}
 
 
 @cache
