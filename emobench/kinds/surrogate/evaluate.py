@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from emobench.core.settings import PRETRAINED
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts, load_texts
 from emobench.kinds.cost import Cost, SplitSize, least, split_size
+from emobench.kinds.generation.evaluate import require_context
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.kinds.views import TestSize
@@ -22,21 +22,7 @@ from emobench.models.model import Model
 from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
-COUNTS = "texts.json"
-"""In the folder of the scores: how many texts were used, and how many were skipped, and why."""
 TEXTS_A_TIME = 256
-
-
-@dataclass
-class Counts:
-    """The texts of a split that were looked at, in order, until a limit was reached."""
-
-    in_split: int
-    used: int = 0
-    too_few_words: int = 0
-    too_many_tokens: int = 0
-    under_two_tokens: int = 0
-    """Nothing is predicted in them."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
@@ -73,12 +59,9 @@ def test_size(task: Task, metric: str, data: Texts | None) -> TestSize:
 def check(task: Task, texts: Texts, model: Model) -> None:
     rules = task.protocol_as(SurrogateProtocol)
     surrogate = model.other(rules.auxiliary)
-    for name, context in ((model.name, model.context), (rules.model, surrogate.context)):
-        if context is not None and rules.max_tokens > context:
-            raise ConfigError(
-                f"Task {task.name} reads texts of up to {rules.max_tokens} tokens, but {name} reads at most {context}; "
-                f"add --set surrogate.max_tokens={context}, which skips the longer ones."
-            )
+    for one in (model, surrogate):
+        way = f"add --set surrogate.max_tokens={one.context}, which skips longer texts"
+        require_context(task, one, rules.max_tokens, "a text", way)
     own, other = model.tokenizer.get_vocab(), surrogate.tokenizer.get_vocab()
     differing = sorted(token for token in own.keys() | other.keys() if own.get(token) != other.get(token))
     if differing:
@@ -98,9 +81,9 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
 
 def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rules = task.protocol_as(SurrogateProtocol)
-    rows, counts = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
+    rows = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
     surrogate = subject.other(rules.auxiliary).model
-    scored = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
+    scored = Scored()
 
     def distances() -> dict[str, Score]:
         with subject.work("distances to the surrogate", "texts") as progress:
@@ -118,35 +101,25 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     return scored
 
 
-def usable_texts(
-    texts: Texts, tokenizer: Any, rules: SurrogateProtocol, limit: int | None
-) -> tuple[dict[str, list[int]], Counts]:
-    """Return the token ids of the first `limit` usable texts, by their row in the split, and the counts.
+def usable_texts(texts: Texts, tokenizer: Any, rules: SurrogateProtocol, limit: int | None) -> dict[str, list[int]]:
+    """Return the token ids of the first `limit` usable texts, by their row in the split.
 
     Words are split at single spaces, and tokens are those that the tokenizer gives, with its special ones, as in the
-    official code. Raises DataError if no text is usable.
+    official code. A text of one token predicts nothing. Raises DataError if no text is usable.
     """
     rows: dict[str, list[int]] = {}
-    counts = Counts(in_split=len(texts))
     for start in range(0, len(texts), TEXTS_A_TIME):
         part = list(texts.texts[start : start + TEXTS_A_TIME])
         # verbose=False: a text that is longer than the context is skipped below.
         for i, (text, ids) in enumerate(zip(part, tokenizer(part, verbose=False)["input_ids"], strict=True), start):
             if len(rows) == limit:
-                return rows, counts
-            if len(text.split(" ")) < rules.min_words:
-                counts.too_few_words += 1
-            elif len(ids) > rules.max_tokens:
-                counts.too_many_tokens += 1
-            elif len(ids) < 2:
-                counts.under_two_tokens += 1
-            else:
-                counts.used += 1
+                return rows
+            if len(text.split(" ")) >= rules.min_words and 2 <= len(ids) <= rules.max_tokens:
                 rows[str(i)] = ids
     if not rows:
         raise DataError(
             f"None of the {len(texts)} texts of {texts.corpus}.{texts.split} has at least {rules.min_words} words and "
-            f"at most {rules.max_tokens} tokens: {counts.too_few_words} have too few words, {counts.too_many_tokens} "
-            "too many tokens. Use other texts, or --set surrogate.min_words=N and --set surrogate.max_tokens=N."
+            f"2 to {rules.max_tokens} tokens. Use other texts, or --set surrogate.min_words=N and --set "
+            "surrogate.max_tokens=N."
         )
-    return rows, counts
+    return rows
