@@ -36,11 +36,8 @@ class WrittenText:
 class WrittenTexts(Protocol):
     """Texts that a model wrote: what `emobench samples` shows."""
 
-    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
-        """Return the texts in a file of samples.
-
-        `facts` determined the generation, and `data` has the provenance of the entry's data by its name.
-        """
+    def written_texts(self, path: Path) -> list[WrittenText]:
+        """Return the texts in a file of samples."""
         ...
 
 

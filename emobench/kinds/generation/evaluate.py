@@ -98,9 +98,14 @@ def metrics(task: Task) -> dict[str, Measure]:
     """Return the metrics of a task: of its test text, the built-in ones, and those that it names."""
     rules = task.protocol_as(GenerationProtocol)
     measures = {"ppl_test": PPL_TEST}
-    for group in (*built_in(rules), *(METRICS.load(text).plugin for text in rules.metrics)):
+    for group in metrics_of(rules):
         measures.update(group.measures)
     return measures
+
+
+def metrics_of(rules: GenerationProtocol) -> list[MetricGroup]:
+    """Return the built-in metrics that a task computes, and those that it names."""
+    return [*built_in(rules), *(METRICS.load(text).plugin for text in rules.metrics)]
 
 
 def test_size(task: Task, metric: str, data: Texts | None) -> TestSize:
@@ -200,12 +205,9 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     units = units_of(runs, texts)
     scored = Scored()
     scored.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
-    for metric in built_in(rules):
-        context = MetricContext(subject, rules, rules.auxiliary_models, scored.files)
-        scored.add(tuple(metric.measures), partial(_scores, metric, runs, context, units))
-    for text in rules.metrics:
-        metric = METRICS.load(text).plugin
-        context = MetricContext(subject, rules, metric.models, scored.files)
+    for metric in metrics_of(rules):
+        models = {**rules.auxiliary_models, **metric.models}
+        context = MetricContext(subject, rules, models, scored.files)
         scored.add(tuple(metric.measures), partial(_scores, metric, runs, context, units))
     fewer = prompts["limit"] is not None and prompts["used"] < prompts["limit"]
     flags = ("fewer_prompts",) if fewer else ()
@@ -271,7 +273,7 @@ def source_texts(task: Task, texts: Texts) -> dict[str, str]:
     return {prompt_id(text, index): text for index, text in enumerate(texts.texts)}
 
 
-def written_texts(path: Path, facts: Mapping[str, object], data: Mapping[str, str]) -> list[WrittenText]:
+def written_texts(path: Path) -> list[WrittenText]:
     """Return the continuations in a file of samples."""
     texts = []
     for one in read_rows(GeneratedSample, path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from emobench.core.errors import ConfigError
+from emobench.core.reading import json_rows
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.inference.vllm.package import check_backend
 from emobench.kinds.cost import Cost
@@ -21,7 +21,6 @@ from emobench.kinds.instruct.judged import (
     check_judge,
     expected_requests,
     judge_scores,
-    read_preferences,
     unread_pairs,
 )
 from emobench.kinds.instruct.judging.judge import JUDGES, GradeJudge, Pair
@@ -132,11 +131,16 @@ def score(subject: Subject, task: Task, data: Instructions, folder: Path) -> Sco
 
 
 def preferences(folder: Path) -> Mapping[str, float]:
-    """Return how much the judge prefers each response to the reference, where it has a verdict."""
-    return read_preferences(folder / JUDGEMENTS) if (folder / JUDGEMENTS).is_file() else {}
+    """Return how much the judge prefers each response to the reference; empty if it gave each response a grade."""
+    preferences = {}
+    path = folder / JUDGEMENTS
+    for _, judged in json_rows(path) if path.is_file() else ():
+        if judged.get("preference") is not None:
+            preferences[judged["id"]] = judged["preference"]
+    return preferences
 
 
-def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
+def written_texts(path: Path) -> list[WrittenText]:
     """Return the responses in a file, each after its instruction."""
     texts = []
     for one in read_rows(Response, path):

@@ -233,19 +233,6 @@ def who_judges(rule: JudgeRule, judge: Judge) -> str:
     return f"{judge.name}, answered by {rule.model_of(judge)},"
 
 
-def read_preferences(path: Path) -> dict[str, float]:
-    """Return how much the model's response to each instruction is preferred, from a file of judgements with verdicts.
-
-    Empty where each response was graded by itself.
-    """
-    preferences = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        judged = json.loads(line)
-        if judged.get("preference") is not None:
-            preferences[judged["id"]] = judged["preference"]
-    return preferences
-
-
 def answering_of(rule: JudgeRule, judge: Judge, load: Callable[[AuxiliaryModel], Model]) -> Answering:
     """Return who answers for a judge; no weights are read before the first request."""
     if rule.backend == "endpoint":

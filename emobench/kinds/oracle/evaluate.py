@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SAMPLES = "samples.json"
-"""{"texts": [[ids, ended], ...], "continuations": [ids, ...]}"""
+"""{"texts": [[ids, ended], ...], "continued": [[prefix, human continuation, the model's], ...]}, all as ids."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
@@ -56,11 +56,8 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
 
 
 def cost(task: Task, data: Texts | None, model: Model) -> Cost:
-    return oracle_cost(task.protocol_as(OracleProtocol))
-
-
-def oracle_cost(rules: OracleProtocol) -> Cost:
     """Count the tokens of samples and continuations, and of their comparison with as many texts of the language."""
+    rules = task.protocol_as(OracleProtocol)
     return Cost(rules.count, rules.count * (4 * rules.length + 2 * (rules.prefix + rules.continuation)))
 
 
@@ -101,21 +98,24 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
         return [continuations[0] for continuations in samples]
 
     alone = sample("sample", "text", [[start]] * rules.count, rules.length, False)
-    prefixes = []
+    pairs = []
     for ids in _long_enough(subject, rules, texts):
-        prefixes.append([start, *ids[: rules.prefix]])
+        pairs.append([ids[: rules.prefix], ids[rules.prefix : rules.prefix + rules.continuation]])
+    prefixes = [[start, *prefix] for prefix, _ in pairs]
     continued = sample("continue", "prefix", prefixes, rules.continuation, True) if prefixes else []
-    pairs, ids = [[c.ids, c.ended] for c in alone], [c.ids for c in continued]
-    (folder / SAMPLES).write_text(json.dumps({"texts": pairs, "continuations": ids}) + "\n")
+    for pair, one in zip(pairs, continued, strict=True):
+        pair.append(list(one.ids))
+    samples = {"texts": [[one.ids, one.ended] for one in alone], "continued": pairs}
+    (folder / SAMPLES).write_text(json.dumps(samples) + "\n")
 
 
 def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rules = task.protocol_as(OracleProtocol)
     language = oracle_language(rules.domain)
     samples = json.loads((folder / SAMPLES).read_text())
-    long, end = _long_enough(subject, rules, texts), rules.prefix + rules.continuation
     require_count(folder / SAMPLES, "texts", len(samples["texts"]), rules.count)
-    require_count(folder / SAMPLES, "continuations", len(samples["continuations"]), len(long))
+    expected = len(_long_enough(subject, rules, texts))
+    require_count(folder / SAMPLES, "continuations", len(samples["continued"]), expected)
     test = _ids(subject, texts)[: rules.limit]
     scored = Scored()
 
@@ -151,13 +151,14 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
         return scores
 
     def overlap() -> dict[str, Score]:
-        if not long:
-            raise MetricError(f"No test text has the {end} words that ROUGE compares.")
-        references = decoded(long, end)
-        rows = []
-        for ids, new in zip(long, samples["continuations"], strict=True):
-            rows.append([*ids[: rules.prefix], *new])
-        return rouge([decoded(rows)], references, list(map(str, range(len(long)))), variants=("rouge1", "rougeL"))
+        if not samples["continued"]:
+            raise MetricError(f"No test text has the {rules.prefix + rules.continuation} words that ROUGE compares.")
+        references, rows = [], []
+        for prefix, human, new in samples["continued"]:
+            references.append([*prefix, *human])
+            rows.append([*prefix, *new])
+        ids = list(map(str, range(len(rows))))
+        return rouge([decoded(rows)], decoded(references), ids, variants=("rouge1", "rougeL"))
 
     scored.add(("ppl_test",), test_perplexity)
     scored.add(("ppl_oracle",), perplexity_under_language)
@@ -176,38 +177,17 @@ def _ids(subject: Subject, texts: Texts) -> list[list[int]]:
     return subject.tokenizer(list(texts.texts), add_special_tokens=False)["input_ids"]
 
 
-def written_texts(path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
-    """Return the continuations in a file of samples; prefixes, and how the language goes on, are from its texts."""
+def written_texts(path: Path) -> list[WrittenText]:
+    """Return the continuations in a file of samples."""
+    decode, written = oracle_tokenizer().decode, []
     try:
-        continued = parse_mapping(read_text(path))["continuations"]
+        for index, ids in enumerate(parse_mapping(read_text(path))["continued"]):
+            prefix, human, generated = map(str, map(decode, ids))
+            texts = {"prefix": prefix, "human": human, "generated": generated}
+            written.append(WrittenText(prompt=str(index), sample=0, **texts, ended=False))
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path}: expected JSON with `continuations`; run again to write it.") from None
-    tokenizer, rules = oracle_tokenizer(), facts["rules"]
-    texts = _generated_texts(facts, data)
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    begin, end = rules["prefix"], rules["prefix"] + rules["continuation"]
-    human = [row for row in ids if len(row) >= end]
-    written = []
-    for index, row in enumerate(continued):
-        prefix = rest = None
-        if index < len(human):
-            prefix = str(tokenizer.decode(human[index][:begin]))
-            rest = str(tokenizer.decode(human[index][begin:end]))
-        generated = str(tokenizer.decode(row))
-        text = WrittenText(prompt=str(index), sample=0, prefix=prefix, human=rest, generated=generated, ended=False)
-        written.append(text)
+        raise DataError(f"{path}: expected JSON with `continued`; run again to write it.") from None
     return written
-
-
-def _generated_texts(facts: Mapping[str, Any], data: Mapping[str, str]) -> list[str]:
-    """Return the texts of the oracle language that a generation read; none where they were somebody's own."""
-    for name, text in data.items():
-        if text.startswith(facts["texts"]) and "(generated: " in text:
-            corpus, _, split = name.rpartition(".")
-            texts = load_texts(corpus, split, data_dirs=(), offline=True)
-            if texts.fingerprint == facts["texts"]:
-                return list(texts.texts)
-    return []
 
 
 def oracle_distances(

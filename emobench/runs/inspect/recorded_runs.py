@@ -170,11 +170,10 @@ def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) ->
             task = recorded_task(entry, task_of_samples(entry, run, place))
             if task is None:
                 continue
-            texts = entry.provenance.data.get(f"{task.corpus}.test", "").partition(" ")[0] or "not known"
-            facts = {"task": {"name": task.name, "kind": task.kind}, "rules": task.rules, "texts": texts}
+            facts = {"task": {"name": task.name, "kind": task.kind}}
         view = _view(facts, WrittenTexts)
         if view is not None:
-            written[facts["task"]["name"]] = view.written_texts(path, facts, entry.provenance.data)
+            written[facts["task"]["name"]] = view.written_texts(path)
     if not written:
         raise DataError(
             f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} recorded no generated texts; expected an entry "
