@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
-from emobench.core.reading import parse_mapping
+from emobench.core.reading import LineError, json_rows
 from emobench.core.settings import build
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
@@ -42,23 +42,17 @@ def write_rows(path: Path, rows: Iterable[Any]) -> None:
         file.writelines(f"{row_line(row)}\n" for row in rows)
 
 
-def parse_row(cls: type[T], line: str, where: str) -> T:
-    """Return the dataclass of a line; DataError, which begins with `where`, for a line without one."""
-    try:
-        return build(cls, parse_mapping(line), where)
-    except ValueError as error:
-        raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
-    except (ConfigError, UnknownNameError) as error:
-        raise DataError(f"{error} The file holds other rows, or was altered; generate again.") from None
-
-
 def read_rows(cls: type[T], path: Path) -> list[T]:
     """Read the dataclasses that `write_rows` wrote; a line without one is a DataError with file and line."""
+    rows = []
     try:
-        with path.open(encoding="utf-8") as file:
-            return [parse_row(cls, line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 ({error}); generate again.") from None
+        for number, row in json_rows(path):
+            rows.append(build(cls, row, f"{path}:{number}"))
+    except LineError as error:
+        raise DataError(f"{path}:{error.number}: {error}; generate again.") from None
+    except (ConfigError, UnknownNameError) as error:
+        raise DataError(f"{error} The file holds other rows, or was altered; generate again.") from None
+    return rows
 
 
 def generate_rows(
@@ -83,7 +77,7 @@ def generate_rows(
     journal = Journal(folder / UNFINISHED)
     rows: dict[tuple[str, int], R] = {}
     for line in journal.read():
-        row = parse_row(cls, line, UNFINISHED)
+        row = build(cls, json.loads(line), UNFINISHED)
         rows[row.key] = row
     keys, samples = list(prompts), decoding.rule.samples
     counts = Counter(key for key, _ in rows)

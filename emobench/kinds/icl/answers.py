@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, DataError, MetricError, UnknownNameError
-from emobench.core.reading import LineError, json_rows
-from emobench.core.settings import build
+from emobench.core.errors import DataError, MetricError
 from emobench.kinds.icl.rules import IclProtocol, Scorer
 from emobench.kinds.interface import Scored
+from emobench.kinds.rows import read_rows
 from emobench.metrics.by_prompt import pseudo_values
 from emobench.tasks.scores import Measure, Score
 
@@ -22,7 +21,7 @@ BINS = 15
 """Of the expected calibration error."""
 MEASURES = {
     "accuracy": Measure(
-        True, "fraction", title="Accuracy", definition="The share of examples that the model answers right."
+        True, "fraction", title="Accuracy", definition="The share of examples that the model answers correctly."
     ),
     "group_accuracy": Measure(
         True,
@@ -95,17 +94,6 @@ class ExampleLosses:
     """The labels' own losses behind a content-free input, the mean over the protocol's inputs; calibrated only."""
     cut: int = 0
     """Tokens that the end of the longest label's prompt lost because it was too long."""
-
-
-def read_samples(path: Path) -> list[ExampleLosses]:
-    """Read losses from JSON Lines; DataError for a line that cannot be read."""
-    samples = []
-    try:
-        for number, row in json_rows(path):
-            samples.append(build(ExampleLosses, row, f"{path}:{number}"))
-    except (LineError, ConfigError, UnknownNameError) as error:
-        raise DataError(f"{path} holds other lines than losses of prompts ({error}); score again.") from None
-    return samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,7 +352,7 @@ def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
     Raises DataError for a file of another form, MetricError for losses that are not finite (`label_losses`).
     """
     try:
-        given = answers(rules, read_samples(path), {})
+        given = answers(rules, read_rows(ExampleLosses, path), {})
     except (ArithmeticError, ValueError) as error:
         raise DataError(f"{path}: its losses are not one of each label, or of no tokens ({error}).") from None
     return answers_table(rules.ties, UNITS[rules.scorer], given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -11,16 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from emobench.core.settings import build
-from emobench.data.labelled import Example, LabelledData, LabelledSource, load_labelled, sampling_units
+from emobench.data.labelled import Example, LabelledData, load_labelled, sampling_units
 from emobench.inference.scoring.scorer import PromptScorer, context_of
 from emobench.kinds.cost import Cost, least
-from emobench.kinds.icl.answers import MEASURES, ExampleLosses, icl_scores, read_samples
+from emobench.kinds.icl.answers import MEASURES, ExampleLosses, icl_scores
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts
 from emobench.kinds.icl.retrieval.shots import check_pool, duplicate_flags, find_shots, pool_of, questions_of
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
-from emobench.kinds.rows import row_line, write_rows
+from emobench.kinds.rows import read_rows, row_line, write_rows
 from emobench.kinds.views import TestSize
 from emobench.models.model import Model
 from emobench.tasks.scores import Measure
@@ -30,7 +31,7 @@ SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
 LONGEST = 20
 """Examples whose prompts without shots are tried when a run is planned: those with the most characters."""
 SAMPLE = 32
-"""Prompts that are tokenized to estimate the others'; their shots are spread over the pool, not retrieved."""
+"""Examples that are tokenized to estimate the tokens of all."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
@@ -58,84 +59,45 @@ def test_size(task: Task, metric: str, data: LabelledData | None) -> TestSize:
     return TestSize(examples, examples)
 
 
-# Estimates.
-
-
 def cost(task: Task, data: LabelledData | None, model: Model) -> Cost:
-    assert task.dataset is not None
-    return icl_cost(task.protocol_as(IclProtocol), task.dataset, data, model)
-
-
-def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: Model) -> Cost:
-    """Return the tokens of one forward pass an example over its shared prefix and all labels.
+    """Return the tokens of one forward pass an example over its shared prefix and all labels, by the texts' bytes.
 
     That is prefix + the sum over labels of (suffix - 1); each label's whole prompt where the engine shares nothing.
     """
-    if data is not None:
-        examples = len(questions_of(rules, data))
+    assert task.dataset is not None
+    rules, source = task.protocol_as(IclProtocol), task.dataset
+    bytes_per_token = model.bytes_per_token
+    if data is None:
+        examples = least(rules.held_out or source.test.rows, rules.limit)
+        shot: float | None = source.pool.text_bytes
+        query = shot if rules.held_out else source.test.text_bytes
     else:
-        examples = rules.held_out or source.test.rows
-        if examples is not None:
-            examples = least(examples, rules.limit)
-    if data is not None and model.is_local:
-        per_example = _counted(rules, data, model)
-    else:
-        per_example = _by_bytes(rules, source, model)
-    if examples is None or per_example is None:
+        questions = questions_of(rules, data)
+        examples, shot, query = len(questions), _mean_bytes(pool_of(rules, data)), _mean_bytes(questions)
+        if model.is_local:
+            text = "\n".join(example.text(rules.query) for example in questions[:SAMPLE])
+            tokens = model.tokenizer(text, verbose=False)["input_ids"]
+            bytes_per_token = len(text.encode()) / max(len(tokens), 1)
+    if examples is None or shot is None or query is None:
         return Cost(examples, None)
+    before, _, after = rules.template.partition(f"{{{LABEL}}}")
+    fixed = len(FIELD.sub("", before).encode())
+    labels = [len((text + after).encode()) for text in rules.labels.values()]
+    one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
+    size = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
+    prefix = min(size / bytes_per_token, least(rules.max_length, model.context) or math.inf)
+    suffixes = [label / bytes_per_token for label in labels]
+    if rules.engine == "plain":
+        per_example = prefix * len(suffixes) + sum(suffixes)
+    else:
+        per_example = prefix + sum(max(suffix - 1, 0) for suffix in suffixes)
     passes = 1 + len(rules.content_free) if rules.scorer == "calibrated" else 1
     return Cost(examples, round(examples * passes * per_example))
 
 
-def _tokens(rules: IclProtocol, prefix: float, suffixes: Sequence[float]) -> float:
-    if rules.engine == "plain":
-        return sum(prefix + suffix for suffix in suffixes)
-    behind = [max(suffix - 1, 0) for suffix in suffixes]
-    return prefix + sum(behind)
-
-
-def _counted(rules: IclProtocol, data: LabelledData, model: Model) -> float:
-    """Return the mean tokens of some examples' prompts, by the tokenizer."""
-    groups: dict[str, list[Example]] = {}
-    for example in pool_of(rules, data):
-        groups.setdefault(example.group, []).append(example)
-    drafts = []
-    for example in _spread(questions_of(rules, data), SAMPLE):
-        shots = _spread(groups.get(example.group, []), rules.shots)
-        drafts.append(Draft(example=example, shots=tuple(shots)))
-    limit, total = least(rules.max_length, model.context), 0.0
-    for prompt in make_prompts(drafts, model.tokenizer, rules, limit, task=data.name):
-        shared = prompt.shared
-        suffixes = [len(ids) - shared for ids in prompt.tokens]
-        total += _tokens(rules, shared, suffixes)
-    return total / len(drafts)
-
-
-def _by_bytes(rules: IclProtocol, source: LabelledSource, model: Model) -> float | None:
-    """Return the tokens of an example's prompts from the documented bytes of shots and questions; None if unknown."""
-    shot = source.pool.text_bytes
-    query = shot if rules.held_out else source.test.text_bytes
-    if shot is None or query is None:
-        return None
-    before, _, after = rules.template.partition(f"{{{LABEL}}}")
-    fixed = len(FIELD.sub("", before).encode())
-    labels, suffixes = [], []
-    for text in rules.labels.values():
-        size = len((text + after).encode())
-        labels.append(size)
-        suffixes.append(size / model.bytes_per_token)
-    one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
-    prefix = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
-    tokens, longest = prefix / model.bytes_per_token, least(rules.max_length, model.context)
-    if longest is not None:
-        tokens = min(tokens, longest)
-    return _tokens(rules, tokens, suffixes)
-
-
-def _spread(examples: Sequence[Example], count: int) -> list[Example]:
-    """Return so many examples at equal distances, all where there are fewer."""
-    count = min(count, len(examples))
-    return [examples[place * len(examples) // count] for place in range(count)]
+def _mean_bytes(examples: Sequence[Example]) -> float:
+    texts = chain.from_iterable(example.fields.values() for example in examples)
+    return sum(len(text.encode()) for text in texts) / max(len(examples), 1)
 
 
 # Prompts and scores.
@@ -183,7 +145,7 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
     rules = task.protocol_as(IclProtocol)
-    questions, samples = questions_of(rules, data), read_samples(folder / SAMPLES)
+    questions, samples = questions_of(rules, data), read_rows(ExampleLosses, folder / SAMPLES)
     answered = {sample.id for sample in samples}
     require_count(folder / SAMPLES, "examples", len(answered), len(questions))
     groups = {}

@@ -114,19 +114,13 @@ metadata:
 def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) -> list[Draft]:
     if not ids:
         return list(drafts[:count])
-    chosen: dict[str, Draft] = {}
-    for text in ids:
-        matches: dict[str, Draft] = {}
-        for draft in drafts:
-            if text and draft.example.id.startswith(text):
-                matches[draft.example.id] = draft
-        if not matches:
-            raise ConfigError(
-                f"--example {text}: no test example of {task} has an id that begins so; `emobench answers` names them, "
-                f"such as {drafts[0].example.id}."
-            )
-        chosen |= matches
-    return list(chosen.values())
+    chosen = [draft for draft in drafts if draft.example.id.startswith(tuple(filter(None, ids)))]
+    if not chosen:
+        raise ConfigError(
+            f"--example {', '.join(ids)}: no test example of {task} has an id that begins so; `emobench answers` names "
+            f"them, such as {drafts[0].example.id}."
+        )
+    return chosen
 
 
 def _prompt(

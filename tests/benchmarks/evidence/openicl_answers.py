@@ -20,10 +20,11 @@ from measuring import RESULTS, origin, write
 from transformers import AutoModelForCausalLM
 
 from emobench.data.labelled import load_labelled
-from emobench.kinds.icl.answers import read_samples
+from emobench.kinds.icl.answers import ExampleLosses
 from emobench.kinds.icl.prompts import Draft
 from emobench.kinds.icl.retrieval.shots import pool_of, questions_of
 from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.rows import read_rows
 from emobench.models.encoder import find_encoder
 from emobench.registry import find_task
 from emobench.runs.planning.ingredients import base_model
@@ -56,7 +57,7 @@ def by_emobench(model: str, task: str, given: argparse.Namespace) -> dict[str, E
     (entry,) = json.loads(done.stdout)["entries"]
     (file,) = entry["runs"][0]["samples"]
     examples = {}
-    for one in read_samples(given.runs / file["path"]):
+    for one in read_rows(ExampleLosses, given.runs / file["path"]):
         losses = [nats / tokens for nats, tokens in zip(one.prompt_nats, one.prompt_tokens, strict=True)]
         examples[one.id] = Example(one.shots, losses)
     return examples

@@ -28,7 +28,7 @@ from emobench.exchange.every_eval_ever import files
 from emobench.exchange.sharing import read_digests
 from emobench.exchange.tables import card_name
 from emobench.kinds.generation.samples import GeneratedSample
-from emobench.kinds.icl.answers import read_samples as read_losses
+from emobench.kinds.icl.answers import ExampleLosses
 from emobench.kinds.rows import read_rows
 from emobench.leaderboard.entry import Entry, entry_id, new_entry
 from emobench.leaderboard.run_files import read_examples, shortened_from, unpack
@@ -132,7 +132,7 @@ READERS: dict[str, tuple[str, bytes, Callable[[Path], Any]]] = {
     "entry": ("entry.json", json.dumps(to_plain(entry())).encode(), _use_entry),
     "examples": ("examples.jsonl", _lines(*ROWS), read_examples),
     "generated texts": ("samples.jsonl", _lines(GENERATED), partial(read_rows, GeneratedSample)),
-    "losses": ("samples.jsonl", _lines(LOSSES), read_losses),
+    "losses": ("samples.jsonl", _lines(LOSSES), partial(read_rows, ExampleLosses)),
     "log": (
         "log.jsonl",
         _lines({"step": 1, "steps": 2, "loss": 1.5, "mle": 1.0}),

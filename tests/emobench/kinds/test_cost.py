@@ -12,9 +12,9 @@ from emobench.inference.decoding.request import Sampling
 from emobench.kinds.cost import Cost, SplitSize
 from emobench.kinds.generation.evaluate import generation_cost
 from emobench.kinds.generation.rules import GenerationProtocol
-from emobench.kinds.icl.evaluate import icl_cost
+from emobench.kinds.icl import evaluate as icl
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.oracle.evaluate import oracle_cost
+from emobench.kinds.oracle import evaluate as oracle
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.kinds.surrogate.evaluate import surrogate_cost
@@ -46,6 +46,14 @@ SUFFIXES = (4 + TAIL, 3 + TAIL)
 
 def rules(**changes: Any) -> IclProtocol:
     return IclProtocol(**{"template": '"{text}" is {label}.', "labels": LABELS, **changes})
+
+
+def task_of(rules: Any, source: LabelledSource | None = None) -> Any:
+    return SimpleNamespace(dataset=source, protocol_as=lambda cls: rules)
+
+
+def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: Any) -> Cost:
+    return icl.cost(task_of(rules, source), data, model)
 
 
 def per_example(**changes: Any) -> float:
@@ -84,11 +92,10 @@ def test_data_that_is_here_is_counted(byte_model: Path) -> None:
 
     data = LabelledData("made", made("train", 20, 100), made("test", 10, 50), {})
     model = base_model(str(byte_model), Request(suite="nlu", offline=True))
-    shot = FIXED + 20 + 4 + TAIL + 1  # all are of the class "a"
-    expected = 50 * (8 * shot + FIXED + 10 + sum(s - 1 for s in SUFFIXES))
+    expected = round(50 * (PREFIX + sum(s - 1 for s in SUFFIXES)))
     assert icl_cost(rules(), SOURCE, data, model) == Cost(50, expected)
     assert icl_cost(rules(limit=5), SOURCE, data, model) == Cost(5, expected // 10)
-    # Without a tokenizer, from the documented bytes.
+    # Without a tokenizer, by the catalog's bytes of a token.
     assert icl_cost(rules(limit=5), SOURCE, data, A_BYTE).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
 
 
@@ -140,4 +147,5 @@ def test_a_surrogate_reads_what_the_model_reads() -> None:
 
 
 def test_samples_of_the_language_are_compared_with_as_many_texts() -> None:
-    assert oracle_cost(OracleProtocol(texts=10, length=20, prefix=2, continuation=4)) == Cost(10, 10 * 92)
+    rules = OracleProtocol(texts=10, length=20, prefix=2, continuation=4)
+    assert oracle.cost(task_of(rules), None, A_BYTE) == Cost(10, 10 * 92)

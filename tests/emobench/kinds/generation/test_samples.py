@@ -59,5 +59,5 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"samples\.jsonl:1: `sample` is missing"):
         read_rows(GeneratedSample, path)
     path.write_text("not json\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"samples\.jsonl:1: expected one JSON object a line, got 'not json"):
+    with pytest.raises(DataError, match=r"samples\.jsonl:1: .*generate again"):
         read_rows(GeneratedSample, path)

@@ -17,11 +17,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from emobench.core.errors import ConfigError, DataError, ModelError
 from emobench.data.labelled import Example, LabelledData
 from emobench.kinds.icl import evaluate as icl
-from emobench.kinds.icl.answers import ExampleLosses, read_samples
+from emobench.kinds.icl.answers import ExampleLosses
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
-from emobench.kinds.rows import row_line, write_rows
+from emobench.kinds.rows import read_rows, row_line, write_rows
 from emobench.tasks.spec import Task
 
 SAMPLE = ExampleLosses(
@@ -116,7 +116,7 @@ def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     other = replace(SAMPLE, id="größe-2", content_free_nats=(1.0, 2.0), label_tokens=())
     write_rows(path, [SAMPLE, other])
-    assert read_samples(path) == [SAMPLE, other]
+    assert read_rows(ExampleLosses, path) == [SAMPLE, other]
     assert json.loads(path.read_text(encoding="utf-8").splitlines()[0])["prompt_nats"] == [20.123456789012345, 1e-300]
 
 
@@ -125,8 +125,8 @@ def test_what_is_no_sample_is_named_by_its_line(tmp_path: Path) -> None:
     good, row = f"{row_line(SAMPLE)}\n", asdict(SAMPLE)
     for bad in ("{", "3", json.dumps({**row, "dropped": "one"}), json.dumps({**row, "nats": 1})):
         path.write_text(good + bad + "\n")
-        with pytest.raises(DataError, match=rf"^{path} holds other lines .*; score again"):
-            read_samples(path)
+        with pytest.raises(DataError, match=rf"^{path}:2: .*; generate again"):
+            read_rows(ExampleLosses, path)
 
 
 # As work goes on.
@@ -174,7 +174,7 @@ def test_what_is_finished_is_not_scored_again(subject: Any, tmp_path: Path, mode
 def test_a_sample_has_what_every_rule_needs(subject: Any, tmp_path: Path, tokenizer: Any) -> None:
     task = replace(TASK, protocol=replace(RULES, scorer="calibrated"))
     generated(subject(), tmp_path / "a", task)
-    samples = read_samples(tmp_path / "a" / icl.SAMPLES)
+    samples = read_rows(ExampleLosses, tmp_path / "a" / icl.SAMPLES)
     assert {sample.id for sample in samples} == {example.id for example in DATA.test}
     for sample in samples:
         assert sample.label_bytes == (3, 9)
@@ -193,7 +193,7 @@ def test_a_content_free_input_is_the_mean_over_its_texts(subject: Any, tmp_path:
         rules = replace(RULES, scorer="calibrated", content_free=texts)
         folder = tmp_path / "-".join(str(len(t)) for t in texts)
         generated(subject(), folder, replace(TASK, protocol=rules))
-        return {sample.id: sample.content_free_nats for sample in read_samples(folder / icl.SAMPLES)}
+        return {sample.id: sample.content_free_nats for sample in read_rows(ExampleLosses, folder / icl.SAMPLES)}
 
     one, other, both = free("N/A"), free("[MASK]"), free("N/A", "[MASK]")
     for key, nats in both.items():
@@ -211,7 +211,7 @@ def test_a_content_free_input_that_is_longer_than_the_examples_fits_too(
     text = "word " * ((context - len(tokenizer(alone)["input_ids"])) // len(tokenizer("word ")["input_ids"]))
     rules = replace(RULES, scorer="calibrated", content_free=(text,))
     generated(subject(), tmp_path / "long", replace(TASK, protocol=rules))
-    found = read_samples(tmp_path / "long" / icl.SAMPLES)
+    found = read_rows(ExampleLosses, tmp_path / "long" / icl.SAMPLES)
     assert {len(sample.shots) for sample in found} == {2}
     # Without shots, which do not fit, the content-free prompt is that of all examples.
     first = found[0].content_free_nats
