@@ -1,4 +1,4 @@
-"""What a metric of generated texts is. The built-in ones and those of packages keep the same contract.
+"""The interface of metrics of generated texts, for built-in ones and for packages.
 
 A metric is a class that a module's hook `emobench_metrics` returns; an entry point of the group `emobench.metrics`
 names the module. A task computes the built-in ones, and those that its rule `metrics` names. A metric that
@@ -40,7 +40,7 @@ FEATURES = "features.npy"
 
 @dataclass(frozen=True)
 class MetricContext:
-    """What a metric may use besides the texts."""
+    """The models and files that a metric may use besides the texts."""
 
     subject: Subject
     rules: GenerationProtocol
@@ -75,7 +75,7 @@ class MetricGroup(ABC):
     name: ClassVar[str]
     """That of the entry point, and in the rule `metrics` of a task: `fluency`, or `fluency(judge=gpt2-large)`."""
     measures: ClassVar[Mapping[str, Measure]]
-    """Metric -> what its values mean. An entry has each as `<task>/<metric>`."""
+    """Metric -> its measure. An entry has each as `<task>/<metric>`."""
     packages: ClassVar[tuple[str, ...]] = ()
     """What it computes with besides the requirements of a distribution of its own; part of the key of the scores."""
 
@@ -100,7 +100,7 @@ class Metric(MetricGroup):
     """One metric, which has a value for each sample, for each prompt, or for each sampling run."""
 
     higher_is_better: ClassVar[bool | None]
-    """None where neither way is better: then it describes and gets no verdict."""
+    """None if neither direction is better: such a metric describes a result and gets no verdict."""
     unit: ClassVar[str]
     """"fraction" (0 to 1), "perplexity", "cosine", "bits per byte", or any other, such as "nats"."""
     secondary: ClassVar[bool] = False
@@ -161,7 +161,7 @@ def features_of(subject: Subject, rule: MauveRule, texts: Sequence[str], *, keep
         return encode()
     # As `Model.other` loads it: the model before training in the dtype of the run, others in float32.
     dtype = str(subject.model.dtype).removeprefix("torch.") if rule.featurizer == PRETRAINED else "float32"
-    facts = {"featurizer": dict(featurizer.identity), "dtype": dtype, **rules}
+    facts = {"featurizer": dict(featurizer.identity), "dtype": dtype, "device": subject.model.device.type, **rules}
     return _kept(subject, facts, texts, encode)
 
 
@@ -172,7 +172,7 @@ def sentences_of(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str
         with subject.work("sentence embeddings", "texts") as progress:
             return encoder.encode(texts, progress)
 
-    facts = {"encoder": dict(encoder.identity)}
+    facts = {"encoder": dict(encoder.identity), "device": encoder.device.partition(":")[0]}
     return _kept(subject, facts, texts, encode, "sentence-transformers") if keep else encode()
 
 
@@ -183,7 +183,7 @@ def _kept(
     for name in ("torch", "transformers", *packages):
         versions[name] = version(name)
     digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    computed = {"device": subject.model.device.type, "packages": versions, "texts": digest}
+    computed = {"packages": versions, "texts": digest}
 
     def work(folder: Path) -> None:
         np.save(folder / FEATURES, encode(), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""What a retriever of shots is: for each query, examples of a pool, the most similar one first.
+"""The interface of retrievers of shots: for each query, examples of a pool, the most similar one first.
 
 A plugin is a module that an entry point in `emobench.components` names, with the hook `emobench_retrievers`; the
 built-in ones come in by the same door.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RetrievalContext:
-    """What a retriever may use besides the texts: the protocol's seed, and vectors of texts, kept between runs."""
+    """The protocol's seed, and vectors of texts, which are kept between runs."""
 
     seed: int
     embed: Callable[[Sequence[str]], np.ndarray]

@@ -19,13 +19,14 @@ from emobench.core.errors import ConfigError, PluginError
 from emobench.core.versions import minor_versions
 from emobench.data.labelled import Example, LabelledData
 from emobench.data.rows import digest
+from emobench.kinds.generation.metric import sentences_of
 from emobench.kinds.icl.retrieval.retriever import RETRIEVERS, RetrievalContext, Retriever
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.spec import Task
 
-SHOTS, VECTORS = "shots.json", "vectors.npy"
+SHOTS = "shots.json"
 DETOKENIZED = (
     (" .", "."),
     (" ?", "?"),
@@ -132,12 +133,11 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
             if encoder is None:
                 raise PluginError(f"The retriever '{rules.retriever}' asks for vectors; write `encodes = True` in it.")
             if not vectors:
-                for what, keys in (("test", test_keys), ("pool", pool_keys)):
-                    kept = [text for _, text in keys]
-                    vectors.update(embeddings(subject, encoder, kept, f"{what} of {task.name}"))
+                for keys in (test_keys, pool_keys):
+                    vectors.update(embeddings(subject, encoder, [text for _, text in keys]))
             missing = [text for text in texts if text not in vectors]
             if missing:
-                vectors.update(embeddings(subject, encoder, missing, f"other texts of {task.name}"))
+                vectors.update(embeddings(subject, encoder, missing))
             return np.stack([vectors[text] for text in texts])
 
         with subject.work(f"find shots of {task.name}", "examples") as progress:
@@ -219,22 +219,14 @@ def check_indices(indices_QK: object, name: str, shape: tuple[int, int], pool: i
         )
 
 
-def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str], name: str) -> dict[str, np.ndarray]:
-    """Return the vector of each text, (D,), float32; `name` names the texts.
+def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the vector of each text, (D,), float32.
 
     Each different text is encoded once, so that equal texts have equal vectors and tie exactly, as they do where texts
     are encoded one by one.
     """
     different = list(dict.fromkeys(texts))
-
-    def work(folder: Path) -> None:
-        with subject.work(f"embed {name}", "texts") as progress:
-            vectors_ND = encoder.encode(different, progress)
-        np.save(folder / VECTORS, vectors_ND, allow_pickle=False)
-
-    facts = {**encoder_facts(encoder), "texts": digest(different)}
-    vectors_ND = np.load(subject.keep("embeddings", facts, work) / VECTORS, allow_pickle=False)
-    return dict(zip(different, vectors_ND, strict=True))
+    return dict(zip(different, sentences_of(subject, encoder, different, keep=True), strict=True))
 
 
 def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_the_nearest_come_first_and_equal_texts_by_their_place(
     """FAISS' rule: by inner product, then the later place first."""
     maker = subject(encoder_folder)
     encoder = maker.sentence_encoder("")
-    vectors = embeddings(maker, encoder, [e.fields["text"] for e in [*made.pool, *made.test]], "all")
+    vectors = embeddings(maker, encoder, [e.fields["text"] for e in [*made.pool, *made.test]])
     pool_PD = np.stack([vectors[e.fields["text"]] for e in made.pool]).astype(np.float64)
     for example, shots in zip(made.test, find_shots(maker, task(shots=6), made), strict=True):
         products_P = pool_PD @ vectors[example.fields["text"]].astype(np.float64)
@@ -81,12 +81,12 @@ def test_a_second_run_encodes_nothing(subject: Make, encoder_folder: Path, made:
     limited, fewer = run(limit=5)
     assert fewer == shots[:5]
     assert limited == len({e.fields["text"] for e in made.test[:5]})
-    assert {path.name for path in (tmp_path / "runs/embeddings").glob("*/*")} == {
+    assert {path.name for path in (tmp_path / "runs/features").glob("*/*")} == {
         "seal.json",
         "stage.json",
-        "vectors.npy",
+        "features.npy",
     }
-    kept = sorted((tmp_path / "runs/embeddings").glob("*/vectors.npy"))
+    kept = sorted((tmp_path / "runs/features").glob("*/vectors.npy"))
     assert sorted(len(np.load(path, allow_pickle=False)) for path in kept) == sorted([limited, *different])
 
 
