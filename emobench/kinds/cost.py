@@ -1,4 +1,4 @@
-"""What an evaluation costs, as a kind tells it before anything runs: examples, tokens by model, steps of sampling."""
+"""The cost of an evaluation, as its kind estimates it: examples, tokens by model, steps of sampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Requests:
-    """What an endpoint is asked: the model there, requests, and the tokens of prompts and of replies at most."""
+    """Requests to a model at an endpoint: their number, and the maximum tokens of prompts and of replies."""
 
     model: str
     count: int
@@ -24,7 +24,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Cost:
-    """The examples that are answered and the tokens that the evaluated model reads; None where they are not known."""
+    """The examples that are answered and the tokens that the evaluated model reads; None if unknown."""
 
     examples: int | None
     tokens: int | None
@@ -46,7 +46,7 @@ class SplitSize:
 
 
 def split_size(corpus: str, split: str, texts: Texts | None, bytes_per_token: float) -> SplitSize:
-    """Return the size of a split: of its texts where they are here, else as the corpus documents it."""
+    """Return the size of a split: of its local texts, else as the corpus documents it."""
     source = CORPORA.get(corpus)
     part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
     size, rows = (part.text_bytes, part.rows) if part else (None, None)
@@ -56,5 +56,5 @@ def split_size(corpus: str, split: str, texts: Texts | None, bytes_per_token: fl
 
 
 def least(*numbers: int | None) -> int | None:
-    """Return the least of the numbers that are known."""
+    """Return the smallest number; None counts as unknown."""
     return min((number for number in numbers if number is not None), default=None)

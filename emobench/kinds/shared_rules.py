@@ -10,11 +10,11 @@ from emobench.models.model import AuxiliaryModel
 from emobench.tasks.rules import RuleGroup, model_rule, seeds
 
 MAUVE_PACKAGES = ("mauve-text", "faiss-cpu", "scikit-learn")
-"""What MAUVE is computed with: the versions of these packages are part of a score stage's key."""
+"""Packages that compute MAUVE; their versions are part of a score stage's key."""
 
 
 def rouge_packages(*, stemming: bool) -> tuple[str, ...]:
-    """Return what ROUGE is computed with; the stemmer is nltk's."""
+    """Return the packages that compute ROUGE; the stemmer is nltk's."""
     return ("rouge-score", "nltk") if stemming else ("rouge-score",)
 
 
@@ -25,12 +25,12 @@ class MauveRule(RuleGroup):
     featurizer: str = model_rule("pretrained")
     """A causal LM or an encoder: an alias, folder or hub id; "pretrained" is the evaluated model before training."""
     pooling: Literal["mean", "last", "auto"] = "mean"
-    """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large). "auto" is the last
-    token's of a causal model, the only one that has read the whole text, and the mean of an encoder's."""
+    """Features of a text. mean: the mean of the final hidden states. last: the last token's hidden state (mauve-text
+    with GPT-2-large). auto: last for a causal model, mean for an encoder."""
     max_length: int = setting(256, low=1, high=2**20)
-    """Tokens of the featurizer that are read of a text, at most."""
+    """Maximum tokens of a text for the featurizer; the rest is cut."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """Of k-means; the score is the mean over them."""
+    """k-means seeds; the score is the mean over them."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -49,7 +49,7 @@ class OracleRule(RuleGroup):
     model: str | None = model_rule(None)
     """A causal LM; None computes no PPL_oracle."""
     scope: Literal["text", "continuation"] = "text"
-    """Whether the tokens of the prefix count, which is human, too (official code: yes)."""
+    """Tokens that count. text: those of the human prefix, too (official code). continuation: the generated ones."""
 
 
 @dataclass(frozen=True, kw_only=True)

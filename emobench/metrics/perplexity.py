@@ -39,7 +39,7 @@ ENTROPY = Measure(
     "nats",
     title="Entropy",
     definition="The mean entropy of the model's next-token distribution on the test texts, in nats. It says how sure "
-    "the model is; neither way is better.",
+    "the model is; neither direction is better.",
 )
 
 

@@ -1,4 +1,4 @@
-"""What rules of all kinds have in common: which identify a protocol, how they are changed, and checks of values."""
+"""Rules of all kinds: the rules that identify a protocol, changes of rules, and checks of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation returns for one metric of one trained model."""
+"""Scores: the results of an evaluation, and the measures that describe them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Examples: TypeAlias = Mapping[str, tuple[float, float]]
 """Id -> (value, weight), of examples or of sampling units."""
 
 MOST_MISSING = 0.05
-"""The share of examples that a score or a test may be without: what more leave out may decide the result."""
+"""The share of examples that a score or a test may be without: more missing examples may decide the result."""
 SECONDARY = "secondary"
 """A flag of metrics that describe a result and decide nothing: boards show and test them only where they are asked for,
 so that a task may report many without weakening the tests of its main ones."""
@@ -74,7 +74,7 @@ class Measure:
     """
 
     higher_is_better: bool | None
-    """None where neither way is better."""
+    """None if neither direction is better."""
     unit: str
     """Such as "fraction", "nats" or "perplexity"; `RANGES` has those with a range."""
     secondary: bool = False

@@ -1,4 +1,4 @@
-"""From test texts to prompts: which texts are used, what the model is given, what its text is compared with.
+"""From test texts to prompts: the choice of texts, the input of the model, and the reference of its text.
 
 The paper counts tokens of the evaluated model, the official code counts words; a protocol says which, as data:
 
@@ -28,7 +28,7 @@ class ContinuationPrompt:
 
     id: str  # first 12 hex of sha256 of the whole text, then its index: "9f86d081884c-17"
     text: str
-    prefix_ids: tuple[int, ...]  # what the model is given, with BOS if the rule says so
+    prefix_ids: tuple[int, ...]  # the input of the model, with BOS if the rule says so
     prefix_text: str
     reference_text: str  # prefix and the human continuation
 
@@ -41,7 +41,7 @@ class SelectedPrompts:
     texts: int
     """Of the split."""
     limit: int | None
-    """Prompts asked for at most; fewer of them are said in the entry."""
+    """Maximum number of prompts; the entry reports fewer ones."""
     dropped: Mapping[str, int]
     """too_short, too_few_characters, excluded (by a string), not_looked_at (the limit, or the rule's first texts)."""
 
@@ -133,7 +133,7 @@ def _prompt(
     if prefix_ids and prefix_ids[0] == tokenizer.bos_token_id:
         raise ModelError(
             f"The prompt of {text[:40]!r} begins with {1 + len(bos)} BOS tokens where the protocol asks for "
-            f"{len(bos)}: the tokenizer adds one although told not to, or the text begins with the token's name. "
+            f"{len(bos)}: the tokenizer adds one although it should not, or the text begins with the token's name. "
             "Remove it from the text, or use another protocol."
         )
     return ContinuationPrompt(

@@ -1,4 +1,4 @@
-"""The rules of tasks of kind `generation`: how prompts are cut, continued, and compared with what people wrote."""
+"""The rules of tasks of kind `generation`: how prompts are cut, continued, and compared with human texts."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class PromptRule(Rules):
     split: Literal["test", "validation"] = "test"
     """The split of the corpus that prompts are cut from."""
     unit: Literal["tokens", "words"] = "tokens"
-    """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
+    """Unit of lengths: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
     prefix: int = setting(20, low=1, high=2**20)
     """Length of a prompt, in `unit`."""
     continuation: int = setting(80, low=1, high=2**20)
     """Length of a continuation, in `unit`."""
     margin: int = setting(0, low=0, high=10**9)
-    """What a text must hold beyond prefix and continuation, in `unit`."""
+    """Minimum length of a text beyond prefix and continuation, in `unit`."""
     min_characters: int = setting(0, low=0, high=10**9)
-    """Characters that a text must hold."""
+    """Minimum number of characters of a text."""
     without: tuple[str, ...] = ()
-    """Texts that hold one of these strings are not used."""
+    """Texts with any of these strings are not used."""
     first_texts: int | None = setting(None, low=1, high=10**12)
-    """Only the first texts of the split are looked at."""
+    """Number of texts of the split that are considered, the first ones. None: all."""
     bos: Literal["tokenizer", "none", "one"] = "none"
     """Whether each prompt begins with a beginning-of-text token: "tokenizer" if the tokenizer adds one by itself."""
     joiner: str = ""
-    """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
+    """Text between prefix and continuation, as MAUVE and ROUGE read it."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -69,25 +69,25 @@ class GenerationProtocol(PromptRule):
     max_length: int = setting(256, low=1, high=2**20)
     """Block length of the split's text for PPL_test."""
     test_blocks: int | None = setting(None, low=1, high=10**12)
-    """Blocks of it that PPL_test reads at most; None reads all."""
+    """Maximum number of blocks for PPL_test. None: all."""
     documents: Literal["stream"] | None = None
     """stream: the rows of the corpus are pieces of one text, such as lines of a book, so that runs of rows are its
     sampling units. null: as the corpus says; each row of a local file or a hub corpus is a document."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Largest number of prompts. None: all texts that are long enough."""
+    """Maximum number of prompts. None: all texts that are long enough."""
     metrics: tuple[str, ...] = ()
     """Metrics of installed packages, next to the built-in ones, such as "fluency(judge=gpt2-large)"."""
 
     @property
     def text_tokens(self) -> int | None:
-        """The most tokens of a compared text, by the evaluated tokenizer; None where lengths are in words."""
+        """Maximum tokens of a compared text, by the evaluated tokenizer; None if lengths are in words."""
         if self.unit != "tokens":
             return None
         return self.prefix + self.continuation + self.sampling.extra_tokens
 
     @property
     def auxiliary_models(self) -> dict[str, AuxiliaryModel]:
-        """MAUVE's featurizer, and the models of PPL_oracle and coherence where they are computed."""
+        """MAUVE's featurizer, and the models of PPL_oracle and coherence if these are computed."""
         models = {"featurizer": self.mauve.model}
         if self.oracle.model is not None:
             models["oracle"] = AuxiliaryModel(self.oracle.model, "lm", setting="oracle.model")

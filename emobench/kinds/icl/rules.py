@@ -32,13 +32,13 @@ class IclProtocol(Rules):
     labels: dict[str, str]
     """Class -> its text."""
     ties: tuple[str, ...] = ()
-    """The classes in the order in which equal losses are decided, the first one wins; that of `labels` if empty."""
+    """The order of the classes for equal losses: the first one wins. Empty: the order of `labels`."""
     header: str = ""
-    """Before the shots; may hold fields of the test example."""
+    """Text before the shots; may have fields of the test example."""
     separator: str = "\n"
-    """After each shot."""
+    """Text after each shot."""
     shots: int = setting(8, low=0, high=10_000)
-    """Solved examples in a prompt."""
+    """Number of solved examples in a prompt."""
     retriever: str = "dense"
     """A retriever's name, with parameters where it has some: "bm25(k1=1.2)"."""
     encoder: str = model_rule("all-mpnet-base-v2")
@@ -53,12 +53,12 @@ class IclProtocol(Rules):
     pool: float = setting(1.0, above=0, high=1)
     """The first share of the pool that shots are taken from."""
     held_out: int = setting(0, low=0, high=10**9)
-    """Answer so many examples of the pool instead of the test split, and take no shot from them: what is chosen, such
-    as an objective's parameter, is chosen on these. They are those of lowest id, a digest of their texts."""
+    """Number of pool examples that are answered in place of the test split and are never shots, for choosing an
+    objective's parameters. They have the lowest ids, which are digests of their texts."""
     seed: int = 0
-    """Of retrievers that draw."""
+    """Seed of retrievers that draw at random."""
     exclude_duplicates: bool = False
-    """Leave pool examples out whose text is the test example's. Otherwise they stay and are counted."""
+    """Whether pool examples with the test example's text are left out. Otherwise they stay and are counted."""
     scorer: Scorer = "prompt"
     """The loss that the answer minimises. prompt: nats of the whole prompt over its number of tokens (OpenICL's rule);
     label: nats of the label's tokens, their sum; label_token, label_byte: that sum over tokens or bytes; calibrated:
@@ -66,18 +66,18 @@ class IclProtocol(Rules):
     content_free: tuple[str, ...] = ("N/A",)
     """calibrated: texts that take the place of the test example's fields; their losses are averaged."""
     bos: Literal["tokenizer", "none", "one"] = "tokenizer"
-    """Beginning-of-text tokens: what the tokenizer puts there by itself (none or one), none, or exactly one."""
+    """Beginning-of-text tokens. tokenizer: as the tokenizer adds them, none or one. one: exactly one."""
     max_length: int | None = setting(None, low=2, high=2**20)
-    """Tokens that a prompt may have; None is the model's context."""
+    """Maximum tokens of a prompt. None: the model's context."""
     too_long: Literal["drop_shots", "cut_right"] = "drop_shots"
-    """What becomes of longer prompts. drop_shots: they lose their least similar shots; cut_right: they lose their end,
-    and with it the label, so that all labels tie and the first one answers (OpenICL's rule, unless it is told of a
-    limit, as the official code does not; it cuts at the `model_max_length` of the tokenizer)."""
+    """How longer prompts are shortened. drop_shots: the least similar shots are dropped. cut_right: the end is cut, and
+    with it the label, so that all labels tie and the first one answers. OpenICL does so at the `model_max_length` of
+    the tokenizer if it gets no limit, as in the official code."""
     engine: Literal["auto", "trie", "plain"] = "auto"
-    """How prompts are scored. trie: what prompts begin with alike, in one example or several, is read once; plain: each
-    prompt by itself; auto: the first of these that this model computes rightly."""
+    """Scoring engine. trie: common beginnings of prompts, of one or several examples, are read once. plain: each prompt
+    is read by itself. auto: trie if the model gives the same losses with it, else plain."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Test examples at most: the first ones."""
+    """Maximum number of test examples, the first ones."""
 
     def __post_init__(self) -> None:
         in_template, in_header = FIELD.findall(self.template), FIELD.findall(self.header)

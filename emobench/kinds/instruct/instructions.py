@@ -40,7 +40,7 @@ class Instruction:
     """An instruction and a response to it."""
 
     id: str
-    """First 12 hex digits of the sha256 of what is asked, and its row: "9f86d081884c-17"."""
+    """First 12 hex digits of the sha256 of instruction and input, and the row: "9f86d081884c-17"."""
     asked: Conversation
     reference: str
 
@@ -108,7 +108,7 @@ def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str,
 def _instruction(row: Row, where: str, index: int) -> Instruction:
     asked = instruction_of(row, where)
     if not asked.turns[0].text.strip():
-        raise DataError(f'{where}: "instruction" is blank; expected what the model is to do.')
+        raise DataError(f'{where}: "instruction" is blank; expected a task for the model.')
     reference = row.get("reference", row.get("output"))
     if not isinstance(reference, str) or not reference.strip():
         raise DataError(

@@ -18,6 +18,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.reading import json_rows
 from emobench.inference.vllm.package import check_backend
 from emobench.kinds.cost import Cost
+from emobench.kinds.generation.evaluate import require_context
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
@@ -60,12 +61,8 @@ def check(task: Task, data: LmEvalData, model: Model) -> None:
             f"Task {task.name}: the tokenizer of {model.name} has no chat template; take a chat model, or drop "
             "--set lm_eval.chat_template=true."
         )
-    longest = rules.max_length
-    if longest is not None and model.context is not None and longest > model.context:
-        raise ConfigError(
-            f"Task {task.name}: max_length is {longest}, but {model.name} reads at most {model.context} tokens; add "
-            f"--set lm_eval.max_length={model.context}."
-        )
+    if rules.max_length is not None:
+        require_context(task, model, rules.max_length, "a prompt", f"add --set lm_eval.max_length={model.context}")
 
 
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:

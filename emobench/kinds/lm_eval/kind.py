@@ -35,14 +35,14 @@ class LmEvalProtocol(Rules):
     num_fewshot: int | None = setting(None, low=0, high=10_000)
     """Number of shots. None: the task's own."""
     chat_template: bool = False
-    """Whether prompts are turns of the tokenizer's chat template, each shot two of them, as lm-eval writes them."""
+    """Whether prompts and shots are turns of the tokenizer's chat template, as lm-eval writes them."""
     max_length: int | None = setting(None, low=2, high=2**20)
     """Maximum tokens of a prompt, cut on the left as lm-eval does. None: the model's context."""
     batch: int = setting(8, low=1, high=100_000)
     """Batch size of lm-eval."""
     engine: Literal["auto", "lm-eval"] = "auto"
-    """How log-likelihoods are computed. `auto` reads what requests begin with once; the answers are lm-eval's, up to
-    rounding. `lm-eval` leaves them to lm-eval, for the same bits."""
+    """Engine of log-likelihoods. auto: common beginnings of requests are read once; the answers equal lm-eval's up to
+    rounding. lm-eval: computed by lm-eval, with the same bits."""
     backend: Literal["transformers", "vllm"] = "transformers"
     """Backend of generation, for tasks that only generate. vllm: vLLM, greedily and without the generation
     settings of the model's folder, so that it makes another protocol; its version is part of the key."""

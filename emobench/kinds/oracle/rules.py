@@ -15,21 +15,21 @@ class OracleProtocol(Rules):
     """Exact comparison with the oracle language, and samples from the model alone."""
 
     domain: Literal["source", "target"] = "target"
-    """The version of the oracle language that is true: target (of the training) or source (of the pre-training)."""
+    """Reference version of the oracle language: target (of the training) or source (of the pre-training)."""
     texts: int = setting(1000, low=1, high=10**6)
-    """Texts sampled from the model, and texts of P that they are compared with."""
+    """Number of texts that are sampled from the model, and of texts of the language for comparison."""
     length: int = setting(63, low=1, high=2**20)
-    """Words and end-of-text that a sample may have, and that are read of each test text."""
+    """Maximum words, with end-of-text, of a sample; only as many of each test text are read."""
     prefix: int = setting(8, low=1, high=2**20)
     """Words of the prefix of the continuations that ROUGE compares."""
     continuation: int = setting(16, low=1, high=2**20)
     """Words of the continuations that ROUGE compares."""
     seed: int = 0
-    """Seed of the texts that are sampled from the model and from the language, for all objectives the same."""
+    """Seed of the texts that are sampled from the model and from the language, shared by all objectives."""
     mauve: MauveRule = MauveRule()
     """How MAUVE is computed."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Test texts, samples and prompts at most."""
+    """Maximum number of test texts, of samples and of prompts."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -17,13 +17,13 @@ class SurrogateProtocol(Rules):
     model: str = model_rule("gpt-neo-1.3b")
     """The surrogate of the data's distribution."""
     split: Literal["test", "validation"] = "validation"
-    """The split of the corpus that is read."""
+    """Split of the corpus."""
     min_words: int = setting(20, low=0, high=10**9)
-    """Words that a text must hold."""
+    """Minimum number of words of a text; shorter texts are skipped."""
     max_tokens: int = setting(500, low=1, high=2**20)
-    """Texts of fewer words or more tokens are skipped, as in the official code."""
+    """Maximum tokens of a text; longer texts are skipped, as in the official code."""
     limit: int | None = setting(None, low=1, high=10**12)
-    """Texts at most."""
+    """Maximum number of texts."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -74,7 +74,7 @@ def read_annotations(path: Path) -> list[dict[str, Any]]:
 
 
 def gamed_file(data_dirs: Sequence[Path], *, offline: bool) -> Path:
-    """Return df_gamed.csv of the first data folder that has it, else of the hub. Raises DataError, which says what."""
+    """Return df_gamed.csv of the first data folder that has it, else of the hub. Raises DataError if neither has it."""
     for folder in data_dirs:
         if is_file(folder / GAMED):
             return folder / GAMED

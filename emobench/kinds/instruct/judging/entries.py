@@ -82,7 +82,7 @@ class ExpectedJudging:
 def rule_of(settings: Mapping[str, Any]) -> JudgeRule:
     """Return the rule of `--set judge.*`. Raises ConfigError for other settings, and where no judge is named."""
     if others := sorted(settings.keys() - {"judge"}):
-        raise ConfigError(f"--set {others[0]}: the responses are there, and only judge.* can be set; drop it.")
+        raise ConfigError(f"--set {others[0]}: the responses exist already, and only judge.* can be set; drop it.")
     given = settings.get("judge", {})
     if not isinstance(given, Mapping):
         raise ConfigError(f"--set judge={given}: expected a setting of it, such as --set judge.name={given}.")
