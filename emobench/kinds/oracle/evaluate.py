@@ -29,8 +29,7 @@ from emobench.kinds.generation.evaluate import check_featurizer, require_context
 from emobench.kinds.generation.metric import features_of
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import require_count
-from emobench.kinds.oracle.kind import OracleKind
-from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.kinds.oracle.kind import OracleKind, OracleProtocol
 from emobench.kinds.views import TestSize, WrittenText
 from emobench.metrics.batching import reading
 from emobench.metrics.distances import DISTANCES, distance_score
@@ -81,7 +80,7 @@ def check(task: Task, texts: Texts, model: Model) -> None:
         )
     longest = 1 + max(rules.length, rules.prefix + rules.continuation)  # and the start symbol
     require_context(task, model, longest, "a text", "set a shorter oracle.length, oracle.prefix or oracle.continuation")
-    check_featurizer(task, rules.mauve.model, rules.mauve.max_length, rules.text_tokens, model)
+    check_featurizer(task, rules.mauve.model, rules.mauve.max_length, rules.length, model)
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:

@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from emobench.core.hooks import hookimpl
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.interface import KeyFacts, Kind, Runtime
-from emobench.kinds.oracle.rules import OracleProtocol
-from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
+from emobench.kinds.shared_rules import MAUVE_PACKAGES, MauveRule, rouge_packages
 from emobench.kinds.views import KnownMetrics, WrittenTexts
 from emobench.models.model import Model
+from emobench.tasks.rules import Rules, seeds
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleProtocol(Rules):
+    """Exact comparison with the oracle language, and samples from the model alone."""
+
+    domain: Literal["source", "target"] = "target"
+    """Reference version of the oracle language: target (of the training) or source (of the pre-training)."""
+    texts: int = setting(1000, low=1, high=10**6)
+    """Number of texts that are sampled from the model, and of texts of the language for comparison."""
+    length: int = setting(63, low=1, high=2**20)
+    """Maximum words, with end-of-text, of a sample; only as many of each test text are read."""
+    prefix: int = setting(8, low=1, high=2**20)
+    """Words of the prefix of the continuations that ROUGE compares."""
+    continuation: int = setting(16, low=1, high=2**20)
+    """Words of the continuations that ROUGE compares."""
+    seed: int = 0
+    """Seed of the texts that are sampled from the model and from the language, shared by all objectives."""
+    mauve: MauveRule = MauveRule()
+    """How MAUVE is computed."""
+    limit: int | None = setting(None, low=1, high=10**12)
+    """Maximum number of test texts, of samples and of prompts."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        seeds("seed", self.seed)
+
+    @property
+    def count(self) -> int:
+        """The samples, and the texts that are compared with them."""
+        return min(self.texts, self.limit or self.texts)
 
 
 class OracleKind(Kind):

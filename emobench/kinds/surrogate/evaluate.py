@@ -14,7 +14,7 @@ from emobench.data.texts import Texts, load_texts
 from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.generation.evaluate import require_context
 from emobench.kinds.interface import Scored, Subject
-from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.kinds.surrogate.kind import SurrogateProtocol
 from emobench.kinds.views import TestSize
 from emobench.metrics.distances import COLUMNS, MEASURES, PRIMARY
 from emobench.metrics.distribution_distances import surrogate_distances

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from emobench.core.hooks import hookimpl
+from emobench.core.settings import check_settings, setting
 from emobench.kinds.interface import KeyFacts, Kind, Runtime
-from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.kinds.views import KnownMetrics
-from emobench.models.model import Model
+from emobench.models.model import AuxiliaryModel, Model
+from emobench.tasks.rules import Rules, model_rule
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurrogateProtocol(Rules):
+    """Token by token, the model against a larger one of the same tokenizer on human texts (EMO paper, A.4.1)."""
+
+    model: str = model_rule("gpt-neo-1.3b")
+    """The surrogate of the data's distribution."""
+    split: Literal["test", "validation"] = "validation"
+    """Split of the corpus."""
+    min_words: int = setting(20, low=0, high=10**9)
+    """Minimum number of words of a text; shorter texts are skipped."""
+    max_tokens: int = setting(500, low=1, high=2**20)
+    """Maximum tokens of a text; longer texts are skipped, as in the official code."""
+    limit: int | None = setting(None, low=1, high=10**12)
+    """Maximum number of texts."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def auxiliary(self) -> AuxiliaryModel:
+        """The surrogate."""
+        return AuxiliaryModel(self.model, "lm", setting="surrogate.model")
 
 
 class SurrogateKind(Kind):

@@ -15,10 +15,10 @@ from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl import evaluate as icl
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.oracle import evaluate as oracle
-from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.kinds.oracle.kind import OracleProtocol
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.kinds.surrogate.evaluate import surrogate_cost
-from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.kinds.surrogate.kind import SurrogateProtocol
 from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.request import Request
 

@@ -12,9 +12,9 @@ from emobench.inference.decoding.request import Sampling
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
-from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.kinds.oracle.kind import OracleProtocol
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
-from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.kinds.surrogate.kind import SurrogateProtocol
 
 ICL = {"template": "{text} is {label}.", "labels": {"neg": "bad", "pos": "good"}}
 

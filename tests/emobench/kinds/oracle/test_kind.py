@@ -18,7 +18,7 @@ from emobench.data.oracle.language import oracle_texts, oracle_tokenizer
 from emobench.data.texts import Texts
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.oracle.evaluate import SAMPLES, generate, score
-from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.kinds.oracle.kind import OracleProtocol
 from emobench.metrics.distances import DISTANCES
 from emobench.registry import find_task
 

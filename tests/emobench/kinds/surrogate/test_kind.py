@@ -14,7 +14,7 @@ from transformers import GPT2LMHeadModel
 from emobench.core.errors import DataError
 from emobench.data.texts import Texts
 from emobench.kinds.surrogate.evaluate import usable_texts
-from emobench.kinds.surrogate.rules import SurrogateProtocol
+from emobench.kinds.surrogate.kind import SurrogateProtocol
 from emobench.metrics.distances import COLUMNS
 from emobench.models.model import Model
 
