@@ -106,7 +106,7 @@ class Answer:
     margin: float
     """The second lowest loss minus the lowest one (UNITS); 0 where labels tie, and the protocol's `ties` decide."""
     confidence: float
-    """See `confidence`."""
+    """The answer's posterior (`label_scores`)."""
     dropped: int
     """Shots left out because the prompt was too long."""
     cut: int = 0
@@ -115,71 +115,53 @@ class Answer:
     """The group of the example, empty where the data have none."""
 
 
-def label_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
-    """Return the loss of each label by the protocol's rule, in the order of `ties`; the lowest answers.
+def label_scores(rules: IclProtocol, example: ExampleLosses) -> tuple[list[float], list[float]]:
+    """Return the loss of each label by the protocol's rule, and its posterior, in the order of `ties`.
 
+    The lowest loss answers. The posterior is the softmax over the labels of minus their summed losses: of whole prompts
+    for the rule `prompt`, else of the labels' own tokens, less the content-free ones for `calibrated`. A prompt's sum
+    is its label's plus what the labels share, so that both give the same posterior, but for tokens in which label and
+    prompt meet. A rule that divides by a length may answer another label than the likeliest.
     Raises MetricError, naming the example, for a loss that is not finite: the lowest of NaN is any.
     """
-    sums = _summed_losses(rules, example)
+    sums = list(example.prompt_nats if rules.scorer == "prompt" else example.label_nats)
+    if rules.scorer == "calibrated":
+        sums = [nats - free for nats, free in zip(sums, example.content_free_nats, strict=True)]
     lengths = {
         "prompt": example.prompt_tokens,
         "label_token": example.label_tokens,
         "label_byte": example.label_bytes,
     }
     divisors = lengths.get(rules.scorer, (1,) * len(sums))
-    losses = []
+    losses, likelihoods = [], []
     for name, nats, divisor in zip(rules.ties, sums, divisors, strict=True):
-        loss = nats / divisor
-        losses.append(loss)
-        if not math.isfinite(loss):
+        losses.append(nats / divisor)
+        likelihoods.append(math.exp(min(sums) - nats))
+        if not math.isfinite(losses[-1]):
             raise MetricError(
-                f"The loss of example {example.id} with the label '{name}' is {loss}; the model's numbers overflow. "
-                "Try --dtype float32."
+                f"The loss of example {example.id} with the label '{name}' is {losses[-1]}; the model's numbers "
+                "overflow. Try --dtype float32."
             )
-    return losses
-
-
-def confidence(rules: IclProtocol, example: ExampleLosses, place: int) -> float:
-    """Return the posterior of a label: softmax over the labels of minus their summed losses.
-
-    The sums are of whole prompts for the rule `prompt`, and of the labels' own tokens for the others, less the
-    content-free ones for `calibrated`. A prompt's sum is its label's plus what the labels share, so that both give
-    the same posterior, but for tokens in which label and prompt meet. A rule that divides by a length may answer
-    another label than the likeliest.
-    """
-    nats = _summed_losses(rules, example)
-    lowest = min(nats)
-    likelihoods = [math.exp(lowest - value) for value in nats]
-    return likelihoods[place] / sum(likelihoods)
-
-
-def _summed_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
-    if rules.scorer == "prompt":
-        return list(example.prompt_nats)
-    losses = list(example.label_nats)
-    if rules.scorer == "calibrated":
-        for i, (nats, free) in enumerate(zip(losses, example.content_free_nats, strict=True)):
-            losses[i] = nats - free
-    return losses
+    total = sum(likelihoods)
+    return losses, [likelihood / total for likelihood in likelihoods]
 
 
 def answers(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str]) -> list[Answer]:
-    """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_losses`).
+    """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_scores`).
 
     `groups` names the group of each example, by its id, where the data have groups.
     """
     given = []
     for example in examples:
-        losses = label_losses(rules, example)
+        losses, posteriors = label_scores(rules, example)
         lowest, second = sorted(losses)[:2]
         place = losses.index(lowest)
-        posterior = confidence(rules, example, place)
         answer = Answer(
             id=example.id,
             right=example.label,
             answer=rules.ties[place],
             margin=second - lowest,
-            confidence=posterior,
+            confidence=posteriors[place],
             dropped=example.dropped,
             cut=example.cut,
             group=groups.get(example.id, ""),
@@ -349,7 +331,7 @@ def _share(part: int, whole: int) -> float | None:
 def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
     """Return the table of the answers in a file of losses, which tells no groups.
 
-    Raises DataError for a file of another form, MetricError for losses that are not finite (`label_losses`).
+    Raises DataError for a file of another form, MetricError for losses that are not finite (`label_scores`).
     """
     try:
         given = answers(rules, read_rows(ExampleLosses, path), {})

@@ -11,7 +11,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.data.labelled import LabelledData
-from emobench.kinds.icl.answers import UNITS, ExampleLosses, answers, confidence, label_losses
+from emobench.kinds.icl.answers import UNITS, ExampleLosses, answers, label_scores
 from emobench.kinds.icl.evaluate import drafts_of, make_scorer, prompts_of, score_prompts
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, tokenize
 from emobench.kinds.icl.retrieval.shots import check_pool
@@ -130,9 +130,9 @@ def _prompt(
     (answer,) = answers(rules, [sample], {})
     place = rules.ties.index(answer.right)
     labels = []
-    losses = label_losses(rules, sample)
+    losses, posteriors = label_scores(rules, sample)
     for i, name in enumerate(rules.ties):
-        posterior, tokens = confidence(rules, sample, i), len(prompt.tokens[i])
+        posterior, tokens = posteriors[i], len(prompt.tokens[i])
         label = ShownLabel(name=name, text=rules.labels[name], loss=losses[i], posterior=posterior, tokens=tokens)
         labels.append(label)
     ids, shown, count = prompt.tokens[place], [], 0

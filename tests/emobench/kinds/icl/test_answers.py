@@ -22,9 +22,8 @@ from emobench.kinds.icl.answers import (
     answers,
     answers_table,
     calibration_error,
-    confidence,
     icl_scores,
-    label_losses,
+    label_scores,
     macro_f1,
 )
 from emobench.kinds.icl.rules import IclProtocol
@@ -62,7 +61,7 @@ def sample(name: str = "1", **changes: Any) -> ExampleLosses:
 )
 def test_each_rule_has_its_own_losses_and_answer(scorer: Any, losses: list[float], answer: str, unit: str) -> None:
     rules = replace(RULES, scorer=scorer)
-    assert label_losses(rules, sample()) == pytest.approx(losses)
+    assert label_scores(rules, sample())[0] == pytest.approx(losses)
     (found,) = answers(rules, [sample()], {})
     assert (found.answer, found.right) == (answer, "yes")
     assert found.margin == pytest.approx(abs(losses[0] - losses[1]))
@@ -73,12 +72,12 @@ def test_confidence_is_the_posterior_of_the_summed_losses() -> None:
     odds = math.exp(-1)  # the sums differ by one nat in favour of "no", for prompts and labels alike
     for scorer in ("prompt", "label", "label_token", "label_byte"):
         rules = replace(RULES, scorer=scorer)
-        assert confidence(rules, sample(), 0) == pytest.approx(odds / (1 + odds))
-        assert confidence(rules, sample(), 1) == pytest.approx(1 / (1 + odds))
+        assert label_scores(rules, sample())[1][0] == pytest.approx(odds / (1 + odds))
+        assert label_scores(rules, sample())[1][1] == pytest.approx(1 / (1 + odds))
     calibrated = replace(RULES, scorer="calibrated")
-    assert confidence(calibrated, sample(), 0) == pytest.approx(1 / (1 + math.exp(-0.5)))
+    assert label_scores(calibrated, sample())[1][0] == pytest.approx(1 / (1 + math.exp(-0.5)))
     far = sample(label_nats=(2000.0, 3000.0))  # no overflow, and no 0 / 0
-    assert confidence(replace(RULES, scorer="label"), far, 0) == 1.0
+    assert label_scores(replace(RULES, scorer="label"), far)[1][0] == 1.0
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
