@@ -6,6 +6,7 @@ Legend: R sampling runs, N prompts, D width of the encoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -35,13 +36,8 @@ def coherence(
     A continuation that is blank (it ended at once) has no embedding and is left out. Raises MetricError if all
     of a run are, or if an embedding is zero or not finite.
     """
-    written_RN = np.zeros((len(runs), len(prefixes_ND)), dtype=bool)
-    texts = []
-    for place, run in enumerate(runs):
-        for i, text in enumerate(run):
-            if text.strip():
-                written_RN[place, i] = True
-                texts.append(text)
+    written_RN = np.array([list(map(bool, map(str.strip, run))) for run in runs])
+    texts = list(filter(str.strip, chain.from_iterable(runs)))
     if not texts:
         raise MetricError("All continuations are blank: there is nothing to compare with the prefixes.")
     vectors_RND = np.zeros((*written_RN.shape, prefixes_ND.shape[-1]))

@@ -58,10 +58,10 @@ def cost(task: Task, data: Texts | None, model: Model) -> Cost:
     rules = task.protocol_as(GenerationProtocol)
     cost = generation_cost(rules, split_size(task.corpus, rules.split, data, model.bytes_per_token))
     read = cost.auxiliary_tokens
-    named = GenerationKind().key_facts(task, None).models.keys() - rules.auxiliary_models.keys()
-    if not named or "featurizer" not in read:
+    if not read:
         return cost
-    return replace(cost, auxiliary_tokens={**read, **dict.fromkeys(sorted(named), read["featurizer"])})
+    models = GenerationKind().key_facts(task, None).models
+    return replace(cost, auxiliary_tokens={part: read.get(part, read["featurizer"]) for part in models})
 
 
 def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
