@@ -66,11 +66,15 @@ def prompt_ids(asked: Sequence[Instruction], tokenizer: Any, template: str) -> l
     return [layout.prompt(one.asked) for one in asked]
 
 
+def response_end(tokenizer: Any, template: str) -> End:
+    """Return the end of a response, which is that of training: EOS, and the text after it in a chat template."""
+    return FORMATS[template](tokenizer).end(Conversation((Turn("user", "a"),)))
+
+
 def generate_responses(subject: Subject, task: str, rules: InstructProtocol, data: Instructions, folder: Path) -> None:
     """Write the responses into `folder`, in the order of the instructions."""
     asked = asked_instructions(data, rules)
-    # As in training: EOS, and the text after it in a chat template.
-    end = FORMATS[rules.template](subject.tokenizer).end(Conversation((Turn("user", "a"),)))
+    end = response_end(subject.tokenizer, rules.template)
     prompts = {}
     for one, ids in zip(asked, prompt_ids(asked, subject.tokenizer, rules.template), strict=True):
         prompts[one.id] = ids
