@@ -35,9 +35,9 @@ def runtime(kind: Kind) -> None:
         check_arguments(own, method, f"Runtime.{name}", f"The runtime of the kind {kind.name}")
 
 
-@check("Write what a task of this kind measures in the docstring of the class.")
+@check("Describe the measurements of such a task in the docstring of the class.")
 def documentation(kind: Kind) -> None:
-    """The docstring of the class says what it measures."""
+    """The class has a docstring about its measurements."""
     if not docstrings(type(kind)):
         raise Broken("it has no docstring")
 

@@ -1,7 +1,7 @@
 """A kind of task: how a task is evaluated. One folder is all of a kind; no other module asks which kind it has.
 
 A kind is a class, found by an entry point of the group `emobench.kinds`, whose module imports nothing heavy: it answers
-what the command line and the plan ask. What reads data and models is its `runtime`, imported at first use.
+questions of the command line and of the plan. Its `runtime` reads data and models, and is imported at first use.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class KeyFacts:
     """"vllm" if vLLM generates in the place of the harness; its version is in the key. It gets the model as files
     (`Subject.files`), while no other copy is in memory."""
     generation: Mapping[str, Any] = field(default_factory=dict)
-    """What else decides what is generated, such as plugins by their source and version."""
+    """Other facts that decide the generation, such as plugins by their source and version."""
     scores: Mapping[str, Any] = field(default_factory=dict)
-    """What else decides the scores."""
+    """Other facts that decide the scores."""
     score_packages: tuple[str, ...] = ()
     """Packages besides torch and transformers that compute the scores; the key has their versions."""
 
 
 class TaskData(Protocol):
-    """What a task reads. Its length is the number of test examples."""
+    """The data of a task. Its length is the number of test examples."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -61,10 +61,10 @@ class TaskData(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that is evaluated, and what an evaluation may use besides it."""
+    """The evaluated model, and the tools of an evaluation."""
 
     model: Any
-    """In memory; None where another program generates (see `KeyFacts.backend`)."""
+    """In memory; None if another program generates (see `KeyFacts.backend`)."""
     tokenizer: Any
     other: Callable[[AuxiliaryModel], Model]
     """Returns a causal LM or a featurizer."""
@@ -75,9 +75,9 @@ class Subject:
     keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
     """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use.
 
-    What makes it may get the folder of an interrupted attempt."""
+    The function that makes it may get the folder of an interrupted attempt."""
     facts: Mapping[str, Any]
-    """What identifies the evaluated model, for what is kept of it alone."""
+    """The facts that identify the evaluated model, for stages of this model alone."""
     files: Model | None = None
     """The evaluated model on disk, for a program that reads it by itself; the model is None then."""
 
@@ -89,7 +89,7 @@ class Scored:
     scores: dict[str, Score] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """What else is known of the results: file name -> text, written next to the scores."""
+    """Further files of results: name -> text, written next to the scores."""
 
     def add(self, names: tuple[str, ...], compute: Callable[[], Mapping[str, Score]]) -> None:
         """Compute metrics; a MetricError makes all of `names` missing, with its reason, and costs no other metric."""
@@ -103,7 +103,7 @@ class Runtime(Protocol):
     """The part of a kind that reads data and models: a module of functions, or an object with these methods."""
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData:
-        """Read the examples, or what identifies them. Offline, raises Missing for data that a run would download."""
+        """Read the examples, or their identity. Offline, raises Missing for data that a run would download."""
         ...
 
     def cost(self, task: Task, data: Any | None, model: Model) -> Cost:
@@ -111,11 +111,11 @@ class Runtime(Protocol):
         ...
 
     def check(self, task: Task, data: Any, model: Model, /) -> None:
-        """Raise a UserError for what would fail after hours of training."""
+        """Raise a UserError for a problem that would otherwise appear after hours of training."""
         ...
 
     def generate(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> None:
-        """Write what the model generates; `folder` may hold the files of an interrupted attempt."""
+        """Write the generated texts or answers; `folder` may have the files of an interrupted attempt."""
         ...
 
     def score(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> Scored:
@@ -124,14 +124,14 @@ class Runtime(Protocol):
 
 
 class Kind:
-    """A kind of task. Subclasses name themselves and their rules, and override what differs from these defaults."""
+    """A kind of task. Subclasses name themselves and their rules, and override defaults where they differ."""
 
     name: ClassVar[str]
-    """That of the entry point, of `kind:` in a task's file, and of `--set <name>.*`."""
+    """The name of the entry point, also in `kind:` of a task's file and in `--set <name>.*`."""
     rules: ClassVar[type[Rules]]
     reads: ClassVar[Literal["corpus", "any corpus", "dataset"]] = "corpus"
-    """What a task's file names: a corpus of texts, or a labelled data set. "any corpus": `--set corpus=NAME` replaces
-    the corpus."""
+    """The data that a task's file names: a corpus of texts, or a labelled data set. "any corpus": `--set corpus=NAME`
+    replaces the corpus."""
 
     families: ClassVar[tuple[Family[Any], ...]] = ()
     """Plugins that its rules name, such as judges: they get commands, checks and a template like all families."""
@@ -141,13 +141,13 @@ class Kind:
 
     @property
     def runtime(self) -> Runtime:
-        """What reads data and models, imported here: the view `Runtime`, unless a kind has it at hand."""
+        """The module or object that reads data and models, imported here: the view `Runtime` by default."""
         runtime = self.view(Runtime)
         if runtime is None:
             raise PluginError(f"The kind {self.name} has no runtime; name its module in `views`.")
         return runtime
 
-    # What a task is, from its file and from the command line.
+    # The definition of a task, from its file and from the command line.
 
     def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None:
         """Raise ConfigError, which begins with `where`, for rules that do not fit the data set of a task's file."""
@@ -160,13 +160,13 @@ class Kind:
         """
 
     def fitting(self, rules: Any, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-        """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
+        """Return the changes of `--set` that apply to a task, with `--limit`; `rules` have all of them."""
         return dict(changes)
 
-    # What identifies its results.
+    # The identity of its results.
 
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
-        """Return what a task uses, the facts of its stages' keys; `model` is None in a plan that is only shown."""
+        """Return the facts of the keys of a task's stages; `model` is None in a plan that is only shown."""
         return KeyFacts()
 
     @property

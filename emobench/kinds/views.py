@@ -23,18 +23,18 @@ class WrittenText:
     sample: int
     prefix: str | None
     human: str | None
-    """None where they are not known."""
+    """None if unknown."""
     generated: str
     ended: bool | None
-    """By the model, before the full length; None where that is not known."""
+    """Whether the model ended the text before the full length; None if unknown."""
     source: str | None = None
     """The beginning of the human text, prefix included, where these two are not known apart."""
     preferred: float | None = None
-    """How much a judge prefers it to the human text, from 0 to 1; None where no judge gave a verdict."""
+    """A judge's preference for it over the human text, from 0 to 1; None without a verdict."""
 
 
 class WrittenTexts(Protocol):
-    """Texts that a model wrote: what `emobench samples` shows."""
+    """Texts that a model wrote, for `emobench samples`."""
 
     def written_texts(self, path: Path) -> list[WrittenText]:
         """Return the texts in a file of samples."""
@@ -70,7 +70,7 @@ class KnownMetrics(Protocol):
         ...
 
     def test_size(self, task: Task, metric: str, data: Any | None) -> TestSize:
-        """Return how much a metric is computed from, at most; `data` is None where it is not on this machine."""
+        """Return the maximum size of a metric's data; `data` is None if it is not on this machine."""
         ...
 
 
@@ -97,7 +97,7 @@ class Piece:
     part: str
     """header, shot 1 (the nearest), shot 2, ..., input, or label (to the end); BOS for a token of no text."""
     text: str
-    """What the token stands for; of a BOS, its name."""
+    """The text of the token; of a BOS, its name."""
     token: int | None
 
 
@@ -133,14 +133,14 @@ class ShownPrompt:
 
 
 class LabelPrompts(Protocol):
-    """Prompts that are answered by a label: what `emobench prompts` shows and `emobench tasks export` writes."""
+    """Prompts that are answered by a label, for `emobench prompts` and `emobench tasks export`."""
 
     def unit(self, task: Task) -> str:
         """Return the unit of a label's loss."""
         ...
 
     def show(self, subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str], /) -> list[ShownPrompt]:
-        """Return the first prompts, or those of the examples whose ids begin so."""
+        """Return the first prompts, or the prompts of examples whose ids begin with one of `ids`."""
         ...
 
     def check_export(self, task: Task, data: Any) -> None:

@@ -19,16 +19,16 @@ MEASURES = {
         False,
         "nats",
         title="Forward cross-entropy",
-        definition="-sum P log Q in nats per token, of the data's distribution P and the model's Q. It punishes a "
-        "model that gives what the data holds too little probability (recall).",
+        definition="-sum P log Q in nats per token, of the data's distribution P and the model's Q. It punishes "
+        "too little probability on the data's texts (recall).",
         source=EMO,
     ),
     "reverse_cross_entropy": Measure(
         False,
         "nats",
         title="Reverse cross-entropy",
-        definition="-sum Q log P in nats per token, of the model's distribution Q and the data's P. It punishes a "
-        "model that gives probability to what the data does not hold (precision).",
+        definition="-sum Q log P in nats per token, of the model's distribution Q and the data's P. It punishes "
+        "probability on texts that are unlike the data (precision).",
         source=EMO,
     ),
     "forward_kl": Measure(

@@ -47,7 +47,7 @@ MAUVE = {
         "fraction",
         fewest=SMALL_N,
         title="MAUVE",
-        definition="How close the distribution of generated texts is to that of human texts: the area under the "
+        definition="The closeness of the distributions of generated and of human texts: the area under the "
         "divergence curve of their quantized features. 100 % means equal distributions.",
         source="Pillutla et al., NeurIPS 2021",
     ),

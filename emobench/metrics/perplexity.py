@@ -24,14 +24,14 @@ PPL_TEST = Measure(
     False,
     "perplexity",
     title="Test perplexity",
-    definition=f"{NLL}, of the test texts. A model that misses what the texts say has a high one.",
+    definition=f"{NLL}, of the test texts. It is high if the model gives these texts little probability.",
 )
 PPL_ORACLE = Measure(
     False,
     "perplexity",
     title="Oracle perplexity",
     definition="The perplexity of the model's own texts under the true distribution, or under a stronger model in its "
-    "place. A model that writes what the oracle would not has a high one.",
+    "place. It is high if the model writes texts that are unlikely under the oracle.",
     source=EMO,
 )
 ENTROPY = Measure(
@@ -76,7 +76,7 @@ def perplexity(sums: TokenSums, row_ids: Sequence[str]) -> Score:
 
 
 def entropy(sums: TokenSums, row_ids: Sequence[str]) -> Score:
-    """Return the mean entropy of the next-token distribution in nats, weighted by tokens; neither way is better.
+    """Return the mean entropy of the next-token distribution in nats, weighted by tokens; neither direction is better.
 
     `sums` must come from a pass with `needs={"entropy"}`.
     """

@@ -1,4 +1,4 @@
-"""A task of lm-evaluation-harness with its data, and what identifies both: the examples that are read, and the rules.
+"""A task of lm-evaluation-harness with its data, and the identity of both: the examples that are read, and the rules.
 
 The rules are lm-eval's own resolved configurations and the Python next to them; the examples are those that lm-eval
 builds its prompts from, so that a copy on disk and the hub's own data are known to be the same.
@@ -126,7 +126,7 @@ def _place_data(rules: LmEvalProtocol, entries: Iterable[Any], folder: Path, *, 
 
 
 def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -> tuple[dict[str, Any], str]:
-    """Return what of a task's configuration changes for its data, and where they are from."""
+    """Return the changes of a task's configuration for its data, and the origin of the data."""
     if config.get("custom_dataset") or config.get("dataset_path") is None:
         return {}, "local: code of the task"
     path, name = str(config.get("dataset_path")), config.get("dataset_name")

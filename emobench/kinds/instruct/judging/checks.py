@@ -44,7 +44,7 @@ class CheckedJudge:
     gate=True,
 )
 def request(subject: CheckedJudge) -> None:
-    """What it asks is a text or messages, with options that JSON can hold."""
+    """Its request is a text or messages, with options that JSON can hold."""
     given = subject.request(PAIR)
     if not isinstance(given, JudgeRequest):
         raise Broken(f"`request` gives a {type(given).__name__}")
@@ -89,7 +89,7 @@ def order(subject: CheckedJudge) -> None:
 
 @check("Give `examples`, replies in the form that the prompt asks for, with the number that each means.")
 def examples(subject: CheckedJudge) -> None:
-    """Each of its example replies is read as what it means, and they show more than one verdict."""
+    """Each of its example replies is read as the given verdict, and they show more than one verdict."""
     given = subject.judge.examples
     if len(set(given.values())) < 2:
         raise Broken("its `examples` have fewer than two verdicts")
@@ -140,7 +140,7 @@ def facts(cls: type[Judge]) -> dict[str, Any]:
 
 
 def example(judge: Judge) -> dict[str, Any]:
-    """Return what a judge asks about two short answers."""
+    """Return the request of a judge about two short answers."""
     asked = CheckedJudge(judge).request(Pair("Name a prime number.", "Seven is prime.", "Nine is prime."))
     prompt = asked.prompt if isinstance(asked.prompt, str) else [dict(message) for message in asked.prompt]
     return {"model": judge.model, "options": dict(asked.options), "prompt": prompt}

@@ -24,7 +24,7 @@ class Pair:
     first: str
     second: str
     input: str = ""
-    """What the instruction is about, where the data set has it in a field of its own."""
+    """The input of the instruction, if the data set has it in a field of its own."""
 
     def asked(self, gap: str = "\n\n") -> str:
         """Return the instruction, followed by its input if it has one."""
@@ -41,7 +41,7 @@ class JudgeRequest:
     prompt: str | tuple[Mapping[str, str], ...]
     """A text, or messages with `role` and `content`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What decides the reply besides: `max_tokens`, `temperature`, `top_logprobs`, under the names of OpenAI's API."""
+    """Options of the reply under the names of OpenAI's API: `max_tokens`, `temperature`, `top_logprobs`."""
 
     @property
     def text(self) -> str:
@@ -78,7 +78,7 @@ def token_count(value: Any) -> int:
 
 @dataclass
 class Asked:
-    """What became of requests."""
+    """The outcome of requests."""
 
     replies: int = 0
     refused: dict[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Judge(ABC):
     model: ClassVar[str]
     """The model that its authors ask."""
     examples: ClassVar[Mapping[str, float]] = {}
-    """Replies in the form that the prompt asks for, with what they mean: `emobench judges check` reads each."""
+    """Replies in the form that the prompt asks for, with their verdicts, for `emobench judges check`."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Whose prompts and parsers it uses: another version may judge otherwise."""
 
@@ -135,7 +135,7 @@ class PairJudge(Judge):
 
     @abstractmethod
     def preference(self, reply: JudgeReply) -> float | None:
-        """Return how much the first response is preferred: 1, 0, or 0.5 for a tie; None where the reply has no verdict.
+        """Return the preference for the first response: 1, 0, or 0.5 for a tie; None if the reply has no verdict.
 
         Any text is read: an empty one, a refusal, and one of 100 kB.
         """
@@ -152,7 +152,7 @@ class GradeJudge(Judge):
 
     @abstractmethod
     def grade(self, reply: JudgeReply) -> float | None:
-        """Return the grade; None where the reply has none, or one that is not on the scale."""
+        """Return the grade; None if the reply has no grade on the scale."""
 
     def on_scale(self, value: float) -> float | None:
         """Return a grade that is on the scale, and None for another number."""
