@@ -70,8 +70,10 @@ class IclKind(Kind):
         facts: dict[str, Any] = {"name": rules.retriever, "source": loaded.source_sha256, "packages": packages}
         if loaded.plugin.encodes:
             instead = "another retriever with --set icl.retriever=bm25"
-            names = {"setting": "icl.encoder", "instead": instead, "stage": "generate"}
-            encoder = models["encoder"] = AuxiliaryModel(rules.encoder, "sentences", **names)
+            encoder = AuxiliaryModel(
+                rules.encoder, "sentences", setting="icl.encoder", instead=instead, stage="generate"
+            )
+            models["encoder"] = encoder
             if model is not None:
                 packages |= minor_versions("sentence-transformers")
                 facts["encoder"] = model.beside(encoder).identity

@@ -182,8 +182,9 @@ def written_texts(path: Path) -> list[WrittenText]:
     try:
         for index, ids in enumerate(parse_mapping(read_text(path))["continued"]):
             prefix, human, generated = map(str, map(decode, ids))
-            texts = {"prefix": prefix, "human": human, "generated": generated}
-            written.append(WrittenText(prompt=str(index), sample=0, **texts, ended=False))
+            written.append(
+                WrittenText(prompt=str(index), sample=0, prefix=prefix, human=human, generated=generated, ended=False)
+            )
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: expected JSON with `continued`; run again to write it.") from None
     return written
