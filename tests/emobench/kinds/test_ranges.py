@@ -88,7 +88,6 @@ def test_lengths_of_compared_texts() -> None:
     assert GenerationProtocol(prefix=3, continuation=5, margin=7).shortest == 15
     assert GenerationProtocol(prefix=3, continuation=5, sampling=Sampling(extra_tokens=2)).text_tokens == 10
     assert GenerationProtocol(unit="words").text_tokens is None
-    assert OracleProtocol(length=9).text_tokens == 9
     models = GenerationProtocol(oracle=OracleRule(model="a"), coherence=CoherenceRule(encoder="b")).auxiliary_models
     assert {part: (model.name, model.use) for part, model in models.items()} == {
         "featurizer": ("pretrained", "features"), "oracle": ("a", "lm"), "coherence": ("b", "sentences"),
