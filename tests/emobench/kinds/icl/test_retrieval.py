@@ -86,7 +86,7 @@ def test_a_second_run_encodes_nothing(subject: Make, encoder_folder: Path, made:
         "stage.json",
         "features.npy",
     }
-    kept = sorted((tmp_path / "runs/features").glob("*/vectors.npy"))
+    kept = sorted((tmp_path / "runs/features").glob("*/features.npy"))
     assert sorted(len(np.load(path, allow_pickle=False)) for path in kept) == sorted([limited, *different])
 
 
