@@ -24,7 +24,7 @@ COMMANDS = {
     "samples": ("show.samples:samples", "Show generated texts and human texts side by side."),
     "figures": ("show.samples:figures", "Draw the figures of entries."),
     "compare": ("compare:compare", "Compare entries: difference, 95 % interval, p, verdict."),
-    "plan": ("plan:plan", "Say which seeds and examples show a difference, and what they cost."),
+    "plan": ("plan:plan", "Plan the seeds and examples that show a difference, with their cost."),
     "judge": ("judge:judge", "Judge the kept responses of entries against each other."),
     "curves": ("show.curves:curves", "Show training curves."),
     "rerun": ("rerun:rerun", "Run an entry again, and compare its numbers."),
@@ -50,9 +50,7 @@ COMMANDS = {
 Families of plugins have no attribute: they all have the commands of `families`, and those of a stranger's kind do, too.
 """
 
-_RIGHTS = (
-    "Permission denied. Change its rights, or those of a folder above it (ls -ld shows them), or give another path."
-)
+_RIGHTS = "Permission denied. Change its rights or a parent folder's (ls -ld shows them), or give another path."
 UNUSABLE = {
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
@@ -113,7 +111,7 @@ def main() -> None:
     gc.set_threshold(10_000)
     try:
         with signals_interrupt(), standard_streams(), missing_packages_explained():
-            app()
+            app(prog_name="emobench")  # also where Python started it as a module
     except (KeyboardInterrupt, Exception) as error:
         if was_interrupted(error):
             sys.exit(explain_interrupt())

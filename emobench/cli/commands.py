@@ -138,9 +138,9 @@ def group_of(names: list[str]) -> str:
 def refuse_strays(context: Any, given: Sequence[str]) -> None:
     """Raise ConfigError where words are left over from `given`, all that stands behind the context's command."""
     if context.args:
-        called = f"`{_called(context)}`"
-        meant = _meant(context, given) or f"see {called[:-1]} --help`."
-        raise ConfigError(f"{called} does not take the argument {' '.join(context.args)}; {meant}")
+        called = context.command_path
+        meant = _meant(context, given) or f"see `{called} --help`."
+        raise ConfigError(f"`{called}` does not take the argument {' '.join(context.args)}; {meant}")
 
 
 def refuse_foreign_option(option: str, context: Any) -> None:
@@ -157,11 +157,6 @@ def refuse_foreign_option(option: str, context: Any) -> None:
             usable.append(word)
     if usable:
         raise ConfigError(f"There is no option {option}; use {' or '.join(usable)} instead.")
-
-
-def _called(context: Any) -> str:
-    """Return a command's names; the outermost context is the program, which may have been started as a module."""
-    return "emobench" if context.parent is None else f"{_called(context.parent)} {context.info_name}"
 
 
 def _meant(context: Any, given: Sequence[str]) -> str | None:

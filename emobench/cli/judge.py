@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter, visible
+from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter
 from emobench.core.settings import parse_overrides
 from emobench.models.device import resolve_device
 from emobench.report.notes import DUELS
@@ -20,6 +20,7 @@ from emobench.runs.inspect.samples import (
     expected_judging,
     has_judgements,
     has_texts,
+    headings,
     judge_tables,
     judged_pairs,
 )
@@ -48,7 +49,7 @@ def judge(
 
     Each pair of entries is compared on every instruction that all have answered, in both orders. The tables have wins,
     ties, losses and win rates, and ratings by Bradley and Terry. Replies are kept in --runs: a command that is given
-    again asks for missing ones alone. --dry-run asks nobody, and tells how many requests and tokens it would be.
+    again only asks for missing ones. --dry-run sends no request, and shows the numbers of requests and tokens.
     """
     rule = judged_pairs().rule_of(parse_overrides(set_ or ()))
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
@@ -63,8 +64,10 @@ def judge(
             counts = (one.pairs, one.kept, one.requests, one.tokens_read, one.tokens_written)
             rows.append([one.task, *map("{:,}".format, counts)])
         header = ("task", "pairs", "kept replies", "requests", "tokens read", "tokens written")
-        print_table(f"{expected[0].judge}, answered by {expected[0].model}: nobody was asked", header, rows)
-        print_out("", "Tokens are estimates: read by the length of the prompts, written at most.")
+        print_table(f"{expected[0].judge}, answered by {expected[0].model}: no request was sent", header, rows)
+        print_out(
+            "", "Tokens are estimates: from the length of the prompts, and the largest number that can be written."
+        )
         return
     outcomes = judge_tables(rule, tables, runs, reporter(quiet), device=resolve_device(device), offline=offline)
     if json:
@@ -76,11 +79,7 @@ def judge(
 
 
 def _print(outcome: Any) -> None:
-    several = len({writer.model for writer in outcome.writers}) > 1
-    names = []
-    for writer in outcome.writers:
-        name = visible(f"{writer.objective} [{writer.entry[:6]}]")
-        names.append(f"{visible(writer.model)} {name}" if several else name)
+    names = headings(outcome.writers)
     rows = []
     for duel in outcome.duels:
         counts = map(str, (duel.wins, duel.ties, duel.losses))

@@ -1,4 +1,4 @@
-"""`emobench tasks`, `suites`, `models` and `settings`: what there is, and what `--set` takes."""
+"""`emobench tasks`, `suites`, `models` and `settings`: lists of names, and the settings of `--set`."""
 
 from __future__ import annotations
 
@@ -204,40 +204,30 @@ def list_models(json: options.Json = False) -> None:
     if json:
         print_json(list(CATALOG.values()))
         return
-    shown = ("name", "source", "params", "note")
-    for title, members in _model_groups().items():
-        rows = []
-        for alias in members:
-            parameters = large(alias.parameters) if alias.parameters else ""
-            rows.append([alias.name, alias.source, parameters, _note(alias)])
-        if rows:
-            print_table(title, shown, rows, unbroken=shown[:3])
-            print_out("")
+    header = ("name", "source", "params", "note")
+    groups: dict[str, list[Sequence[str]]] = {}
+    for alias in CATALOG.values():
+        title, note = _origin(alias)
+        parameters = large(alias.parameters) if alias.parameters else ""
+        groups.setdefault(title, []).append((alias.name, alias.source, parameters, note))
+    for title in sorted(groups):
+        print_table(title, header, groups[title], unbroken=header[:3])
+        print_out("")
     print_out("--json has the exact counts.")
 
 
-def _model_groups() -> dict[str, list[Alias]]:
-    """Return the aliases by the origin of their weights, those of the hub by whether their download was tried."""
-    installed, made = "Installed here, in packages", "Made here at first use"
-    tried, untried = "On the Hugging Face hub; download tried", "On the Hugging Face hub; download not tried yet"
-    groups: dict[str, list[Alias]] = {installed: [], made: [], tried: [], untried: []}
-    for alias in CATALOG.values():
-        pieces = PACKAGED.get(alias.name)
-        if pieces is not None and installed_pieces(pieces) is not None:
-            groups[installed].append(alias)
-        elif alias.kind == "made":
-            groups[made].append(alias)
-        else:
-            groups[tried if alias.tried else untried].append(alias)
-    return groups
-
-
-def _note(alias: Alias) -> str:
-    """Return the note of an alias, with the packages that hold the model where they are not installed."""
+def _origin(alias: Alias) -> tuple[str, str]:
+    """Return the origin of an alias's weights, which is its group, and its note."""
     packaged = PACKAGED.get(alias.name)
-    if packaged is None or installed_pieces(packaged) is not None:
-        return alias.note
-    return f"{alias.note} Needs no hub after: {packaged.install}"
+    if packaged is not None and installed_pieces(packaged) is not None:
+        return "Installed here, in packages", alias.note
+    if alias.kind == "made":
+        return "Made here at first use", alias.note
+    note = alias.note
+    if packaged is not None:
+        note += f" Needs no hub after: {packaged.install}"
+    tried = "tried" if alias.tried else "untried"
+    return f"On the Hugging Face hub; download {tried}", note
 
 
 @models.command()
@@ -267,7 +257,7 @@ def settings(
         str | None,
         typer.Argument(
             help="A section, such as recipe, or a word to search for in names and meanings, such as warmup; names of "
-            "transformers, TRL and peft are found, too. Default: all settings."
+            "transformers, TRL and peft work, too. Default: all settings."
         ),
     ] = None,
     json: options.Json = False,

@@ -1,4 +1,4 @@
-"""`emobench plan`: which seeds and examples show a difference, and what they cost, before anything runs."""
+"""`emobench plan`: the seeds and examples that show a difference, with their cost, before anything runs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ def plan(
     probe: Annotated[bool, typer.Option("--probe", help="Time some steps and examples first.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Say which seeds and examples show a difference, and what they cost.
+    """Plan the seeds and examples that show a difference, with their cost.
 
-    Each line finds a true difference of --detect with 80 % power at 5 %. The noise is that of two comparable entries
-    with three seeds or more, such as a short pilot of the same suite: without such a pair on the board there is no
-    plan. Seeds and test examples are planned; the number of samples of each prompt is not, and --probe measures times,
-    not noise.
+    Each line finds a true difference of --detect with 80 % power at 5 %. The noise comes from two comparable entries
+    with three seeds or more, such as a short pilot of the same suite; a plan needs such a pair on the board. Seeds and
+    test examples are planned, but not the number of samples of each prompt. --probe measures time and no noise.
     """
     if not 0 < detect < float("inf"):
         raise ConfigError(f"--detect is {detect}; expected a difference above 0, such as 2 (points or percent).")

@@ -84,11 +84,11 @@ def reproduce(
 ) -> None:
     """Repeat a table or figure of a paper.
 
-    It trains and evaluates what is missing, and prints our numbers and the paper's. The rows are the table's models
+    It runs missing trainings and evaluations, and prints our numbers and the paper's. The rows are the table's models
     and objectives. A parameter with several values in the paper is chosen on the validation split, or on training
     examples that are held out, never on the test split. The output says which value was chosen, and by which scores.
     Differences from our baseline row are tested. With another --model or other --set values the output says that the
-    paper's numbers are of another setting. A figure without printed numbers shows only ours.
+    paper's numbers belong to another setting. A figure without printed numbers shows only ours.
 
     --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. If the command
     was stopped, give it again: it continues where it stopped.
@@ -140,7 +140,7 @@ def reproduce(
 
 
 def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, str]]:
-    """Return what takes the place of the table's models, one unless `several`, and what stands in for some, by name."""
+    """Return the models that replace all of the table's, one unless `several`, and those that replace some, by name."""
     alone, stand_ins = [], {}
     for text in given:
         name, sign, place = text.partition("=")

@@ -42,14 +42,16 @@ def rerun(
     entry: Annotated[str, typer.Argument(metavar="ENTRY", help=options.ENTRY, show_default=False)],
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Where the model is now. It is refused if its digest is not the recorded one."),
+        typer.Option(
+            "--model", help="The present place of the model. It is refused if its digest is not the recorded one."
+        ),
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option("--objective", help="Where the objective is now, if it is from a file: ./mine.py:MyLoss."),
+        typer.Option("--objective", help="The present place of the objective, if it is from a file: ./mine.py:MyLoss."),
     ] = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="Where the suite is now, if it is a file: ./mine.yaml.")
+        str | None, typer.Option("--suite", help="The present place of the suite, if it is a file: ./mine.yaml.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -71,9 +73,9 @@ def rerun(
 ) -> None:
     """Run an entry again, and compare its numbers.
 
-    The suite, protocols and changed rules, model, recipe, seeds and objective are those that the entry records. What is
-    different here, such as packages or data, is told before it starts. The rerun has its own runs and board, in
-    RUNS/rerun/, and the board of the entry stays as it is. At the end, each metric agrees exactly, but for float
+    The suite, protocols and changed rules, model, recipe, seeds and objective come from the record of the entry.
+    Differences here, such as packages or data, are listed before it starts. The rerun has its own runs and board, in
+    RUNS/rerun/, and the board of the entry does not change. At the end, each metric agrees exactly, but for float
     rounding, or not; if anything differs here, also within the entry's own standard deviation over seeds. The exit code
     is 1 if a metric does not agree.
     """
@@ -100,9 +102,7 @@ def rerun(
     plan = make_plan(request, look=True) if dry_run else short_plan(request, make_outline)
     require_recorded(recorded, plan)
     differences = differences_of(recorded, plan)
-    if dry_run and not json:
-        print_out(*_difference_lines(recorded, plan, differences))
-    elif dry_run or not quiet:  # on stderr: stdout is for a document or for what follows
+    if dry_run or not quiet:  # on stderr: stdout is for a document or for the tables below
         remark(*_difference_lines(recorded, plan, differences))
     if dry_run:
         show_outline(advised(request, make_outline), json)

@@ -96,7 +96,7 @@ def train(
     """Train only, and print the folder of each model."""
     if PRETRAINED in (training.objective or ()):
         raise ConfigError(
-            f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
+            f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score an untrained model."
         )
     fields = {"recipe": recipe, "trackers": track or []}
     with ExitStack() as stack:
@@ -146,12 +146,14 @@ def evaluate(
     if not declared["objectives"]:
         if training.seed:
             raise ConfigError(
-                "--seed is the seed of a training, and a model as it is has none; add --objective NAME, or "
+                "--seed is the seed of a training, and an untrained model has none; add --objective NAME, or "
                 "--trained-with NAME for a checkpoint of another program."
             )
         declared["objectives"] = (PRETRAINED,)
     if dry_run and rescore:
-        raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
+        raise ConfigError(
+            "--dry-run shows unfinished stages, and --rescore repeats finished ones; give only one of these options."
+        )
     request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, **declared)
     if places and rescore:
         raise ConfigError("--rescore runs in one process; drop --devices and --processes.")
@@ -166,7 +168,7 @@ def evaluate(
 
 
 def _check_push(plan: Plan, repo: str | None) -> None:
-    """Raise ConfigError for a --push of anything but one trained model, before it is made."""
+    """Raise ConfigError for a --push of anything but one trained model, before it is trained."""
     if repo is not None:
         check_name(repo)
         require_one_model(plan)
@@ -198,7 +200,8 @@ def stage_run(
     ],
     runs: options.Runs = options.DEFAULT_RUNS,
     device: Annotated[
-        str | None, typer.Option("--device", help="Another one than in the plan, such as cuda:1.", show_default=False)
+        str | None,
+        typer.Option("--device", help="A device other than the planned one, such as cuda:1.", show_default=False),
     ] = None,
     objective: Annotated[
         list[str] | None,
@@ -208,11 +211,11 @@ def stage_run(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make a stage, such as a training, with what it needs, and print its folder.
+    """Run a stage, such as a training, with the stages that it needs, and print its folder.
 
     A run writes each of its stages to RUNS/planned/KEY.json before it starts, so that another process, or a machine
-    that sees the same folders, can make it. It is planned again from there, and made only if its key is the same:
-    a stage is the hash of all that determines its results. Python that the plan names is run only if you name it again.
+    with the same folders, can run it. It is planned again from there, and run only if its key is the same: the key is
+    the hash of all that determines its results. Python code that the plan names is run only if you name it again.
     """
     if device is not None:
         device = resolve_device(device)
@@ -267,7 +270,7 @@ def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
 
 
 def show_outline(outline: Outline, json: bool) -> None:
-    """Print a dry run, whose times are those of one process."""
+    """Print a dry run. Its times are for one process."""
     if json:
         plain = {"plan": outline.lines, "totals": outline.totals(), "machine": outline.machine.name}
         print_json({**plain, "verdicts": outline.verdicts, "notes": outline.notes()})
@@ -278,7 +281,7 @@ def show_outline(outline: Outline, json: bool) -> None:
 
 
 def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, quiet: bool) -> None:
-    """Show the tables of the entries that a command made, and what to do next."""
+    """Show the tables of the entries that a command recorded, and the next commands."""
     if json:
         print_json({"entries": entries, "leaderboard": str(board)})
         return
@@ -291,18 +294,17 @@ def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, 
     print_board(board, runs, around={entry.id for entry in entries})
     if quiet:
         return
-    named = list(labels)
+    places: list[str] = []
+    if board != options.DEFAULT_BOARD:
+        places += ["--leaderboard", str(board)]
+    if runs != options.DEFAULT_RUNS:
+        places += ["--runs", str(runs)]
     commands = [["leaderboard", "site", "pages", "--open"]]
-    if len(named) > 1:  # the first one is the baseline
-        commands.append(["compare", *named[1:], named[0], "--suite", entries[0].suite.name])
-    for words in commands:
-        if board != options.DEFAULT_BOARD:
-            words += ["--leaderboard", str(board)]
+    first, *others = labels
+    if others:  # the first one is the baseline
+        commands.append(["compare", *others, first, "--suite", entries[0].suite.name])
     if trained:
         commands.append(["curves", *trained])
-    lines = [f"recorded in {board}; see also:"]
+    remark(f"recorded in {board}; see also:")
     for words in commands:
-        if runs != options.DEFAULT_RUNS:
-            words += ["--runs", str(runs)]
-        lines.append(f"  {shlex.join(['emobench', *words])}")
-    remark("\n".join(lines))
+        remark(f"  {shlex.join(['emobench', *words, *places])}")

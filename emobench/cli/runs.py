@@ -1,4 +1,4 @@
-"""`emobench runs`: what the folder of runs holds."""
+"""`emobench runs`: the stages in the folder of runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(help="Stages on disk: list, prune.", no_args_is_help=True)
 def list_(
     runs: options.Runs = options.DEFAULT_RUNS, leaderboard: options.Boards = None, json: options.Json = False
 ) -> None:
-    """List the stages on disk with their sizes, and what needs each one."""
+    """List the stages on disk with their sizes, and the entries or sweeps that need them."""
     stages = stored.stored_stages(runs, _boards(leaderboard))
     if json:
         print_json({"stages": stages})
@@ -57,7 +57,7 @@ def prune(
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise ConfigError("Nobody can be asked whether to delete these stages. Add --yes.")
+            raise ConfigError("There is no terminal to confirm the deletion of these stages. Add --yes.")
         typer.confirm("Delete them?", abort=True, err=True)
     stored.prune(runs, unneeded)
     print_out(f"Freed {_size(unneeded)}.")

@@ -54,9 +54,9 @@ def run(
 ) -> None:
     """Run each cell of a file of a sweep, and record the entries.
 
-    The default is one process on each GPU, or one on the CPU. What fails is listed at the end with its reason, and
-    stops nothing else. Cells are stages: the same command again makes what is missing, and two sweeps never make the
-    same one.
+    The default is one process on each GPU, or one on the CPU. Failures are listed at the end with their
+    reasons, and do not stop the rest. Cells are stages: the same command again runs the missing ones, and two sweeps
+    never run the same one.
     """
     fields, places = loading.placed()
     given: dict[str, Any] = {**fields, "runs": runs, "leaderboard": leaderboard, "max_memory": budget.memory}
@@ -90,7 +90,7 @@ def run(
 
 @app.command()
 def status(file: File, runs: options.Runs = options.DEFAULT_RUNS, json: options.Json = False) -> None:
-    """Show what is done of a sweep, and what failed, without looking into anything: it may be running."""
+    """Show the finished and failed cells of a sweep, which may be running."""
     rows = status_of(runs, read_sweep(file, options.DEFAULT_SUITE))
     if json:
         print_json({"rows": rows})
@@ -99,7 +99,7 @@ def status(file: File, runs: options.Runs = options.DEFAULT_RUNS, json: options.
 
 
 def _show_plan(sweep: Sweep, json: bool) -> None:
-    """Print what each request comes to, as a dry run of it would."""
+    """Print the totals of each request's dry run."""
     read, plans, rows, machine = Read(), [], [], ""
     for request, settings in zip(sweep.requests, differing_settings(sweep.requests), strict=True):
         outline = make_outline(request, read=read)

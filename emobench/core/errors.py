@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's message, or the name of its type where it says nothing."""
+    """Return the first line of another library's message, or the name of its type if it is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

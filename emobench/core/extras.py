@@ -27,7 +27,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "vl_convert": "vl-convert-python",
 }
-"""Modules whose names are not those of their packages, up to hyphens."""
+"""Modules whose packages have other names, apart from hyphens."""
 
 
 class MissingPackageError(ConfigError):

@@ -63,7 +63,7 @@ class Family(Generic[T]):
     templates: Path
     """A folder with the files of a new package; `$name`, `$module` and `$class_name` are filled in."""
     variants: tuple[str, ...] = ()
-    """The folders in `templates` to choose from; without any, its files are those of the one example."""
+    """The folders in `templates` to choose from; without any, its files are the only example."""
     usage: tuple[str, ...]
     """Commands that use a plugin called `$name`, for a new package."""
     facts: str = ""
@@ -196,7 +196,7 @@ def in_library(cls: type) -> bool:
 def check_contract(cls: type, label: str) -> None:
     """Raise PluginError unless a class has the attributes and methods that its bases in the library ask for.
 
-    A method takes the same arguments as that of the base.
+    A method takes the same arguments as the base's method.
     """
     library = [base for base in cls.__mro__[1:] if in_library(base)]
     missing = [name for name in _declared(library) if not hasattr(cls, name)]

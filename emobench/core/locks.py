@@ -59,7 +59,7 @@ def _wait(descriptor: int, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        text = f"{path.parent} is on a file system without locks ({error.strerror}). Choose a folder on another one."
+        text = f"{path.parent} is on a file system without locks ({error.strerror}). Choose another file system."
         raise StorageError(text) from error
 
 

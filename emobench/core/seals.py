@@ -74,7 +74,7 @@ def find_damage(folder: Path, *, full: bool, leave_out: str = "", only: str = ""
             return Damage(folder / name, problem)
     for name, path in _files(folder, leave_out):
         if only in ("", name) and name not in sealed:
-            return Damage(path, "was added to what is finished", foreign=True)
+            return Damage(path, "was added after the folder was finished", foreign=True)
     return None
 
 

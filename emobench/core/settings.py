@@ -53,7 +53,7 @@ def content_hash(value: Any) -> str:
 
 
 def utf8(text: str) -> bytes:
-    """Return text as UTF-8. Raises ConfigError for half a surrogate pair, which stands for a byte or for nothing."""
+    """Return text as UTF-8. Raises ConfigError for half a surrogate pair."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -7,7 +7,7 @@ import typer
 from emobench.cli.commands import lazy_group
 
 COMMANDS = {
-    "show": ("show:show", "Show the entries in tables; a table holds what may be compared."),
+    "show": ("show:show", "Show the newest comparable entries in a table."),
     "site": ("site:site", "Write each board as one web page."),
     "view": ("view:view", "Show boards in the browser, live."),
     "export": ("exchange:export", "Write entries for other tools, or as a plain table."),

@@ -32,7 +32,7 @@ def export(
         list[str] | None,
         typer.Argument(
             metavar="ENTRY",
-            help=f"{options.ENTRY} Default: the whole board.",
+            help=f"{options.ENTRY} Default: all entries of the board.",
         ),
     ] = None,
     to: Annotated[

@@ -54,7 +54,7 @@ def push(
     """Add the entries to a shared board, with the files of their runs.
 
     The files are packed first, as by `emobench leaderboard pack`. Both boards are verified before anything is written.
-    Nothing there is replaced, and two pushes at once do not conflict. A push that was stopped is given again.
+    No entry there is replaced, and two pushes at once do not conflict. If a push was stopped, give it again.
     """
     place = sharing.find_place(repo)
     done = sharing.push(Leaderboard(leaderboard), place, runs, reporter(quiet).note)
@@ -74,7 +74,7 @@ def pull(
 ) -> None:
     """Add the entries of a shared board to this one, with the files of their runs.
 
-    All of it is verified before anything is written. Nothing here is replaced.
+    The shared board is verified before anything is written. No entry here is replaced.
     """
     place = sharing.find_place(repo)
     done = sharing.pull(Leaderboard(leaderboard), place)

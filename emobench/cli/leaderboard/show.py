@@ -1,4 +1,4 @@
-"""`emobench leaderboard show` and `verify`: tables of what may be compared, and whether a board is whole."""
+"""`emobench leaderboard show` and `verify`: tables of comparable entries, and the check of a board."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def show(
     latex: options.Latex = False,
     json: options.Json = False,
 ) -> None:
-    """Show the newest entries in a table, which holds what may be compared.
+    """Show the newest comparable entries in a table.
 
     A table is ranked by the mean over its tasks, or by --sort. Objectives without a difference beyond the noise share
     a rank.

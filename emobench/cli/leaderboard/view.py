@@ -82,7 +82,7 @@ def view(
         try:
             server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=folder))
         except (OSError, OverflowError) as error:
-            raise ConfigError(f"--port {port} cannot be used ({error}); give another one, or 0 for any.") from None
+            raise ConfigError(f"--port {port} cannot be used ({error}); give another port, or 0 for any.") from None
         Path(folder, PAGE).write_text(FRAME, encoding="utf-8")
         Path(folder, "index.html").write_text(BUILDING, encoding="utf-8")
         Thread(target=server.serve_forever, daemon=True).start()

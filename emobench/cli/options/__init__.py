@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,32 +29,31 @@ def json_alone(context: typer.Context, value: bool) -> bool:
     return value
 
 
-def whole_number(option: str, more: str = "") -> dict[str, Any]:
-    """Return how an option reads its value; the ConfigError for a value that is no whole number ends with `more`."""
-
-    def parse(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"{option} is {text}; expected a whole number.{more}") from None
-
-    return {"parser": parse, "metavar": "INTEGER"}
+def seed_of(text: str) -> int:
+    """Return the seed that a text is. Raises ConfigError for other text."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(
+            f"--seed is {text}; expected a whole number. For several seeds repeat the option: --seed 0 --seed 1."
+        ) from None
 
 
 Suite = Annotated[
     str,
     typer.Option(
         "--suite",
-        help="The suite: what is trained and evaluated. A name of `emobench suites list`, or the file of a suite or "
-        "of one task: ./mine.yaml.",
+        help="The suite of trainings and tasks: a name from `emobench suites list`, or the file of a suite or of one "
+        "task: ./mine.yaml.",
     ),
 ]
 Seeds = Annotated[
     list[int] | None,
     typer.Option(
         "--seed",
-        help="A training seed. Repeatable. Default: those of the suite.",
-        **whole_number("--seed", " For several seeds repeat the option: --seed 0 --seed 1."),
+        help="A training seed. Repeatable. Default: the seeds of the suite.",
+        parser=seed_of,
+        metavar="INTEGER",
     ),
 ]
 Limit = Annotated[
@@ -63,7 +62,6 @@ Limit = Annotated[
         "--limit",
         help="The largest number of evaluation examples: prompts, texts, and blocks of PPL_test. This "
         "makes another protocol.",
-        **whole_number("--limit"),
     ),
 ]
 Protocol = Annotated[
@@ -83,7 +81,7 @@ EntriesOrNewest = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[ENTRY ...]",
-        help=f"{ENTRY} Several are shown together. Default: those of the newest table.",
+        help=f"{ENTRY} Several are shown together. Default: the entries of the newest table.",
         show_default=False,
     ),
 ]
@@ -112,7 +110,7 @@ Boards = Annotated[
         show_default=False,
     ),
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Use only what is on disk, and no network.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Use only files on disk, and no network.")]
 Device = Annotated[
     str,
     typer.Option("--device", help="auto (a CUDA or ROCm GPU if any, else the CPU), cpu, cuda, cuda:N or mps."),
@@ -148,7 +146,7 @@ TrustRemoteCode = Annotated[
         "--trust-remote-code", help="Allow Python code of a hub model, or of the folder lm_eval.include, to run."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, its cost and what is finished, and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, its cost and the finished stages, and stop.")]
 Probe = Annotated[
     bool,
     typer.Option(

@@ -27,7 +27,7 @@ OptionsFile = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN.toml",
-        help="A file with options by the same names, and settings in a table [set]. Options beside it override it.",
+        help="A file with options by the same names, and settings in a table [set]. Other options override it.",
         show_default=False,
     ),
 ]

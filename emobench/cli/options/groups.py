@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with an option for each field of those of its parameters that are dataclasses."""
+    """Return a command with an option for each field of the parameters that are dataclasses."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {}
     parameters: dict[str, inspect.Parameter] = {}
@@ -35,7 +35,7 @@ def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fields(group: Any) -> list[inspect.Parameter]:
-    """Return a dataclass's fields as parameters, those of the class itself before those that it inherits."""
+    """Return a dataclass's fields as parameters: its own before the inherited ones."""
     parameters = []
     known = inspect.signature(group).parameters
     hints = get_type_hints(group, include_extras=True)

@@ -53,7 +53,7 @@ class LoadingOptions:
     trust_remote_code: options.TrustRemoteCode = False
 
     def loading(self) -> dict[str, Any]:
-        """Return these options as fields of a request; a machine that is offline is told before anything is loaded."""
+        """Return these options as fields of a request. --offline takes effect here, before anything is loaded."""
         if self.offline:
             os.environ["HF_HUB_OFFLINE"] = "1"  # read by huggingface_hub when it is imported, which is later
         return {
@@ -113,22 +113,22 @@ class TrainingOptions(PlanningOptions):
         typer.Option(
             "--objective",
             help='The training objective: a name, "name(key=value)", ./file.py:Class, or a sum such as '
-            '"0.5*emo + 0.5*mle". Repeatable. Default: those of the suite; `evaluate` takes the model as it is.',
+            '"0.5*emo + 0.5*mle". Repeatable. Default: objectives of the suite; `evaluate` takes the untrained model.',
         ),
     ] = None
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
-            help="The model: an alias (`emobench models list`), a local folder, or a Hugging Face id. Default: that of "
-            "the suite.",
+            help="The model: an alias (`emobench models list`), a local folder, or a Hugging Face id. Default: the "
+            "suite's model.",
         ),
     ] = None
     tokenizer: Annotated[
         str | None,
         typer.Option(
             "--tokenizer",
-            help="Take the tokenizer of this model or folder, in place of that of --model.",
+            help="Take the tokenizer of this model or folder, in place of the tokenizer of --model.",
             show_default=False,
         ),
     ] = None
@@ -211,14 +211,14 @@ class LaunchOptions(ParallelOptions):
         typer.Option(
             "--launch",
             help="ddp, fsdp, zero2 or zero3: the processes of --devices or --processes train one model together. With "
-            "ddp, each has the whole model; with fsdp (FSDP2) and zero3 (DeepSpeed), a share of it; with zero2, a "
+            "ddp, each has the full model; with fsdp (FSDP2) and zero3 (DeepSpeed), a share of it; with zero2, a "
             "share of the gradients and of the optimizer's state. One process does the evaluations.",
             show_default=False,
         ),
     ] = None
 
     def launched(self) -> Launch | None:
-        """Return the processes that train together, those of the options or of a launcher of the user's, if any.
+        """Return the processes that train together, of these options or of the user's launcher, if any.
 
         Call it before the device is resolved, which hides the other GPUs.
         """

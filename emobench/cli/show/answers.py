@@ -45,7 +45,8 @@ def prompts(
         typer.Option("--example", help="Show the test example whose id begins with this text instead. Repeatable."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="An alias, a folder, or a hub id. Default: that of the task's suite.")
+        str | None,
+        typer.Option("--model", help="An alias, a folder, or a hub id. Default: the model of the task's suite."),
     ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Show the first training rows of a recipe on conversations instead.")
@@ -157,8 +158,8 @@ def answers(
 
     It prints scores of each class, the confusion matrix and the worst mistakes. A row is a right class; the columns
     after F1 count the answers. The seeds of an entry are pooled; --json has the answers of each seed. If several
-    entries match, the newest one is shown. Where the runs are not here, the answers are made again from the losses that
-    a packed board has, which tell no groups.
+    entries match, the newest one is shown. Without the runs, the answers are computed from the losses of a packed
+    board, which has no groups.
     """
     seeds, named = find_answers(select(entry, leaderboard), runs, task or (), boards_of([entry], leaderboard))
     if json:

@@ -16,7 +16,7 @@ from emobench.cli.terminal.streams import remark
 from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.pack import PROMPTS
 from emobench.runs.inspect.recorded_runs import newest_of, notes_of
-from emobench.runs.inspect.samples import SideBySide, has_texts, side_by_side
+from emobench.runs.inspect.samples import SideBySide, has_texts, headings, side_by_side
 
 END = "∎"
 """Stands where a model ended its text before the full length."""
@@ -36,8 +36,8 @@ def samples(
     """Show generated texts and human texts side by side.
 
     All entries are shown for the same prompts. If an objective has several entries, the newest one is shown. ↵ is a
-    line break of the text; ∎ is an end that the model generated. Where the runs are not here, a packed board has the
-    texts of the first prompts, without prefixes and human texts.
+    line break of the text; ∎ is an end that the model generated. Without the runs, a packed board has the texts of the
+    first prompts, without prefixes and human texts.
     """
     entry = entry or []
     boards, tasks = boards_of(entry, leaderboard), task or ()
@@ -61,14 +61,8 @@ def _print(table: SideBySide) -> None:
     shown = Table(box=box.HORIZONTALS, show_lines=True, expand=True, pad_edge=False)
     shown.add_column("prefix", ratio=2, overflow="fold")
     shown.add_column("human", ratio=3, overflow="fold")
-    models = {writer.model for writer in table.writers}
-    for writer in table.writers:
-        heading = f"{writer.objective} [{writer.entry[:6]}]"
-        if len(models) > 1:
-            heading = f"{writer.model} {heading}"
-        if writer.seed is not None:
-            heading += f", seed {writer.seed}"
-        shown.add_column(Text(visible(heading)), ratio=3, overflow="fold")
+    for heading in headings(table.writers):
+        shown.add_column(Text(heading), ratio=3, overflow="fold")
     for row in table.rows:
         cells = [Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))]
         cells.append(_text(row["human"]))

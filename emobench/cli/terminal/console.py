@@ -71,14 +71,14 @@ class Terminal(Silent):
                     rate = f"{pace.rate:,.1f} {unit}/s"
                 bar.update(task, completed=done, total=total, rate=rate)
                 if due and not self.console.is_terminal:
-                    left = _duration((total - done) / pace.rate)
+                    left = _clock((total - done) / pace.rate)
                     self.note(f"  {self._stage}{title}: {done:,} of {total:,} {unit}, {rate}, {left} left")
 
             yield advance
             bar.remove_task(task)
         seconds = time.monotonic() - began
         if seconds >= SHORT:
-            self.note(f"  {self._stage}{title}: {_duration(seconds)}")
+            self.note(f"  {self._stage}{title}: {_clock(seconds)}")
 
     def values(self, values: Mapping[str, float]) -> None:
         shown = [text.format(values[name]) for name, text in SHOWN.items() if name in values]
@@ -113,12 +113,9 @@ class _Pace:
         return True
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+def _clock(seconds: float) -> str:
+    """Return a time as a clock shows it: 01:30, or 2:01:30 with hours."""
+    return str(timedelta(seconds=round(seconds))).removeprefix("0:")
 
 
 class Bars:
@@ -168,8 +165,7 @@ class _CommandTime(progress.ProgressColumn):
         self._began = began
 
     def render(self, task: progress.Task) -> Text:
-        elapsed = timedelta(seconds=int(time.monotonic() - self._began))
-        return Text(f"{str(elapsed).removeprefix('0:')} in all")
+        return Text(f"{_clock(time.monotonic() - self._began)} in all")
 
 
 def reporter(quiet: bool) -> Silent:

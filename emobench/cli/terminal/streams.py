@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import sys
@@ -67,8 +68,7 @@ def _is_harmless(character: str) -> bool:
 def _json_character(character: str) -> str:
     if character == "\n" or _is_harmless(character):
         return character
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+    return json.dumps(character)[1:-1]
 
 
 class Results(io.TextIOWrapper):
@@ -107,7 +107,7 @@ def _as_sentence() -> Iterator[None]:
         _discard()
         why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
         raise OutputError(
-            f"The standard output {why}. What was recorded or written to files is there; print it again to a place "
+            f"The standard output {why}. Recorded entries and written files are complete; print them again to a place "
             "with room."
         ) from None
 

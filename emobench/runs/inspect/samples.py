@@ -10,6 +10,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, UnknownNameError, UserError
 from emobench.kinds.views import JudgedPairs, SourceTexts, WrittenText
 from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.labels import clean
 from emobench.leaderboard.run_files import is_here
 from emobench.registry import kinds_with, load_kind
 from emobench.runs.execution.reporter import Reporter
@@ -34,6 +35,20 @@ class Writer:
     """All prompts of the task, shown or not; with `shortened`, those whose texts are at hand."""
     shortened: bool
     """Whether the texts are of the first prompts alone, from a board that has no texts of data sets."""
+
+
+def headings(writers: Sequence[Writer]) -> list[str]:
+    """Return a name of each writer in one line: with its model if they have several, and with its seed."""
+    several = len({writer.model for writer in writers}) > 1
+    names = []
+    for writer in writers:
+        name = f"{writer.objective} [{writer.entry[:6]}]"
+        if several:
+            name = f"{writer.model} {name}"
+        if writer.seed is not None:
+            name += f", seed {writer.seed}"
+        names.append(clean(name))
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from emobench.cli import app
-from emobench.cli.terminal.completion import NAMES
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_what_cannot_be_read_completes_nothing(completed: Callable[..., list[str
 def test_a_name_that_fails_completes_nothing(
     completed: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(NAMES, "--suite", lambda given: 1 / 0)
+    monkeypatch.setattr("emobench.registry.suite_names", lambda: 1 / 0)
     assert completed("run", "--suite", "") == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -98,7 +99,7 @@ def test_an_objective_is_shown_with_its_equation_source_and_use(command: Callabl
     assert shown["equation"] == "-sg( q_t / (g + (1 - g) q_t) ) log q_t"
     assert shown["source"] == "Ji et al., ICLR 2023; EMO paper, Eq. 17"
     assert (shown["level"], shown["statistics"], shown["side_data"]) == ("statistics", ["log_prob"], [])
-    assert shown["use"] == 'emobench run --objective mle --objective "tailr(gamma=0.1)"'
+    assert shown["use"] == "emobench run --objective mle --objective tailr"
     assert command("objectives", "show", "unlikelihood", "--json").json["side_data"]
 
 
@@ -120,7 +121,7 @@ def test_a_call_is_shown_with_the_values_that_it_gives(command: Callable[..., An
     assert "gamma: float = 9.0 (default 2.0)" in command("objectives", "show", "focal(gamma=9)").out
     shown = command("objectives", "show", "power(max_prob=0.5)", "--json").json
     assert [(p["value"], p["default"]) for p in shown["parameters"]] == [(1.0, 1.0), (0.0, 0.0), (0.5, 1.0)]
-    assert shown["use"].endswith('--objective "power(max_prob=0.5)"')
+    assert shlex.split(shown["use"])[-2:] == ["--objective", "power(max_prob=0.5)"]
     assert "k1: float = 2.0 (default 1.5)" in command("retrievers", "show", "bm25(k1=2)").out
     command("objectives", "show", "focal(gamma=-1)").refused("`gamma` is -1.0; expected at least 0.0.")
 
@@ -186,8 +187,8 @@ def test_what_judges_and_metrics_are_shown_with(command: Callable[..., Any]) -> 
 def test_the_metrics_of_entries_are_defined(command: Callable[..., Any]) -> None:
     assert "total_variation" in command("metrics", "list").out
     shown = command("metrics", "show", "reverse_cross_entropy").out
-    assert "unit nats, better: lower, range: 0 or more" in shown
-    assert "better: higher, range: 0 to 100 %" in command("metrics", "show", "mauve_star").out
+    assert {"unit nats", "better lower", "range 0 or more"} <= {" ".join(line.split()) for line in shown.splitlines()}
+    assert command("metrics", "show", "mauve_star", "--json").json["range"] == "0 to 100 %"
     assert command("metrics", "show", "ppl_test", "--json").json["title"] == "Test perplexity"
 
 
@@ -455,7 +456,6 @@ def test_a_broken_promise_is_named(sound: type, broken: type, check: str, text: 
         (["objectives"], "The module emobench_objectives is installed already"),
         (["there"], "there exists; give another name, or another place with --directory."),
         (["mine", "--kind", "statistic"], "--kind is 'statistic'; expected one of statistics, logits, model."),
-        (["mine", "--directory", "nowhere"], "--directory nowhere is not a folder; create it first"),
     ],
 )
 def test_a_name_that_cannot_be_used_writes_nothing(

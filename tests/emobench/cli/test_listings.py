@@ -112,17 +112,13 @@ def test_a_suite_is_shown_with_every_value_in_force(command: Callable[..., Any])
     assert command("suites", "show", "lm").code == 2
 
 
-def test_doctor_says_what_is_here(command: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    places = ("--runs", tmp_path / "new" / "runs", "--leaderboard", tmp_path / "board")
-    rows = {row["what"]: row["state"] for row in command("doctor", *places, "--json").json}
+def test_doctor_says_what_is_here(command: Callable[..., Any]) -> None:
+    rows = {row["what"]: row["state"] for row in command("doctor", "--json").json}
     from importlib.metadata import version
 
     assert rows["torch"] == version("torch")
     assert rows["objective emo"] == rows["tasks builtin"] == "ok"
-    assert rows[f"--runs {tmp_path}/new/runs"] == "writable"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
-    assert "objective emo" in command("doctor", *places).out
+    assert "objective emo" in command("doctor").out
 
 
 def test_a_model_saved_as_bin_is_converted_and_can_be_used(

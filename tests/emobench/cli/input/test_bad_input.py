@@ -36,7 +36,6 @@ def nothing_was_made(folder: Path) -> None:
             ["--seed is 0,1,2; expected a whole number. For several seeds repeat the option: --seed 0"],
         ),
         (["--seed", "1.5"], ["--seed is 1.5; expected a whole number."]),
-        (["--limit", "abc"], ["--limit is abc; expected a whole number."]),
         (
             ["--set", "recipe.epochs", "3"],
             ["`emobench run` does not take the argument 3; write --set KEY=VALUE: --set recipe.epochs=3."],

@@ -67,7 +67,6 @@ def test_names_that_no_disk_holds(dry: Callable[..., Any], command: Callable[...
         dry(data_dir=name),
         command("leaderboard", "show", "--leaderboard", name),
         command("leaderboard", "import", name),
-        command("doctor", "--leaderboard", name),
     ):
         done.refused()
 

@@ -75,7 +75,7 @@ def test_a_line_has_step_loss_speed_time_left_and_stage(
     terminal.stage(3, 12)
     advance(terminal, clock, 120, 200, start=100)  # a training that was resumed at step 100
     first = lines()[0]
-    for word in ("3/12", "train emo seed 0", "125 of 200 steps", "loss 3.210", "1,234 tok/s", "1 min 30 s left"):
+    for word in ("3/12", "train emo seed 0", "125 of 200 steps", "loss 3.210", "1,234 tok/s", "01:30 left"):
         assert word in first
     with terminal.work("ROUGE", "prompts") as progress:
         for done in range(101):

@@ -101,7 +101,7 @@ def test_a_dry_run_counts_what_is_asked_and_asks_nobody(judge: Callable[..., Any
         assert (found["tokens_read"], found["tokens_written"]) == (7 * found["replies"], 3 * found["replies"])
         (last,) = judge(*settings, "--dry-run", "--json").ok().json["judging"]
         assert (last["kept"], last["requests"], last["tokens_read"]) == (first["requests"], 0, 0)
-        assert "nobody was asked" in judge(*settings, "--dry-run").ok().out
+        assert "no request was sent" in judge(*settings, "--dry-run").ok().out
     texts = [body["prompt"] for body in server.bodies]
     # The estimate is of the prompts' bytes, at three a token; a reply of PandaLM has 512 tokens at most.
     assert first["tokens_read"] == sum(len(text.encode()) // 3 for text in set(texts))
