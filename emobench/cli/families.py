@@ -20,7 +20,7 @@ from rich.text import Text
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.core.conformance import Outcome
-from emobench.core.errors import ConfigError, EmobenchError, StorageError
+from emobench.core.errors import ConfigError, EmobenchError, StorageError, UnknownNameError
 from emobench.core.family import Family, imported
 from emobench.core.settings import PRETRAINED, describe_range, parse_call
 from emobench.registry import families
@@ -329,10 +329,7 @@ def write_package(family: Family[Any], name: str, variant: str | None, directory
     """
     variants = family.variants or ("",)
     if variant is not None and variant not in family.variants:
-        known = f"none for a {family.name}"
-        if family.variants:
-            known = f"one of {', '.join(family.variants)}"
-        raise ConfigError(f"--kind is '{variant}'; expected {known}.")
+        raise UnknownNameError("kind", variant, family.variants, where="--kind: ")
     if name == PRETRAINED:
         raise ConfigError(f"'{name}' stands for a model as it is; give the {family.name} another name.")
     if name in family.names():

@@ -241,7 +241,9 @@ def _planned(
         stack.enter_context(launch)
         if launch.follows(training.runs):
             return None
-    request, places = training.planned(launch, **fields, max_memory=start.memory)
+    request, places = training.planned(**fields, max_memory=start.memory)
+    if launch is not None:
+        places = []  # its processes train one model together
     shown = reporter(start.quiet)
     if start.dry_run:
         timed = partial(time_parts, reporter=shown) if start.probe else None

@@ -294,10 +294,7 @@ def _to_literal(choices: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _to_sequence(result: type[list[Any] | tuple[Any, ...]], item: Any, value: Any, where: str) -> Any:
     if not isinstance(value, (list, tuple)):
-        example = "[1, 2]"
-        if item is str:
-            is_word = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)
-            example = f"[{value}]" if is_word else "[one, two]"
+        example = f"[{value:.40}]" if item is str and isinstance(value, str) else "[1, 2]"
         raise ConfigError(f"{where} is {_shown(value)}; expected a list, such as {example}.")
     if _exact(item).issuperset(map(type, value)):
         return result(value)

@@ -6,6 +6,7 @@ The version of a third-party plugin is complete: any of its modules may change r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -37,7 +38,8 @@ def brought_versions(distribution: Distribution | None) -> Mapping[str, str]:
     versions = {}
     for text in distribution.requires or ():
         if (name := _required(text)) is not None:
-            versions |= _if_installed(name)
+            with suppress(PackageNotFoundError):
+                versions |= minor_versions(name)
     return {**versions, own: distribution.version}
 
 
@@ -56,10 +58,3 @@ def _required(text: str) -> str | None:
     name = canonicalize_name(requirement.name)
     applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     return name if applies and name != OWN else None
-
-
-def _if_installed(name: str) -> dict[str, str]:
-    try:
-        return minor_versions(name)
-    except PackageNotFoundError:
-        return {}

@@ -1,8 +1,7 @@
-"""Entries as tables for other tools: JSON Lines, CSV, and the evaluation section of a Hugging Face model card."""
+"""Entries as tables for other tools: CSV, and the evaluation section of a Hugging Face model card."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,13 +23,6 @@ def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
             yield {**_facts(entry, name), **_numbers(metric), "missing": None}
         for name, why in entry.missing.items():
             yield {**_facts(entry, name), **_numbers(None), "missing": why}
-
-
-def to_json_lines(entries: Iterable[Entry]) -> str:
-    text = ""
-    for row in metric_rows(entries):
-        text += json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
-    return text
 
 
 def to_csv(entries: Iterable[Entry]) -> str:

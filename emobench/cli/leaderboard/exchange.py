@@ -24,7 +24,7 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import listed
 from emobench.reproduce.options import options_file
 
-Format = Literal["jsonl", "csv", "model-card", "every-eval-ever", "toml"]
+Format = Literal["csv", "model-card", "every-eval-ever", "toml"]
 
 
 def export(
@@ -39,14 +39,14 @@ def export(
         Format,
         typer.Option(
             "--to",
-            help="jsonl: JSON Lines, one line for each entry and metric; csv: the same as a table; "
+            help="csv: a table with a row for each entry and metric; "
             "model-card: a Hugging Face model card with model-index; every-eval-ever: records of its schema 0.3, with "
             "instances where there is a folder; toml: the options that repeat an entry, for `emobench run FILE.toml`.",
         ),
-    ] = "jsonl",
+    ] = "csv",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="A file (jsonl, csv) or a folder (the others). Default: stdout."),
+        typer.Option("--out", help="A file (csv) or a folder (the others). Default: stdout."),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
@@ -57,17 +57,12 @@ def export(
     scores and digests, and no texts.
     """
     chosen = _entries(entries or [], leaderboard)
-    show = print_text if to in ("csv", "model-card", "toml") else print_json_text
-    if to in ("jsonl", "csv"):
-        text = tables.to_json_lines(chosen) if to == "jsonl" else tables.to_csv(chosen)
-        if out is None:
-            show(text)
-        else:
-            _write(out, text)
-        return
-    if out is None and len(chosen) > 1:
+    if out is None and to != "csv" and len(chosen) > 1:
         raise ConfigError(f"--to {to} writes a file for each of {len(chosen)} entries; name a folder with --out DIR.")
     files: dict[str, str] = {}
+    if to == "csv":
+        files[""] = tables.to_csv(chosen)  # --out itself
+        chosen = []
     for entry in chosen:
         if to == "model-card":
             files[tables.card_name(entry)] = tables.model_card(entry)
@@ -77,11 +72,12 @@ def export(
             files |= every_eval_ever.files(entry)
         else:
             files |= _with_instances(entry, boards_of(entries or [], leaderboard), runs)
-    if out is None:
-        show(next(iter(files.values())))
-        return
+    show = print_json_text if to == "every-eval-ever" else print_text
     for name, text in files.items():
-        _write(out / name, text)
+        if out is None:
+            show(text)
+        else:
+            _write(out / name, text)
 
 
 def _write(path: Path, text: str) -> None:

@@ -240,11 +240,6 @@ class LaunchOptions(ParallelOptions):
             )
         return LocalLaunch(self.launch, places)
 
-    def planned(self, launch: Launch | None = None, **more: Any) -> tuple[Request, list[Place]]:
-        """Return what the options ask for, and where workers compute that each train a model of their own."""
-        request, places = super().planned(**more)
-        return request, [] if launch is not None else places
-
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions:

@@ -211,25 +211,20 @@ def print_json_text(text: str) -> None:
 def print_out(*renderables: Any) -> None:
     """Print results on stdout; text is never read as markup."""
     for renderable in renderables:
-        _stdout().print(_harmless(renderable))
+        _stdout().print(renderable)
 
 
 def print_lines(*lines: Any) -> None:
     """Print lines on stdout as they are, however long: a terminal breaks them, and nothing is cut or added."""
     for line in lines:
-        _stdout().print(_harmless(line), soft_wrap=True)
-
-
-def _harmless(renderable: Any) -> Any:
-    """Return text as `visible_lines` shows it; the console does the same for anything else."""
-    return visible_lines(renderable) if isinstance(renderable, str) else renderable
+        _stdout().print(line, soft_wrap=True)
 
 
 def _stdout() -> Console:
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return _console(markup=False, highlight=False)
-    # A file or a pipe has no width of its own: wide enough for a table in one piece.
-    return _console(markup=False, highlight=False, width=PIPED_WIDTH)
+    width = None
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        width = PIPED_WIDTH  # a file or a pipe has no width of its own: wide enough for a table in one piece
+    return _console(markup=False, highlight=False, width=width)
 
 
 class _Visible:

@@ -59,7 +59,7 @@ class Case(NamedTuple):
         yield "run", self.job.words(folder, executor=self.executor)
         yield "rescore", ["evaluate", "--rescore", *self.job.words(folder)[1:]]
         yield "page", ["leaderboard", "site", str(folder / "pages"), *board, *runs]
-        yield "export", ["leaderboard", "export", "--out", str(folder / "export.jsonl"), *board]
+        yield "export", ["leaderboard", "export", "--out", str(folder / "export.csv"), *board]
 
     def __str__(self) -> str:
         return f"{self.job.name}, {self.executor}"

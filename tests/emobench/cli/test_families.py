@@ -455,7 +455,7 @@ def test_a_broken_promise_is_named(sound: type, broken: type, check: str, text: 
         (["pretrained"], "stands for a model as it is"),
         (["objectives"], "The module emobench_objectives is installed already"),
         (["there"], "there exists; give another name, or another place with --directory."),
-        (["mine", "--kind", "statistic"], "--kind is 'statistic'; expected one of statistics, logits, model."),
+        (["mine", "--kind", "statistic"], "did you mean 'statistics'? Known: logits, model, statistics."),
     ],
 )
 def test_a_name_that_cannot_be_used_writes_nothing(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import unicodedata
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from emobench.exchange.tables import card_name, model_card, to_csv, to_json_lines
+from emobench.exchange.tables import card_name, metric_rows, model_card, to_csv
 from emobench.leaderboard.entry import Entry
 from emobench.report.tables import csv_text
 
@@ -121,7 +120,7 @@ def test_flags_of_an_entry_are_no_formula(entry: MakeEntry) -> None:
 
 
 def test_tables_have_a_line_for_each_entry_and_metric(entry: MakeEntry, hostile: Entry) -> None:
-    lines = [json.loads(line) for line in to_json_lines([entry(), hostile]).splitlines()]
+    lines = list(metric_rows([entry(), hostile]))
     assert [(line["task"], line["metric"], line["mean"]) for line in lines] == [
         ("sst2", "accuracy", 0.92),
         ("lm", "ppl_test", 30.5),

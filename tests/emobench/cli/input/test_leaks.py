@@ -47,7 +47,7 @@ def test_an_entry_names_no_folder_of_the_machine(
     assert "--objective ./loss.py:Mine" in said
     assert "--model ./small --set" in said
     assert "--data-dir DIR --runs=DIR --leaderboard DIR" in said
-    for to in ("jsonl", "csv", "model-card", "every-eval-ever"):
+    for to in ("csv", "model-card", "every-eval-ever"):
         command("leaderboard", "export", "--leaderboard", "board", "--to", to, "--out", f"out/{to}").ok()
     command("leaderboard", "site", "out/site", "--leaderboard", "board", "--runs", "runs").ok()
     files = [path for folder in ("board", "out") for path in Path(folder).rglob("*") if path.is_file()]

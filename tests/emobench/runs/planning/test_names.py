@@ -122,7 +122,7 @@ def test_an_oracle_is_a_model_where_texts_are_generated_and_rules_where_it_is_th
             ["generation.metrics=distinct"],
             "`metrics` is 'distinct'; expected a list, such as [distinct].",
         ),
-        ("generation", ["generation.metrics=1"], "`metrics` is 1; expected a list, such as [one, two]."),
+        ("generation", ["generation.metrics=1"], "`metrics` is 1; expected a list"),
         ("generation", ["generation.mauve.seeds=7"], "expected a list, such as [1, 2]."),
         ("generation", ["mauve.seeds=[0,0]"], "`seeds` holds 0 twice, which repeats a draw and would count as another"),
         ("nlu", ["tasks=sst2,trec,sst2"], "sst2, trec, sst2 has a name twice"),
