@@ -5,8 +5,8 @@ Help is plain text: it needs no import of rich, and none of a command.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import typer
@@ -205,10 +205,8 @@ def lazy_group(
 
         def load(self, name: str) -> Any:
             """Import a command."""
-            module, _, attribute = commands[name][0].partition(":") if name in commands else ("", "", "")
-            if module:
-                return _command(name, getattr(importlib.import_module(f"{package}.{module}"), attribute))
-            return _command(name, others(name))
+            reference, _ = commands.get(name, ("", ""))
+            return _command(name, resolve_name(f"{package}.{reference}") if reference else others(name))
 
     return LazyGroup
 

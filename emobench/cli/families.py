@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from string import Template
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.core.conformance import Outcome
 from emobench.core.errors import ConfigError, EmobenchError, StorageError, UnknownNameError
-from emobench.core.family import Family, imported
+from emobench.core.family import Family
 from emobench.core.settings import PRETRAINED, describe_range, parse_call
 from emobench.registry import families
 
@@ -73,7 +74,7 @@ def commands(plural: str) -> typer.Typer | None:
         _check(family, names, json)
 
     for verb, reference in more.items():
-        app.command(verb)(imported(reference))
+        app.command(verb)(resolve_name(reference))
 
     @app.command(epilog=f"{line} new {own}", help=f"Write a package with a {family.name} of your own.")
     def new(
@@ -106,7 +107,7 @@ def facts_of(family: Family[Any], name: str) -> dict[str, Any]:
     known |= {"name": cls.name, "file": inspect.getfile(cls), "summary": summary.rstrip("."), "about": about}
     known["parameters"] = _parameters(cls)
     if family.facts:
-        known |= imported(family.facts)(cls)
+        known |= resolve_name(family.facts)(cls)
     return known
 
 
@@ -125,7 +126,7 @@ def _parameters(cls: Any) -> list[dict[str, Any]]:
 
 def _list(family: Family[Any], json: bool) -> None:
     entries = [facts_of(family, name) for name in family.names()]
-    others = dict(imported(family.glossary)()) if family.glossary else {}
+    others = dict(resolve_name(family.glossary)()) if family.glossary else {}
     if json:
         print_json(entries)
         return
@@ -180,7 +181,7 @@ def _show(family: Family[Any], text: str, json: bool) -> None:
     shown = _defined(family, text) or facts_of_terms(family, text)
     for facts in shown:
         if family.example:
-            facts |= imported(family.example)(family.load(text).plugin)
+            facts |= resolve_name(family.example)(family.load(text).plugin)
     if json:
         print_json(shown if len(shown) > 1 or "weight" in shown[0] else shown[0])
         return
@@ -194,7 +195,7 @@ def _defined(family: Family[Any], name: str) -> list[dict[str, Any]]:
     """Return the facts of a name that is no plugin, such as a metric of another kind of task; [] if it has none."""
     if not family.glossary or name in family.names():
         return []
-    defined = imported(family.glossary)(name).values()
+    defined = resolve_name(family.glossary)(name).values()
     return [{**facts, "summary": facts["title"], "about": facts["definition"], "parameters": []} for facts in defined]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,6 @@ import typer
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.core.errors import ConfigError
-from emobench.leaderboard.store import Leaderboard
 from emobench.runs.inspect import stored
 from emobench.runs.inspect.stored import StoredStage
 
@@ -24,7 +22,7 @@ def list_(
     runs: options.Runs = options.DEFAULT_RUNS, leaderboard: options.Boards = None, json: options.Json = False
 ) -> None:
     """List the stages on disk with their sizes, and the entries or sweeps that need them."""
-    stages = stored.stored_stages(runs, _boards(leaderboard))
+    stages = stored.stored_stages(runs, leaderboard or [options.DEFAULT_BOARD])
     if json:
         print_json({"stages": stages})
         return
@@ -38,7 +36,8 @@ def prune(
     unfinished: Annotated[
         bool,
         typer.Option(
-            "--unfinished", help="Also delete what interrupted commands left, and trainings without an evaluation."
+            "--unfinished",
+            help="Also delete unfinished stages, and trainings without an evaluation.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and stop.")] = False,
@@ -48,9 +47,8 @@ def prune(
 
     Give every board with entries of these runs. What several runs share, such as vectors and a judge's replies, stays.
     """
-    boards = _boards(leaderboard)
     stored.require_idle(runs, unfinished=unfinished)
-    stages = stored.stored_stages(runs, boards, unfinished=unfinished)
+    stages = stored.stored_stages(runs, leaderboard or [options.DEFAULT_BOARD], unfinished=unfinished)
     unneeded = [stage for stage in stages if not stage.needed_by]
     _show(f"{len(unneeded)} of {len(stages)} stages in {runs} are not needed: {_size(unneeded)}", unneeded)
     if dry_run or not unneeded:
@@ -61,12 +59,6 @@ def prune(
         typer.confirm("Delete them?", abort=True, err=True)
     stored.prune(runs, unneeded)
     print_out(f"Freed {_size(unneeded)}.")
-
-
-def _boards(given: Sequence[Path] | None) -> Sequence[Path]:
-    for root in given or ():
-        Leaderboard(root).require_folder()
-    return given or [options.DEFAULT_BOARD]
 
 
 def _show(title: str, stages: Sequence[StoredStage]) -> None:

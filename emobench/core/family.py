@@ -13,7 +13,6 @@ A kind of task declares families of its own in `Kind.families`.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 import traceback
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -91,7 +91,7 @@ class Family(Generic[T]):
         return f"emobench_{self.plural}"
 
     def base_classes(self) -> tuple[type, ...]:
-        return tuple(imported(base) for base in self.bases)
+        return tuple(map(resolve_name, self.bases))
 
     def names(self) -> list[str]:
         """Return the names of the installed plugins, without importing them."""
@@ -176,13 +176,6 @@ class Family(Generic[T]):
                 if issubclass(base, bases) and (base is cls or not in_library(base)):
                     files[inspect.getfile(base)] = None
         return code_sha256(files)
-
-
-def imported(reference: str) -> Any:
-    """Return what "module:attribute" names, or the module that "module" names."""
-    name, _, attribute = reference.partition(":")
-    module = importlib.import_module(name)
-    return getattr(module, attribute) if attribute else module
 
 
 def in_library(cls: type) -> bool:

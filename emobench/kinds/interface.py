@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from emobench.core.errors import MetricError, PluginError
-from emobench.core.family import Family, imported
+from emobench.core.family import Family
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.tasks.rules import Rules
 from emobench.tasks.scores import Measure, Score
@@ -137,7 +138,7 @@ class Kind:
     """Plugins that its rules name, such as judges: they get commands, checks and a template like all families."""
 
     views: ClassVar[Mapping[type, str]] = {}
-    """`Runtime` or a protocol of `kinds.views` -> the "module" or "module:attribute" that has its functions."""
+    """`Runtime` or a protocol of `kinds.views` -> the module that has its functions."""
 
     @property
     def runtime(self) -> Runtime:
@@ -177,4 +178,7 @@ class Kind:
     def view(self, protocol: type[V]) -> V | None:
         """Return a feature that the kind declares in `views`, imported here; None if it has none."""
         reference = self.views.get(protocol)
-        return None if reference is None else imported(reference)
+        if reference is None:
+            return None
+        module: Any = import_module(reference)
+        return module

@@ -24,10 +24,10 @@ from __future__ import annotations
 import contextlib
 import unittest
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 from emobench.core.conformance import BoundCheck, Broken, Check, Outcome, Skipped, check, outcomes
-from emobench.core.family import imported
 from emobench.registry import family_of
 
 __all__ = [
@@ -66,4 +66,4 @@ def run_checks(plugin: object, **options: Any) -> list[Outcome]:
 
 
 def _checks(plugin: object, **options: Any) -> tuple[Sequence[Check], Any]:
-    return imported(family_of(plugin).checks)(plugin, **options)
+    return resolve_name(family_of(plugin).checks)(plugin, **options)

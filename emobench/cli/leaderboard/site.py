@@ -60,8 +60,6 @@ def site(
     roots = leaderboard or [options.DEFAULT_BOARD]
     for root in roots:
         board = Leaderboard(root)
-        if leaderboard:
-            board.require_folder()
         entries = board.entries()
         if not all_ and entries:
             newest, *older = newest_first(entries)

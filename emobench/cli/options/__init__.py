@@ -10,6 +10,7 @@ import typer
 from emobench.cli.terminal.console import stdout_for_json_alone
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.boards import board_folder, own_board
+from emobench.leaderboard.store import Leaderboard
 from emobench.models.device import AUTO
 
 DEFAULT_DEVICE = AUTO
@@ -27,6 +28,13 @@ def json_alone(context: typer.Context, value: bool) -> bool:
     if value and not context.resilient_parsing:
         context.with_resource(stdout_for_json_alone())
     return value
+
+
+def existing_board(text: str) -> Path:
+    """Return the folder of a board. Raises DataError if it does not exist."""
+    folder = board_folder(text)
+    Leaderboard(folder).require_folder()
+    return folder
 
 
 def seed_of(text: str) -> int:
@@ -103,7 +111,7 @@ Boards = Annotated[
     list[Path] | None,
     typer.Option(
         "--leaderboard",
-        parser=board_folder,
+        parser=existing_board,
         metavar="DIRECTORY",
         help="A board's folder, or a board that ships: published:, studies:smollm2. Repeatable. "
         f"Default: {DEFAULT_BOARD}.",
