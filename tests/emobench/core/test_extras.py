@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -48,8 +49,52 @@ for name in ("attach", "objective", "StatisticsObjective"):
     except emobench.core.errors.ConfigError as error:
         print(error)
 """
+COMMANDS = """
+import contextlib
+import io
+import json
+import sys
+
+from emobench.cli import main
+
+results = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["emobench", *words]
+    err, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code or 0
+    results.append((code, err.getvalue()))
+print(json.dumps(results))
+"""
 STUDIES = Path(__file__).parents[3] / "leaderboards/studies/smollm2"
 IDS = ["8055b2f60fd9", "1d1287c865af"]
+LIGHT = [
+    "--help",
+    "run --help",
+    "compare 8055b2f60fd9 1d1287c865af --leaderboard studies:smollm2",
+    "leaderboard show --leaderboard studies:smollm2",
+    "leaderboard verify --leaderboard studies:smollm2",
+    "leaderboard export 8055b2f60fd9 --to every-eval-ever --leaderboard studies:smollm2",
+    "suites list",
+    "tasks show sst2",
+    "objectives list",
+    "settings",
+    "doctor",
+]
+MISSING = [
+    ("leaderboard site pages", "itables", "site"),
+    ("run --dry-run", "torch", "eval"),
+    ("leaderboard pull hf://datasets/a/b", "huggingface_hub", "hub"),
+    ("train --objective emo", "torch", "eval"),
+    ("evaluate --model gpt2", "torch", "eval"),
+    ("objectives check emo", "torch", "eval"),
+    ("kinds check icl", "torch", "eval"),
+    ("metrics check rouge", "torch", "eval"),
+    ("judges check alpaca-eval", "alpaca-eval", "judges"),
+]
 
 
 if "torch" in {Requirement(text).name for text in requires("emobench") or () if "extra" not in text}:
@@ -87,51 +132,31 @@ def test_results_in_python_need_no_extra(minimal: dict[str, str], tmp_path: Path
     assert done.stdout.count("pip install 'emobench[train]'") == 3
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["run", "--help"],
-        ["compare", *IDS, "--leaderboard", STUDIES],
-        ["leaderboard", "show", "--leaderboard", STUDIES],
-        ["leaderboard", "verify", "--leaderboard", STUDIES],
-        ["leaderboard", "export", IDS[0], "--to", "every-eval-ever", "--leaderboard", STUDIES],
-        ["suites", "list"],
-        ["tasks", "show", "sst2"],
-        ["objectives", "list"],
-        ["settings"],
-        ["doctor"],
-    ],
-    ids=lambda words: " ".join(map(str, words[:2])),
-)
-def test_light_commands_need_no_extra(minimal: dict[str, str], tmp_path: Path, words: list[str]) -> None:
-    done = _python(minimal, tmp_path, "-m", "emobench", *map(str, words))
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def done(minimal: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Return the exit code and the standard error of each command; all run in one process."""
+    given = [*LIGHT, *(words for words, _, _ in MISSING)]
+    commands = json.dumps([words.split() for words in given])
+    process = _python(minimal, tmp_path_factory.mktemp("minimal"), "-c", COMMANDS, commands)
+    assert process.returncode == 0, process.stderr
+    return dict(zip(given, map(tuple, json.loads(process.stdout)), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("words", "package", "extra"),
-    [
-        (["leaderboard", "site", "pages"], "itables", "site"),
-        (["run", "--dry-run"], "torch", "eval"),
-        (["leaderboard", "pull", "hf://datasets/a/b"], "huggingface_hub", "hub"),
-        (["train", "--objective", "emo"], "torch", "eval"),
-        (["evaluate", "--model", "gpt2"], "torch", "eval"),
-        (["objectives", "check", "emo"], "torch", "eval"),
-        (["kinds", "check", "icl"], "torch", "eval"),
-        (["metrics", "check", "rouge"], "torch", "eval"),
-        (["judges", "check", "alpaca-eval"], "alpaca-eval", "judges"),
-    ],
-)
+@pytest.mark.parametrize("words", LIGHT)
+def test_light_commands_need_no_extra(done: dict[str, tuple[int, str]], words: str) -> None:
+    code, err = done[words]
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(("words", "package", "extra"), MISSING)
 def test_a_missing_package_is_named_with_its_extra(
-    minimal: dict[str, str], tmp_path: Path, words: list[str], package: str, extra: str
+    done: dict[str, tuple[int, str]], words: str, package: str, extra: str
 ) -> None:
-    done = _python(minimal, tmp_path, "-m", "emobench", *words)
-    assert done.returncode == 2, done.stderr
-    assert package in done.stderr
-    assert f"pip install 'emobench[{extra}]'" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-    assert "does not import" not in done.stderr
+    code, err = done[words]
+    assert code == 2, err
+    assert package in err
+    assert f"pip install 'emobench[{extra}]'" in " ".join(err.split())
+    assert "does not import" not in err
 
 
 def test_the_extra_of_a_package() -> None:
