@@ -225,8 +225,16 @@ class CorpusOptions(LoadingOptions):
         """Return the request for a corpus; nothing is trained, which decides the data type."""
         loading = {**self.loading(), "dtype": resolve_dtype(self.dtype)}
         texts = {"train": self.train, "validation": self.validation, "test": self.test}
-        drawn = {"length": self.length, "seed": self.seed, "batch": self.batch}
-        return corpora.CorpusRequest(model=model, out=out, texts=texts, name=self.name, **drawn, **loading)
+        return corpora.CorpusRequest(
+            model=model,
+            out=out,
+            texts=texts,
+            length=self.length,
+            name=self.name,
+            seed=self.seed,
+            batch=self.batch,
+            **loading,
+        )
 
 
 @takes_groups
