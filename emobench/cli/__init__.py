@@ -47,7 +47,7 @@ COMMANDS = {
 }
 """Each command's name, its `module:attribute` in this package, and the first sentence of its help.
 
-Families of plugins have no attribute: they all have the commands of `families`, and those of a stranger's kind do, too.
+Families of plugins have no attribute: all of them have the commands of `families`.
 """
 
 _RIGHTS = "Permission denied. Change its rights or a parent folder's (ls -ld shows them), or give another path."

@@ -18,7 +18,7 @@ from emobench.core.errors import ConfigError
 OPTIONS_FILE = "options_file"
 """The parameter of a command that takes a file of options."""
 WHAT = "What"
-"""The group of the options that no other group names: those that are the command's own."""
+"""The group of the command's own options, which no other group names."""
 GROUPS = {
     "Where": (
         *("--runs", "--leaderboard", "--data-dir", "--out", "--offline", "--device", "--devices", "--processes"),
@@ -29,8 +29,8 @@ GROUPS = {
     "Output": ("--dry-run", "--markdown", "--latex", "--csv", "--format", "--plot", "--json", "--quiet"),
 }
 FEW = 6
-"""Options at most that need no groups."""
-EXAMPLES = {  # those of families are their epilogs
+"""The largest number of options without groups."""
+EXAMPLES = {  # the examples of families are their epilogs
     "run": "emobench run --objective emo --objective mle --model gpt2 --dry-run",
     "train": "emobench train --objective emo --model gpt2 --set recipe.epochs=1",
     "evaluate": "emobench evaluate --model gpt2 --suite nlu --limit 100",
@@ -75,7 +75,7 @@ EXAMPLES = {  # those of families are their epilogs
 
 
 class Command(TyperCommand):
-    """A command whose help has its options in groups and an example below, and that names words of no place."""
+    """A command whose help has its options in groups and an example, and that says what to type for a stray word."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -96,7 +96,7 @@ class Command(TyperCommand):
                 refuse_foreign_option(option, ctx)
             raise
         if not ctx.resilient_parsing:
-            if stray := ctx.params.get(OPTIONS_FILE):  # the name of no file
+            if stray := ctx.params.get(OPTIONS_FILE):  # not the name of a file
                 ctx.args.insert(0, stray)
             refuse_strays(ctx, given)
         return ctx.args
@@ -136,7 +136,7 @@ def group_of(names: list[str]) -> str:
 
 
 def refuse_strays(context: Any, given: Sequence[str]) -> None:
-    """Raise ConfigError where words are left over from `given`, all that stands behind the context's command."""
+    """Raise ConfigError if words are left over; `given` are all words after the command."""
     if context.args:
         called = context.command_path
         meant = _meant(context, given) or f"see `{called} --help`."
@@ -179,8 +179,8 @@ def lazy_group(
     """Return a class for `typer.Typer(cls=...)`.
 
     `commands` gives each command's `module:attribute` in the package, and the first sentence of its help. An attribute
-    is a function or a Typer group. `others` returns the group of a command without an attribute or outside of
-    `commands`, by its name; `names` has those outside of `commands`.
+    is a function or a Typer group. `others` returns the group of any other command by its name, and `names` the names
+    of the commands that are not in `commands`.
     """
 
     class LazyGroup(TyperGroup):

@@ -32,7 +32,7 @@ SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
 MORE = {"judges": {"score": "emobench.cli.judge:score"}}
 """Further commands of a family."""
 NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
-"""Facts that `show` prints at the top or at the end, and not in a line of their own."""
+"""Facts that `show` prints at the top or at the end, without a label."""
 NOT_LABELLED |= {"title", "definition", "higher_is_better", "secondary", "fewest"}  # of a metric; others repeat them
 CALL = 'A name of `list`, or "name(key=value)"; of an objective also ./file.py:Class, or a sum.'
 
@@ -366,5 +366,5 @@ def write_package(family: Family[Any], name: str, variant: str | None, directory
 
 
 def module_name(name: str) -> str:
-    """Return the module of a plugin's package; the prefix keeps it apart from what else is installed."""
+    """Return the module of a plugin's package, with a prefix that no other package has."""
     return f"emobench_{name.replace('-', '_')}"

@@ -276,7 +276,7 @@ def settings(
 
 
 def shown_default(setting: Setting) -> str:
-    """Return the default as `--set` takes it; nothing where the meaning or a file has it."""
+    """Return the default as `--set` takes it; "" if it is in the meaning or in a file."""
     if setting.required:
         return ", from the file"
     if setting.default is None and "null" not in setting.type:
@@ -305,7 +305,7 @@ def _task(task: Any) -> dict[str, Any]:
 
 
 def _print_values(values: Any, prefix: str = "", meanings: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Print a line for each value, and below it the meaning of its setting where that is known."""
+    """Print a line for each value, and below it the meaning of its setting, if it has one."""
     for key, value in values.items():
         if isinstance(value, dict):
             _print_values(value, f"{prefix}{key}.", meanings)

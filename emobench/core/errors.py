@@ -88,7 +88,7 @@ class Missing(UserError):
         self.by_hand = by_hand
 
     def named(self, item: str, *, source: str | None = None, size: int | None = None, advice: str = "") -> Missing:
-        """Return the same error under the name by which a user asked for the item, with more advice."""
+        """Return the same error under the name that the user gave, with more advice."""
         return Missing(item, source or self.source, size, f"{self.how} {advice}".strip(), by_hand=self.by_hand)
 
 

@@ -45,7 +45,7 @@ class Loaded(Generic[T_co]):
     plugin: T_co
     source_sha256: str
     versions: Mapping[str, str]
-    """Of the packages that it computes with; of a stranger's, its own and what it requires."""
+    """Of the packages that it computes with; for a third-party plugin, of its package and requirements."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

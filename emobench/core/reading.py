@@ -30,7 +30,7 @@ LONGEST_YAML = 2**20
 LONGEST_LINE = 2**24
 """Largest number of bytes of a line of JSON Lines."""
 MOST_BYTES = 2**31
-"""Largest number of bytes of a file that is read as a whole. Of a sparse file, a few bytes on a disk are terabytes."""
+"""Largest number of bytes of a file that is read at once. A sparse file of a few bytes on a disk can have terabytes."""
 MOST_BITS = 10_000
 """Largest number of bits of an integer. Python prints at most 4,300 digits."""
 _PATH_START = re.compile(r"(?:^\s*|[=(,]\s*['\"]?)(?:~|\.{0,2}/|[A-Za-z]:\\)")

@@ -215,7 +215,7 @@ def print_out(*renderables: Any) -> None:
 
 
 def print_lines(*lines: Any) -> None:
-    """Print lines on stdout as they are, however long: a terminal breaks them, and nothing is cut or added."""
+    """Print lines on stdout unchanged: the terminal breaks long ones."""
     for line in lines:
         _stdout().print(line, soft_wrap=True)
 
@@ -242,7 +242,7 @@ class _EscapeAll(RenderHook):
 
 
 def _console(**settings: Any) -> Console:
-    """Return a console that shows nothing a terminal would act on but its own styles, whatever it is given."""
+    """Return a console that escapes anything that a terminal would act on, except its own styles."""
     console = Console(**settings)
     console.push_render_hook(_EscapeAll())
     return console

@@ -1,4 +1,4 @@
-"""The standard streams: they may be closed, full, without UTF-8 or a pipe that nobody reads; and text made safe.
+"""The standard streams, which may be closed, full, without UTF-8 or an unread pipe, and text that is safe to print.
 
 Everything that commands print goes through `visible`, because strangers may have written the text.
 """
@@ -25,7 +25,7 @@ UNREAD = 141
 _COLUMNS = re.compile(r"[2-9]\d|[1-9]\d{2,3}")
 """Widths of a terminal that a table fits; another value is ignored, because nothing would be printed."""
 _ENDLESS = re.compile(r".{1500,}")
-"""A line of an error that repeats a value which nobody needs to read whole."""
+"""A line of an error that repeats a long value, which is printed in part."""
 
 
 class OutputError(RunError):
@@ -55,7 +55,7 @@ def visible_lines(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return the same JSON, in whose texts a terminal finds nothing to act on."""
+    """Return the same JSON, with characters escaped that a terminal would act on."""
     if text.isascii():
         return text
     return "".join(map(_json_character, text))
@@ -121,7 +121,7 @@ def _discard() -> None:
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Make the standard streams safe for as long as a command runs; those of a test stay as they are."""
+    """Make the standard streams safe while a command runs; the streams of a test do not change."""
     if os.environ.get("COLUMNS") is not None and not _COLUMNS.fullmatch(os.environ["COLUMNS"]):
         del os.environ["COLUMNS"]
     if sys.stdout is not sys.__stdout__:
