@@ -74,7 +74,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "seal of a list": (lambda folder: (folder / SEAL).write_text("[]"), "seal.json cannot be understood"),
     "seal nested": (lambda folder: (folder / SEAL).write_text("[" * 500_000), "seal.json cannot be understood"),
     "seal no text": (lambda folder: (folder / SEAL).write_bytes(b"\xff\xfe"), "seal.json cannot be understood"),
-    "added": (lambda folder: (folder / "model/adapter_config.json").touch(), "adapter_config.json was added to what"),
+    "added": (lambda folder: (folder / "model/adapter_config.json").touch(), "adapter_config.json was added"),
 }
 
 
