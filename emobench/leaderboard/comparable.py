@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from emobench.core.settings import content_hash, to_plain
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entries, Entry
 
 MOST_NAMED = 4
 """Tasks of an entry that are named one by one."""
@@ -118,7 +118,7 @@ def _suite_and_model(entry: Entry) -> tuple[str, str]:
     return str(entry.suite), entry.model.revision or entry.model.source
 
 
-def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[str]:
+def older_code(group: Entries, own: Collection[str] = ()) -> frozenset[str]:
     """Return the ids of the rows of a comparable group whose objective was recorded again with newer code.
 
     Rows of the same objective and parameters have the same code if its version and source digest are the same; a row

@@ -11,11 +11,11 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import OPTIONAL, PRETRAINED, build, to_plain, utf8
@@ -87,13 +87,12 @@ class MetricSummary:
         Components are not all of the noise: of one value a seed, k-means may be the only one that is known. Of
         perplexities it is that of the logarithm.
         """
-        values, shown = list(self.values), 0.0
+        values, shown = self.values, 0.0
         if self.unit == "perplexity":
-            values = list(map(math.log, values))
+            values = tuple(map(math.log, values))
         if len(values) > 1:
             shown = statistics.stdev(values) / math.sqrt(len(values))
-        parts = [part.sd_of_mean for part in self.components.values()]
-        return max(shown, math.hypot(*parts))
+        return max(shown, math.hypot(*(part.sd_of_mean for part in self.components.values())))
 
     def __post_init__(self) -> None:
         _refuse(self._wrong())
@@ -106,10 +105,11 @@ class MetricSummary:
         for place, number in {**values, "std": self.std or 0.0, **bounds}.items():
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; a score that could not be computed is missing."
-        if self.ci95 is not None and len(self.ci95) != 2:
-            yield f"`ci95` is {self.ci95}; expected [low, high]."
-        if self.ci95 is not None and self.ci95[0] > self.ci95[1]:
-            yield f"`ci95` is {list(self.ci95)}; expected the lower bound first."
+        if self.ci95 is not None:
+            if len(self.ci95) != 2:
+                yield f"`ci95` is {self.ci95}; expected [low, high]."
+            if self.ci95[0] > self.ci95[1]:
+                yield f"`ci95` is {list(self.ci95)}; expected the lower bound first."
         if (self.ci95 is None) != (self.ci95_of is None):
             yield "`ci95` and `ci95_of` come together; give both."
         if (self.std is None) != (len(self.values) < 2):
@@ -238,7 +238,7 @@ class File:
     sha256: str
 
     def __post_init__(self) -> None:
-        _check_inside(path=self.path)
+        _check_inside("path", self.path)
         _check_sha256(sha256=self.sha256)
 
 
@@ -275,7 +275,7 @@ class Run:
     weights: tuple[TrainedWeights, ...] = field(default=(), metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        _check_inside(key=self.key)
+        _check_inside("key", self.key)
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""
@@ -432,6 +432,9 @@ class Entry:
         return files
 
 
+Entries: TypeAlias = Sequence[Entry]
+
+
 def entry_id(plain: Mapping[str, Any]) -> str:
     """Return the first 12 hex digits of the sha256 of the canonical JSON of a plain entry without its `id`.
 
@@ -484,14 +487,11 @@ def read_entry(plain: Any, where: str) -> Entry:
     return entry
 
 
-def _check_inside(**paths: str) -> None:
+def _check_inside(name: str, path: str) -> None:
     """Raise ConfigError for a path that leaves its folder, or is too long for a file system."""
-    for name, path in paths.items():
-        short = len(path) <= LONGEST_NAME
-        for part in path.split("/"):
-            short = short and len(part.encode(errors="replace")) <= LONGEST_PART
-        if not short or not _INSIDE.fullmatch(path):
-            raise ConfigError(f"`{name}` is {path[:LONGEST_PART]!r}; expected a short path within the runs folder.")
+    longest = max(len(part.encode(errors="replace")) for part in path.split("/"))
+    if len(path) > LONGEST_NAME or longest > LONGEST_PART or not _INSIDE.fullmatch(path):
+        raise ConfigError(f"`{name}` is {path[:LONGEST_PART]!r}; expected a short path within the runs folder.")
 
 
 def _leaves(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

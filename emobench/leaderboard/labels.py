@@ -10,7 +10,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_arguments, parse_call
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entries
 
 MEAN = "mean"
 """Stands for the task where a number is of the mean over tasks."""
@@ -57,7 +57,7 @@ def named(name: str, metrics: Iterable[str]) -> tuple[str, ...]:
     return (name,) if name in given else tuple(m for m in given if m.split("/", 1)[1] == name)
 
 
-def labels(group: Sequence[Entry], older: Collection[str]) -> list[str]:
+def labels(group: Entries, older: Collection[str]) -> list[str]:
     """Return the rows' objectives with the parameters in which rows of one name differ, or else the entry's id.
 
     `older` holds the ids of rows of older code, which always show theirs.
@@ -69,17 +69,14 @@ def labels(group: Sequence[Entry], older: Collection[str]) -> list[str]:
         for key in shared[entry.objective.name]:
             own.pop(key, None)
         texts.append(clean(replace(entry.objective, params=own).label))
-    current: Counter[str] = Counter()
-    for text, entry in zip(texts, group, strict=True):
-        if entry.id not in older:
-            current[text] += 1
+    current = Counter(text for text, entry in zip(texts, group, strict=True) if entry.id not in older)
     for place, entry in enumerate(group):
         if entry.id in older or current[texts[place]] > 1:
             texts[place] += f" [{entry.id[:6]}]"
     return texts
 
 
-def parameters(group: Sequence[Entry]) -> str:
+def parameters(group: Entries) -> str:
     """Return the parameters that all rows of a name have alike, such as "tailr with gamma=0.1; emo with cost=x"."""
     parts = []
     for name, params in _shared_params(group).items():
@@ -89,7 +86,7 @@ def parameters(group: Sequence[Entry]) -> str:
     return "; ".join(parts)
 
 
-def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+def _shared_params(group: Entries) -> dict[str, dict[str, Any]]:
     shared = {}
     for entry in group:
         params = entry.objective.params

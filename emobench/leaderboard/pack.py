@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from emobench.core.files import write_whole
 from emobench.core.reading import json_rows, read_text
-from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.entry import Entries, Entry, File
 from emobench.leaderboard.run_files import (
     PACKED,
     SHORTENED,
@@ -92,7 +92,7 @@ def pack(
     return done
 
 
-def current(entries: Sequence[Entry]) -> list[Entry]:
+def current(entries: Entries) -> list[Entry]:
     """Return the entries that no other one supersedes: computing scores again replaces the files of the others."""
     rows = [row_of(entry, Path()) for entry in entries]
     superseded = {old.id for _, old, why in claims(rows) if not why}

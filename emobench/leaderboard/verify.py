@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from emobench.core.errors import DataError, UserError
-from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.entry import Entries, Entry, File
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.pack import LEFT_OUT, current, left_out_files
 from emobench.leaderboard.run_files import PACKED, find_file, is_recorded, packed_path, packed_paths
@@ -116,7 +116,7 @@ def _check_entry(board: Leaderboard, file: str, entries: list[Entry], findings: 
         findings.add("place", path, text)
 
 
-def _check_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path, findings: Findings) -> None:
+def _check_runs(board: Leaderboard, entries: Entries, runs: Path, findings: Findings) -> None:
     """Check the files of entries that nothing supersedes: computing scores again replaces those of the others."""
     left_out = left_out_files(board.root)
 

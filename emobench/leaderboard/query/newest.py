@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from emobench.leaderboard.comparable import groups
-from emobench.leaderboard.entry import Entry
-
-Choice = Sequence[Entry]
-"""The entries that a name means."""
+from emobench.leaderboard.entry import Entries, Entry
 
 
 def newest_first(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -16,14 +13,14 @@ def newest_first(entries: Iterable[Entry]) -> list[list[Entry]]:
     return sorted(groups(entries), key=_newest, reverse=True)
 
 
-def _newest(group: Sequence[Entry]) -> tuple[bool, str]:
+def _newest(group: Entries) -> tuple[bool, str]:
     trained = [entry.provenance.created for entry in group if not entry.untrained]
     if trained:
         return True, max(trained)
     return False, max(entry.provenance.created for entry in group)
 
 
-def newest_common(choices: Sequence[Choice]) -> tuple[list[Choice], int]:
+def newest_common(choices: Sequence[Entries]) -> tuple[list[Entries], int]:
     """Keep, of each choice, the entries of the newest group that has an entry of every choice.
 
     Return the choices, and how many older groups have one of every choice, too. Choices without a common group, and

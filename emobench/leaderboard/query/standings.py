@@ -14,7 +14,7 @@ from statistics import fmean
 
 from emobench.core.errors import UnknownNameError
 from emobench.leaderboard.comparable import groups, older_code
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entries, Entry
 from emobench.leaderboard.labels import MEAN, clean, is_row, named, wanted
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
@@ -41,7 +41,7 @@ class View:
         columns = named(self.sort, metrics) if self.sort else ()
         return tuple(metric for metric in columns if wanted(metric, self.metrics)) or columns
 
-    def shown(self, metrics: Sequence[str], group: Sequence[Entry]) -> list[str]:
+    def shown(self, metrics: Sequence[str], group: Entries) -> list[str]:
         """Return which of a group's metrics to show: the requested ones, and those that the rows are sorted by.
 
         Where none is requested, all but the secondary ones are.
@@ -97,9 +97,7 @@ class Standings:
     """By the primary endpoint, of rows that share the first place, or have none."""
 
 
-def standings(
-    entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None
-) -> list[Standings]:
+def standings(entries: Entries, examples_of: ExamplesOf | None = None, view: View | None = None) -> list[Standings]:
     """Return the standings of each group of comparable entries, in the order given.
 
     Per-example results are read only where they can decide something: for rows with rivals and enough seeds.
@@ -118,7 +116,7 @@ def standings(
     return [_standings(group, examples_of, view) for group in split]
 
 
-def group_metrics(group: Sequence[Entry]) -> list[str]:
+def group_metrics(group: Entries) -> list[str]:
     """Return the metrics of the trained rows, in the fullest row's order; a `pretrained` row may have more."""
     rows = [entry for entry in group if not entry.untrained] or group
     metrics = {}
@@ -127,7 +125,7 @@ def group_metrics(group: Sequence[Entry]) -> list[str]:
     return list(metrics)
 
 
-def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: View) -> Standings:
+def _standings(group: Entries, examples_of: ExamplesOf | None, view: View) -> Standings:
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
@@ -188,7 +186,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     )
 
 
-def _is_small(group: Sequence[Entry], metric: str) -> bool:
+def _is_small(group: Entries, metric: str) -> bool:
     """Return whether a row has too few examples of a metric."""
     of_metric = [entry.metrics[metric] for entry in group if metric in entry.metrics]
     return any(SMALL_N_FLAG in summary.flags for summary in of_metric)
@@ -198,7 +196,7 @@ def _is_meant(text: str, entry: Entry) -> bool:
     return is_row(text, entry.id, entry.objective.name, entry.objective.label)
 
 
-def _baseline(group: Sequence[Entry], text: str) -> Entry | str:
+def _baseline(group: Entries, text: str) -> Entry | str:
     """Return the row that `--baseline` means among a group's rows, or why there is none."""
     meant = [entry for entry in group if _is_meant(text, entry)]
     if not meant:
@@ -210,7 +208,7 @@ def _baseline(group: Sequence[Entry], text: str) -> Entry | str:
 
 
 def _ordered(
-    group: Sequence[Entry], older: frozenset[str], baseline: Entry | str | None, ranking: Ranking | None, view: View
+    group: Entries, older: frozenset[str], baseline: Entry | str | None, ranking: Ranking | None, view: View
 ) -> list[Entry]:
     """Return older code last, and first the baseline, then the reader's own rows; within these, as requested.
 
@@ -240,7 +238,7 @@ def _badness(entry: Entry, columns: Sequence[str]) -> float:
     return fmean(values)
 
 
-def _ranking(group: Sequence[Entry], metrics: Sequence[str], pairs: PairContrasts, view: View) -> Ranking | None:
+def _ranking(group: Entries, metrics: Sequence[str], pairs: PairContrasts, view: View) -> Ranking | None:
     """Rank the rows of a group, of which `metrics` are all metrics; None if there is nothing to rank by.
 
     The place of a row is 1 + the number of rows that are better beyond noise: two-sided 5 %, by the p of each pair's
@@ -326,7 +324,7 @@ def _means(rows: Sequence[Series]) -> tuple[float, ...]:
     return tuple(means)
 
 
-def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, ...] | None:
+def _ranked_by(group: Entries, metrics: Sequence[str], view: View) -> tuple[str, ...] | None:
     """Return the columns to rank by: `--sort`'s metric where it can be, else the primary endpoint's.
 
     Without either, it is the metric that most tasks share.
@@ -354,7 +352,7 @@ def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tu
     return columns if len(columns) == 1 and _has_one_direction(group, columns) else None
 
 
-def _has_one_direction(group: Sequence[Entry], columns: Sequence[str]) -> bool:
+def _has_one_direction(group: Entries, columns: Sequence[str]) -> bool:
     """Return whether the metrics have one unit, and one better direction."""
     kinds = set()
     for entry in group:

@@ -18,7 +18,7 @@ import numpy as np
 from emobench.core.errors import ConfigError, MetricError
 from emobench.core.settings import content_hash, to_plain
 from emobench.leaderboard.comparable import differences
-from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.entry import Entries, Entry, MetricSummary
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison, Contrast, SeriesOf, compare, series_reader, title
 from emobench.leaderboard.stats.series import (
@@ -41,8 +41,8 @@ HOW = 'make some with `emobench run --model "tiny-oracle(seed=1)"`, for three se
 
 
 def compare_across_bases(
-    chosen: Sequence[Sequence[Entry]],
-    baseline: Sequence[Entry] | None,
+    chosen: Sequence[Entries],
+    baseline: Entries | None,
     examples_of: ExamplesOf | None = None,
     *,
     metrics: Sequence[str] | None = None,
@@ -88,9 +88,7 @@ def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
     return rows
 
 
-def _compare(
-    ours: Sequence[Entry], theirs: Sequence[Entry], series: SeriesOf, metrics: Sequence[str] | None
-) -> Comparison:
+def _compare(ours: Entries, theirs: Entries, series: SeriesOf, metrics: Sequence[str] | None) -> Comparison:
     """Compare two rows, given as their entries of the same bases in the same order."""
     row, rival = _pooled(ours), _pooled(theirs)
     members = {row.id: tuple(ours), rival.id: tuple(theirs)}
@@ -135,7 +133,7 @@ def _of_bases(contrast: Contrast, common_of: Mapping[str, Common]) -> Contrast:
     return replace(contrast, common_examples=kept, all_examples=total)
 
 
-def _pooled(entries: Sequence[Entry]) -> Entry:
+def _pooled(entries: Entries) -> Entry:
     """Return one row for the entries of several bases, whose values and seeds are those of the bases, in order."""
     first = entries[0]
     assert first.model.pretraining is not None

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entries, Entry
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
@@ -154,7 +154,7 @@ def contrasts(
 
 def compare_models(
     baseline: Entry,
-    candidates: Sequence[Entry],
+    candidates: Entries,
     examples_of: ExamplesOf,
     unpaired: Mapping[str, Mapping[str, str]],
 ) -> Comparison:
@@ -172,11 +172,7 @@ def compare_models(
     test = compare_rows if over_seeds else on_items
     series = series_reader(examples_of)
     compared = []
-    missing = {}
     for candidate in candidates:
-        one_sided = _one_sided(candidate, baseline)
-        if one_sided:
-            missing[candidate.id] = tuple(sorted(one_sided))
         rows = {metric: [metric] for metric in baseline.metrics if metric in candidate.metrics}
         sides = []
         for entry in (candidate, baseline):
@@ -189,23 +185,22 @@ def compare_models(
         candidates=tuple(candidates),
         contrasts=tuple(compared),
         apart={},
-        missing=missing,
+        missing=_missing(candidates, baseline),
         replicates="seeds" if over_seeds else "items",
     )
 
 
 def are_other_models(candidate: Entry, baseline: Entry) -> bool:
     """Return whether two entries are one model each, from different bases, and were evaluated alike."""
-    for entry in (candidate, baseline):
-        if entry.kind == "published" or len(entry.runs) != 1:
-            return False
+    if any(entry.kind == "published" or len(entry.runs) != 1 for entry in (candidate, baseline)):
+        return False
     unlike = differences(candidate, baseline)
     of_training = all(text.startswith(("model: ", "recipe.")) for text in unlike)
     return of_training and any(text.startswith("model: ") for text in unlike)
 
 
 def _compare_other_models(
-    baseline: Entry, candidates: Sequence[Entry], examples_of: ExamplesOf, metrics: Sequence[str] | None
+    baseline: Entry, candidates: Entries, examples_of: ExamplesOf, metrics: Sequence[str] | None
 ) -> Comparison:
     """Compare models of different bases, example by example. Raises ConfigError if none of their examples pair."""
     comparison = compare_models(baseline, candidates, examples_of, {})
@@ -376,7 +371,7 @@ class Comparison:
 
 def compare(
     baseline: Entry,
-    candidates: Sequence[Entry],
+    candidates: Entries,
     examples_of: ExamplesOf | None = None,
     *,
     metrics: Sequence[str] | None = None,
@@ -405,17 +400,13 @@ def compare(
         raise ConfigError("\n".join([*lines, "Add --anyway to see them side by side, without a verdict."]))
     series = series or series_reader(examples_of)
     compared = []
-    missing = {}
     for candidate in candidates:
         rows = rows_of(candidate, baseline)
-        one_sided = _one_sided(candidate, baseline)
-        if one_sided:
-            missing[candidate.id] = tuple(one_sided)
         why = apart.get(candidate.id, ())
         # A difference in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
         compared += contrasts(candidate, baseline, rows, series, None if why else compare_rows, within=within)
-    shown = _shown(compared, metrics)
+    shown, missing = _shown(compared, metrics), _missing(candidates, baseline)
     return Comparison(baseline=baseline, candidates=tuple(candidates), contrasts=shown, apart=apart, missing=missing)
 
 
@@ -448,6 +439,15 @@ def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
     return rows
 
 
+def _missing(candidates: Entries, baseline: Entry) -> dict[str, tuple[str, ...]]:
+    """Return candidate's id -> the metrics that it or the baseline has alone."""
+    missing = {}
+    for candidate in candidates:
+        if one_sided := _one_sided(candidate, baseline):
+            missing[candidate.id] = tuple(one_sided)
+    return missing
+
+
 def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:
     """Return the metrics that one of two entries has alone."""
     one_sided = baseline.metrics.keys() ^ candidate.metrics.keys()
@@ -455,8 +455,8 @@ def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:
 
 
 def comparisons(
-    chosen: Sequence[Sequence[Entry]],
-    baseline: Sequence[Entry] | None,
+    chosen: Sequence[Entries],
+    baseline: Entries | None,
     examples_of: ExamplesOf | None = None,
     *,
     metrics: Sequence[str] | None = None,
@@ -536,7 +536,7 @@ class PairContrasts:
                 self.made[*pair, contrast.metric] = contrast
         return self.made[*pair, name]
 
-    def best(self, rows: Sequence[Entry], name: str) -> tuple[str | None, str | None]:
+    def best(self, rows: Entries, name: str) -> tuple[str | None, str | None]:
         """Return the row that is better than every other one, or None and why they cannot be distinguished, if so.
 
         It is better than each in a comparison of the two, at 5 % within the family of the metric. That needs no

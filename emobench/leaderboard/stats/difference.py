@@ -109,7 +109,7 @@ def _over_seeds(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     for row_a, row_b in zip(a, b, strict=True):
         row_a, row_b = row_a.of_seeds(seeds_a), row_b.of_seeds(seeds_b)
         if row_a.scored and row_b.scored:
-            common = common_examples(list(row_a.scored.values()), list(row_b.scored.values()))
+            common = common_examples(row_a.scored.values(), row_b.scored.values())
             row_a, row_b = row_a.only(common), row_b.only(common)
             kept += len(common.ids)
             total += common.total
@@ -239,7 +239,7 @@ def paired_test(a: Series, b: Series, *, exact: bool) -> Difference | str:
 def _over_items(a: Series, b: Series, exact: bool) -> Difference:
     if not a.examples or not b.examples or a.log_scale != b.log_scale:
         raise MetricError(NO_EXAMPLES)
-    common = common_examples(list(a.scored.values()), list(b.scored.values()))
+    common = common_examples(a.scored.values(), b.scored.values())
     a, b = a.only(common), b.only(common)
     (left,), (right,) = (a.examples or {}).values(), (b.examples or {}).values()
     (centre_a,), (centre_b,) = map(a.centre, a.values), map(b.centre, b.values)

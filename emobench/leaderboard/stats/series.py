@@ -38,7 +38,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
@@ -259,7 +259,7 @@ class Common:
         return len(self.ids) == self.total
 
 
-def common_examples(*sides: Sequence[Scored]) -> Common:
+def common_examples(*sides: Collection[Scored]) -> Common:
     """Return the common examples of the runs of each side.
 
     Raises MetricError if the runs of a side lack more than 5 % of all examples.
