@@ -53,7 +53,7 @@ LOOKS = 5
 """Readings of a folder in which somebody may be writing."""
 PAUSE = 0.2
 """Seconds between them."""
-HARMLESS = ("leftover", "stray")
+HARMLESS = ("stray",)
 """Findings on files of the user's own board that are not shared."""
 NOTHING = "Nothing was written."
 _HINT = "Free space, and give the same command again."

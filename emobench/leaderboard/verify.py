@@ -1,4 +1,4 @@
-"""All that can be wrong with a board: its files, the files that they name, and what killed writes left.
+"""All that can be wrong with a board: its files, and the files that they name.
 
 The check against the published `entry.schema.json` is that of `read_entry`, which refuses all that the JSON Schema
 refuses, and more (a test keeps it so): no other validator runs.
@@ -17,8 +17,8 @@ from typing import Literal
 from emobench.core.errors import DataError, UserError
 from emobench.leaderboard.entry import Entries, Entry, File
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.pack import LEFT_OUT, current, left_out_files
-from emobench.leaderboard.run_files import PACKED, find_file, is_recorded, packed_path, packed_paths
+from emobench.leaderboard.pack import current, left_out_files
+from emobench.leaderboard.run_files import find_file, is_recorded, packed_path
 from emobench.leaderboard.store import LONGEST, Leaderboard, claims, file_of, parse, row_of
 
 SHOWN = 5
@@ -27,7 +27,7 @@ _ENTRY = re.compile(r"[0-9a-f]{12}\.json")
 ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|digests\.txt(\.sig)?|.*\.toml|\..*", re.DOTALL)
 """Files that may lie next to the folders of suites."""
 STRAY = "is not an entry in the folder of its suite; move it elsewhere."
-Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "stray"]
+Kind = Literal["entry", "place", "missing", "altered", "supersedes", "stray"]
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,10 @@ def verify(
         progress(number, len(files))
     if runs is not None:
         _check_runs(board, entries, runs, findings)
-    ids, named = set(), {board.root / PACKED / LEFT_OUT}
-    for entry in entries:
-        ids.add(entry.id)
-        for file in entry.files():
-            named.update(packed_paths(board.root, file))
-    for path in sorted(filter(Path.is_file, board.root.rglob("*"))):
-        remove = f"Remove it: rm {shlex.quote(str(path))}"
-        if path.name.startswith("."):
-            if path.suffix == ".part":
-                text = f"left by a write that was killed, unless something is being recorded now. {remove}"
-                findings.add("leftover", path, text)
-        elif path.parent == board.root and not ALLOWED.fullmatch(path.name):
+    for path in sorted(filter(Path.is_file, board.root.glob("*"))):
+        if not ALLOWED.fullmatch(path.name):
             findings.add("stray", path, STRAY)
-        elif board.root / PACKED in path.parents and path not in named:
-            findings.add("stray", path, f"no entry of this board names it. {remove}")
+    ids = {entry.id for entry in entries}
     for entry in entries:
         if entry.supersedes is not None and entry.supersedes not in ids:
             path = board.path(entry)

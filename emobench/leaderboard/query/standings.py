@@ -18,7 +18,7 @@ from emobench.leaderboard.entry import Entries, Entry
 from emobench.leaderboard.labels import MEAN, clean, is_row, named, wanted
 from emobench.leaderboard.run_files import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, SMALL_N_FLAG, holm
-from emobench.leaderboard.stats.compare import Contrast, PairContrasts, series_reader
+from emobench.leaderboard.stats.compare import Contrast, PairContrasts, kinds_of, series_reader
 from emobench.leaderboard.stats.series import Series, mean
 from emobench.tasks.families import PRIMARY
 
@@ -354,9 +354,5 @@ def _ranked_by(group: Entries, metrics: Sequence[str], view: View) -> tuple[str,
 
 def _has_one_direction(group: Entries, columns: Sequence[str]) -> bool:
     """Return whether the metrics have one unit, and one better direction."""
-    kinds = set()
-    for entry in group:
-        for metric in entry.metrics.keys() & set(columns):
-            summary = entry.metrics[metric]
-            kinds.add((summary.unit, summary.higher_is_better))
+    kinds = kinds_of(group, columns)
     return len(kinds) == 1 and kinds.pop()[1] is not None

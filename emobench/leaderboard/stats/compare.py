@@ -415,28 +415,31 @@ def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
 
     A metric that several tasks share has a mean if no task of either side lacks it. The primary endpoint comes first.
     """
-    rows = {}
-    of_tasks = {}
-    kinds = {}
-    for metric, theirs in baseline.metrics.items():
-        if metric not in candidate.metrics:
-            continue
-        rows[metric] = [metric]
-        if not theirs.of_tasks:
-            name = metric.split("/", 1)[1]
-            of_tasks.setdefault(name, []).append(metric)
-            for summary in (theirs, candidate.metrics[metric]):
-                kinds.setdefault(name, set()).add((summary.unit, summary.higher_is_better))
+    rows, of_tasks = {}, {}
+    for metric, summary in baseline.metrics.items():
+        if metric in candidate.metrics:
+            rows[metric] = [metric]
+            if not summary.of_tasks:
+                of_tasks.setdefault(metric.split("/", 1)[1], []).append(metric)
     absent = set()
     for metric in (*_one_sided(candidate, baseline), *baseline.missing, *candidate.missing):
         absent.add(metric.split("/", 1)[1])
     for name, columns in of_tasks.items():
-        if len(columns) > 1 and name not in absent and len(kinds[name]) == 1:
+        if len(columns) > 1 and name not in absent and len(kinds_of((baseline, candidate), columns)) == 1:
             rows[f"{MEAN}/{name}"] = columns
     primary = primary_of(candidate, baseline)
     if primary in rows:
         rows = {primary: rows[primary], **rows}
     return rows
+
+
+def kinds_of(entries: Entries, columns: Sequence[str]) -> set[tuple[str, bool | None]]:
+    """Return the units and better directions of some metrics."""
+    kinds = set()
+    for entry in entries:
+        for metric in entry.metrics.keys() & set(columns):
+            kinds.add((entry.metrics[metric].unit, entry.metrics[metric].higher_is_better))
+    return kinds
 
 
 def _missing(candidates: Entries, baseline: Entry) -> dict[str, tuple[str, ...]]:

@@ -155,14 +155,6 @@ def test_entries_of_one_path_with_other_contents_keep_both(
         assert verify(board, folder) == (2, [])
 
 
-def test_a_packed_file_that_no_entry_names_is_a_stray(board: Leaderboard, runs: Path) -> None:
-    pack(board, runs)
-    stray = board.root / "runs" / "train" / "other.jsonl.xz"
-    stray.write_bytes(b"")
-    (finding,) = verify(board, runs)[1]
-    assert (finding.kind, finding.path) == ("stray", str(stray))
-
-
 def test_a_run_that_is_not_the_recorded_one_is_not_packed(board: Leaderboard, runs: Path) -> None:
     (runs / NAMES[1]).write_text("{}")
     with pytest.raises(DataError, match="altered since entry"):

@@ -183,18 +183,6 @@ def test_an_entry_that_supersedes_nothing_is_named(board: Leaderboard, runs: Pat
     assert finding.text.endswith(f"Copy it from a board that has it to {old}")
 
 
-def test_what_killed_writes_left_is_named_and_can_be_removed(board: Leaderboard, runs: Path) -> None:
-    left = [board.root / "lm-quick-v1" / ".0123456789ab.json.00ff.part", board.root / ".digests.txt.00ff.part"]
-    for path in left:
-        path.write_text("{")
-    count, findings = verify(board, runs)
-    assert count == 3
-    assert {(f.kind, f.path) for f in findings} == {("leftover", str(path)) for path in left}
-    for finding in findings:
-        type_in(finding.text)
-    assert verify(board, runs) == (3, [])
-
-
 @pytest.fixture
 def verified(command: Callable[..., Any], board: Leaderboard, runs: Path) -> Callable[..., Any]:
     return lambda *given: command("leaderboard", "verify", "--leaderboard", board.root, "--runs", runs, *given)

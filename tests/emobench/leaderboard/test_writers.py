@@ -104,8 +104,6 @@ def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path, fiel
     files = {path for path in tmp_path.rglob("*") if path.is_file()}
     still = {path for path in files if path.suffix != ".json"}
     assert still <= left
-    count, findings = verify(board, None)
-    assert count == len(entries)
-    assert {(finding.kind, finding.path) for finding in findings} == {("leftover", str(path)) for path in still}
+    assert verify(board, None) == (len(entries), [])
     board.append(new_entry({**fields, "seeds": [10**7]}))
     assert not list((tmp_path / "lm-quick-v1").glob(".*.part"))
