@@ -97,11 +97,3 @@ class Table:
                 raise ConfigError(f"`select` is missing: '{row}' has {len(candidates)} objectives to choose among.")
         if self.baseline not in self.rows:
             raise ConfigError(f"`baseline` is '{self.baseline}'; expected one of {', '.join(self.rows)}.")
-        if self.published is None and not (self.models and self.metrics):
-            raise ConfigError("`published` is missing; give the suite of published entries, or `models` and `metrics`.")
-        if self.published is not None and (self.models or self.metrics):
-            raise ConfigError("`models` and `metrics` are those of `published`; drop them, or `published`.")
-        if list(self.tokens) != sorted(set(self.tokens)):
-            raise ConfigError(f"`tokens` is {list(self.tokens)}; expected each number once, from small to large.")
-        if self.scatter and len(self.metrics) != 2:
-            raise ConfigError(f"`scatter` plots two metrics, and `metrics` has {len(self.metrics)}; give two.")
