@@ -49,10 +49,7 @@ def test_size(task: Task, metric: str, data: LabelledData | None) -> TestSize:
     if data is not None:
         questions = questions_of(rules, data)
         units = sampling_units(questions)
-        different = set()
-        for example in questions:
-            different.add(units.get(example.id, example.id))
-        return TestSize(len(questions), len(different))
+        return TestSize(len(questions), len({units.get(example.id, example.id) for example in questions}))
     examples = least(rules.held_out or task.dataset.test.rows, rules.limit)
     if task.dataset.unit or task.dataset.group:
         return TestSize(examples, None)

@@ -6,7 +6,6 @@ Its caches stay off: they return the answers of other models and other prompts.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,12 +184,10 @@ def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
 
 def _json_safe(value: Any) -> Any:
     """Return a value as JSON has it: NaN and infinity as null, anything unknown as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _json_safe(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return [_json_safe(inner) for inner in value]
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+    def plain(one: Any) -> Any:
+        if isinstance(one, (Mapping, set)):
+            return dict(one) if isinstance(one, Mapping) else list(one)
+        return one.item() if getattr(one, "ndim", None) == 0 else str(one)
+
+    return json.loads(json.dumps(value, default=plain), parse_constant=lambda _: None)
