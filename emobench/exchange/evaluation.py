@@ -123,13 +123,13 @@ class Evaluation:
     path: Path
     format: str
     harness: str
-    version: str | None
+    version: str | None = None
     model: str
-    variant: str
+    variant: str = ""
     row: Mapping[str, Any]
-    created: str | None
+    created: str | None = None
     cite: str
-    provenance: Mapping[str, Any]
+    provenance: Mapping[str, Any] = field(default_factory=lambda: {"commit": None, "packages": {}, "hardware": None})
     tasks: dict[str, TaskFacts] = field(default_factory=dict)
     numbers: dict[str, Measured] = field(default_factory=dict)
     examples: dict[str, Recorded] = field(default_factory=dict)

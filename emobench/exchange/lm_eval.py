@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
     if count is not None and count > 0:
         row["parameters"] = count
     versions = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
-    packages = {name: installed for name, installed in versions.items() if installed}
+    packages = dict(filter(itemgetter(1), versions.items()))
     provenance: dict[str, Any] = {"commit": text_of(data, "git_hash"), "packages": packages}
     provenance["hardware"] = text_of(model.config, "device")
     read = Evaluation(
@@ -95,10 +96,11 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
         model=model.name,
         variant=model.variant,
         row=row,
-        created=None if date is None else str(date),
         cite=f"lm-evaluation-harness {version or 'of an unnamed version'}; {_cite(path, model.config)}",
         provenance=provenance,
     )
+    if date is not None:
+        read.created = str(date)
     read.recipe, read.precision = model.loading, model.precision
     dtype = text_of(model.config, "model_dtype")
     if dtype is not None:
@@ -213,12 +215,14 @@ class ResultsFile:
     def task(self, task: str, samples: Samples) -> TaskFacts:
         """Return the facts of a task of `results`, and the digests of its examples by their content."""
         data = text_of(self.data, "task_hashes", task)
+        if data is not None:
+            data = f"sha256:{data} (lm-eval's task_hash)"
         prompts, targets = samples.renamed(samples.prompts), samples.renamed(samples.targets)
         members = list(map(task_name, self.members(task)))
         return TaskFacts(
             rules=self.rules(task),
             protocol=self.protocol(task),
-            data=data and f"sha256:{data} (lm-eval's task_hash)",
+            data=data,
             prompts=prompts,
             targets=targets,
             members=members,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -274,7 +274,6 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
 # Files that are compared as they are: nothing is recorded
 
 ENDINGS = (".json", ".eval", *score_tables.SUFFIXES)
-NO_DIRECTION = "descriptive, without a verdict: the files do not say, or do not agree, which direction is better"
 EPOCH = "2000-01-01T00:00:00+00:00"
 """The time of entries that are made for one comparison."""
 
@@ -351,7 +350,7 @@ def compare_files(
     explained = []
     for contrast in comparison.contrasts:
         ours = evaluations[contrast.candidate]
-        explained.append(_explained(contrast, [ours, base], excluded[contrast.candidate]))
+        explained.append(_explained(contrast, [ours, base]))
     return replace(comparison, contrasts=tuple(explained), remarks=tuple(map(clean, notes)))
 
 
@@ -367,12 +366,8 @@ def _over_seeds(read: Mapping[str, Evaluation]) -> bool:
     return bool(several)
 
 
-def _explained(contrast: Contrast, sides: Sequence[Evaluation], excluded: Collection[str]) -> Contrast:
-    """Return a contrast that says whose per-example results are missing, and why, or that no direction is known."""
-    if contrast.family is None and contrast.higher_is_better is None and not contrast.verdict:
-        if contrast.metric not in excluded:
-            contrast = replace(contrast, why=NO_DIRECTION)
-        return contrast
+def _explained(contrast: Contrast, sides: Sequence[Evaluation]) -> Contrast:
+    """Return a contrast that says whose per-example results are missing, and why."""
     if contrast.verdict != "undetermined" or contrast.p is not None:
         return contrast
     models: dict[str, list[str]] = {}

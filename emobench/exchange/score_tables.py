@@ -92,21 +92,12 @@ def table_evaluation(path: Path, rows: Rows) -> Evaluation:
 
 def _evaluation(path: Path, scores: Scores) -> Evaluation:
     """Return the scores of one model as an evaluation."""
-    name, provenance = path.stem, {"commit": None, "packages": {}, "hardware": None}
-    read = Evaluation(
-        path=path,
-        format=FORMAT,
-        harness=FORMAT,
-        version=None,
-        model=name,
-        variant="",
-        row={"name": name, "source": path.name},
-        created=None,
-        cite=f"table {path.name}",
-        provenance=provenance,
-    )
+    name, row = path.stem, {"name": path.stem, "source": path.name}
+    read = Evaluation(path=path, format=FORMAT, harness=FORMAT, model=name, row=row, cite=f"table {path.name}")
     for (task, metric), values in scores.values.items():
-        recorded = {example: (value, 1.0) for example, value in values.items()}
+        recorded = {}
+        for example, value in values.items():
+            recorded[example] = value, 1.0
         read.examples[f"{task}/{metric}"] = Recorded(recorded, scores.units[task])
         read.numbers[f"{task}/{metric}"] = _measured(metric, list(values.values()))
         read.tasks[task] = TaskFacts()

@@ -123,14 +123,10 @@ class _BoardTable:
                 column.task = ""
         first = captions.representative(self.rows)
         legend = captions.legend(shown, self.labels, intervals=self.view.intervals)
-        return Table(
-            title=clean(f"{first.suite} · {first.model.name}"),
-            columns=("objective", *map(_Column.header, columns)),
-            rows=tuple(self._rows(columns)),
-            above=tuple(captions.conditions(self.rows, tasks, above)),
-            below=(*legend, *self.notes.lines()),
-            across="metric",
-        )
+        title, headers = clean(f"{first.suite} · {first.model.name}"), map(_Column.header, columns)
+        lines, notes = captions.conditions(self.rows, tasks, above), (*legend, *self.notes.lines())
+        rows, columns_shown = tuple(self._rows(columns)), ("objective", *headers)
+        return Table(title=title, columns=columns_shown, rows=rows, above=tuple(lines), below=notes, across="metric")
 
     def _rows(self, columns: Sequence[_Column]) -> Iterator[tuple[Cell, ...]]:
         """Yield each entry's label and cells. Entries of older code are dim."""

@@ -307,7 +307,7 @@ def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
     why = "the entries have no common family of tests for it"
     repeated = DUPLICATES.get(plain.metric.rpartition("/")[2])
     if plain.higher_is_better is None:
-        why = "it has no better direction"
+        why = "it has no known better direction"
     elif repeated:
         why = f"it repeats {repeated}"
     why = f"{NO_VERDICT}, without a verdict: {why}"

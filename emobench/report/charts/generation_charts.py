@@ -15,7 +15,7 @@ import numpy as np
 
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
-from emobench.report.charts.vega_lite import HUMAN, LEGEND, Row, axis, grouped, known, panel, picture, series_of, shape
+from emobench.report.charts.vega_lite import HUMAN, LEGEND, Row, axis, grouped, known, panel, picture, series_of
 from emobench.report.numbers import plain
 
 BARS = 20
@@ -50,10 +50,12 @@ def scatter(points: Sequence[Row]) -> dict[str, Any]:
         y = axis("reverse", "reverse: −Σ Q log P (nats per token)", _around(own, "reverse"))
         across = {"x": {**x, "field": "forward_low"}, "x2": {"field": "forward_high"}, "y": y}
         upright = {"x": x, "y": {**y, "field": "reverse_low"}, "y2": {"field": "reverse_high"}}
+        scale = {"domain": list(series)}
+        shape = {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
         layers = [
             {"transform": known("forward_low"), "mark": bar, "encoding": across},
             {"transform": known("reverse_low"), "mark": bar, "encoding": upright},
-            {"mark": mark, "encoding": {"x": x, "y": y, "shape": shape(series)}},
+            {"mark": mark, "encoding": {"x": x, "y": y, "shape": shape}},
         ]
         panels.append(panel(corpus, own, layers, series))
     note = "P: the language that is known, or a surrogate model of the data; crosses: 95% intervals"

@@ -13,7 +13,6 @@ from emobench.report.palette import GREY, on_paper
 
 HUMAN = "human"
 """A series that is drawn in grey."""
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 SIDE, COLUMNS, SCALE = 260, 3, 3
 """Points of a panel's side, panels in a row, and pixels for each point."""
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -78,11 +77,6 @@ def known(field: str) -> list[dict[str, str]]:
 
 def series_of(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(row["series"] for row in rows))
-
-
-def shape(series: Sequence[str]) -> dict[str, Any]:
-    scale = {"domain": list(series), "range": [SHAPES[i % len(SHAPES)] for i in range(len(series))]}
-    return {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
 
 
 def panel(

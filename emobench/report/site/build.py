@@ -148,16 +148,21 @@ def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
 
 def _head(board: Board, path: Path) -> dict[str, Any]:
     """Return the head of a board's page: its title, counts and suites."""
-    suites = list(dict.fromkeys(str(entry.suite) for entry in board.entries))
+    suites: dict[str, None] = {}
+    models, objectives, newest = set(), set(), ""
+    for entry in board.entries:
+        suites[str(entry.suite)] = None
+        models.add(entry.model.name)
+        objectives.add(entry.objective.name)
+        newest = max(newest, entry.provenance.created[:10])
     numbers = {
         "entries": len(board.entries),
         "suites": len(suites),
-        "models": len({entry.model.name for entry in board.entries}),
-        "objectives": len({entry.objective.name for entry in board.entries}),
+        "models": len(models),
+        "objectives": len(objectives),
     }
     counts = [f"{name}: {number:,}" for name, number in numbers.items()]
-    newest = max((entry.provenance.created[:10] for entry in board.entries), default="")
-    head = {"name": board.name, "href": path.name, "suites": suites, "counts": counts, "newest": newest}
+    head = {"name": board.name, "href": path.name, "suites": list(suites), "counts": counts, "newest": newest}
     return {**head, "title": f"{board.name} leaderboard"}
 
 

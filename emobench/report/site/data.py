@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -347,8 +347,9 @@ class _Suite:
         task, metric = ("", key) if self._any_task else key.split("/", 1)
         known, unit = describe(metric), unit_label([first])
         name, head = task, f"{known.title} {unit}".strip()
+        short = f"{task} {known.title}"
         if self._one_task or self._any_task:
-            name, head = known.title, unit
+            name, head, short = known.title, unit, known.title
         if task == MEAN:
             lines = ["The mean over the tasks of the suite.", known.definition, BETTER[first.higher_is_better]]
         else:
@@ -360,7 +361,7 @@ class _Suite:
             "name": name,
             "head": head,
             "title": f"{name} {head}".strip(),
-            "short": known.title if self._one_task or self._any_task else f"{task} {known.title}",
+            "short": short,
             "about": "\n".join(filter(None, lines)),
             "fraction": first.unit == "fraction",
             "log": first.unit == "perplexity",
@@ -371,8 +372,8 @@ class _Suite:
     def columns(self, group: BoardGroup) -> list[MetricColumn]:
         columns = []
         for key, metric in zip(self._keys(group), self.metrics, strict=True):
-            values = [group.value(entry, key) for entry in group.rows]
-            places = decimals(list(filter(None, values)))
+            values = filter(None, map(group.value, group.rows, repeat(key)))
+            places = decimals(list(values))
             columns.append(MetricColumn(key, metric["title"], places))
         return columns
 

@@ -76,7 +76,8 @@ def _of_row(row: str, decided: Sequence[GroupDifference], several: bool) -> str:
         for one in decided:
             if one.contrast.verdict == word:
                 counts[one.metric] += 1
-                sizes[one.metric] = "" if word == "tied" else f" ({_size(one.contrast)})"
+                unit = " points" if one.contrast.unit == "fraction" else ""
+                sizes[one.metric] = "" if word == "tied" else f" ({contrast_texts(one.contrast)['text']}{unit})"
         names = []
         for metric, count in counts.items():
             groups = f" ({count} group{'s' * (count > 1)})"
@@ -84,8 +85,3 @@ def _of_row(row: str, decided: Sequence[GroupDifference], several: bool) -> str:
         if names:
             parts.append(f"{word} on {listed(names, METRICS)}")
     return f"{row} is {'; '.join(parts)}"
-
-
-def _size(contrast: Contrast) -> str:
-    text = contrast_texts(contrast)["text"]
-    return f"{text} points" if contrast.unit == "fraction" else text
