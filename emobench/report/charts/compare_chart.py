@@ -71,26 +71,14 @@ def forest(rows: list[dict[str, Any]], unit: str, text: str, verdicts: Mapping[s
     scale = {"domain": list(verdicts), "range": list(verdicts.values())}
     colour = {"field": "verdict", "type": "nominal", "scale": scale, "legend": None}
     x = {"type": "quantitative", "axis": {"title": f"difference, 95 % interval ({unit})", "tickCount": 7}}
-    return {
-        "height": {"step": 24},
-        "data": {"values": rows},
-        "layer": [
-            {"mark": {"type": "rule", "color": text}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
-            {
-                "transform": known("low"),
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-                "encoding": {"y": y, "x": {**x, "field": "effect"}, "color": colour},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 8, "color": text},
-                "encoding": {"y": y, "x": {"value": "width"}, "text": {"field": "label", "type": "nominal"}},
-            },
-        ],
-    }
+    zero = {"mark": {"type": "rule", "color": text}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}}
+    ends = {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour}
+    interval = {"transform": known("low"), "mark": {"type": "rule", "strokeWidth": 2}, "encoding": ends}
+    mark = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+    point = {"mark": mark, "encoding": {"y": y, "x": {**x, "field": "effect"}, "color": colour}}
+    words = {"y": y, "x": {"value": "width"}, "text": {"field": "label", "type": "nominal"}}
+    verdict = {"mark": {"type": "text", "align": "left", "dx": 8, "color": text}, "encoding": words}
+    return {"height": {"step": 24}, "data": {"values": rows}, "layer": [zero, interval, point, verdict]}
 
 
 def unit_of(contrast: Contrast) -> str:

@@ -94,7 +94,7 @@ def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
                 for place, (x, y) in enumerate(curve_PX.tolist()):
                     row = {"series": name, "kind": kind, "curve": number, "place": place}
                     points.append({**row, "x": x, "y": y})
-        panels.append(panel(task, points, layers, series, subtitle=f"MAUVE: {', '.join(means)}"))
+        panels.append(panel(task, points, layers, series, f"MAUVE: {', '.join(means)}"))
     note = "thin: one for each sampling run and k-means seed; thick: their mean"
     return picture("Divergence curves of generated against human texts", panels, note)
 
@@ -120,7 +120,7 @@ def histograms(samples: Sequence[Row], *, title: str, unit: str, counted: str, w
             {"transform": [{"filter": f"datum.series == '{HUMAN}'"}], "mark": ground, "encoding": encoding},
             {"transform": [{"filter": f"datum.series != '{HUMAN}'"}], "mark": outline, "encoding": encoding},
         ]
-        panels.append(panel(task, bars, layers, series, legend={**LEGEND, "symbolType": "square"}))
+        panels.append(panel(task, bars, layers, series))
     return picture(title, panels)
 
 

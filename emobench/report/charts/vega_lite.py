@@ -84,15 +84,15 @@ def panel(
     rows: Sequence[Row],
     layers: Sequence[Mapping[str, Any]],
     series: Sequence[str],
-    *,
     subtitle: str = "",
-    legend: Mapping[str, Any] = LEGEND,
 ) -> dict[str, Any]:
     """Return a panel; each series has the colour of its objective."""
     colours = dict(zip(series, on_paper(series), strict=True)) | {HUMAN: GREY.light}
     scale = {"domain": list(series), "range": [colours[name] for name in series]}
-    colour = {"field": "series", "type": "nominal", "scale": scale, "legend": legend}
-    drawn = [{**layer, "encoding": {**layer["encoding"], "color": colour}} for layer in layers]
+    colour = {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
+    drawn = []
+    for layer in layers:
+        drawn.append({**layer, "encoding": {**layer["encoding"], "color": colour}})
     heading = {"text": clean(title), "fontSize": 12, "fontWeight": "bold", "anchor": "middle", **_below(subtitle, 10)}
     return {"title": heading, "width": SIDE, "height": SIDE, "data": {"values": list(rows)}, "layer": drawn}
 

@@ -570,19 +570,14 @@ def _turned(contrast: Contrast) -> Contrast:
     """Return the same contrast with the candidate as baseline."""
     within = []
     for seed, one in contrast.within:
-        within.append((seed, replace(one, effect=-one.effect, ci95=one.ci95 and (-one.ci95[1], -one.ci95[0]))))
+        interval = one.ci95 and (-one.ci95[1], -one.ci95[0])
+        within.append((seed, replace(one, effect=-one.effect, ci95=interval)))
     verdict = contrast.verdict
     if contrast.beyond_noise:
         verdict = "worse" if verdict == "better" else "better"
-    return replace(
-        contrast,
-        baseline_mean=contrast.candidate_mean,
-        candidate_mean=contrast.baseline_mean,
-        effect=-contrast.effect,
-        ci95=contrast.ci95 and (-contrast.ci95[1], -contrast.ci95[0]),
-        verdict=verdict,
-        within=tuple(within),
-    )
+    interval = contrast.ci95 and (-contrast.ci95[1], -contrast.ci95[0])
+    turned = replace(contrast, effect=-contrast.effect, ci95=interval, verdict=verdict, within=tuple(within))
+    return replace(turned, baseline_mean=contrast.candidate_mean, candidate_mean=contrast.baseline_mean)
 
 
 def _shown(contrast: Contrast, deciding: str) -> list[Any]:
