@@ -119,27 +119,32 @@ class Table:
     def fit(self, width: int | None) -> list[Table]:
         """Return the tables that show this one in `width` columns, None for any width.
 
-        It is one table if that fits, upright or turned. Else several repeat the labels.
+        It is one table if that fits, upright or turned. Else several repeat the labels, and share the columns evenly.
         """
-        upright, (labels, *widths) = self.padded()
-        if not widths:
+        count = len(self.columns) - 1
+        if count == 0:
             return []
+        upright, (labels, *widths) = self.padded()
         # A table needs no gap after its last column; one that may be turned keeps it as a margin.
         room = math.inf
         if width is not None:
             room = width if self.across else width + GAP
-        if self.across and labels + sum(widths) > room:
+        if labels + sum(widths) <= room:
+            return [upright]
+        if self.across:
             turned, of_turned = self.turned().padded()
             if sum(of_turned) <= room:
                 return [turned]
-        parts, used = [[0]], labels
-        for place, own in enumerate(widths, 1):
-            if used + own > room and len(parts[-1]) > 1:
-                parts.append([0])
-                used = labels
-            parts[-1].append(place)
-            used += own
-        return [upright.part(places) for places in parts]
+        parts: list[range] = []
+        for several in range(1, count + 1):
+            parts, widest = [], 0
+            for number in range(several):
+                start, stop = count * number // several, count * (number + 1) // several
+                parts.append(range(1 + start, 1 + stop))
+                widest = max(widest, labels + sum(widths[start:stop]))
+            if widest <= room:
+                break
+        return [upright.part([0, *part]) for part in parts]
 
 
 @dataclass(frozen=True)
