@@ -184,7 +184,7 @@ def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> N
     if json:
         fitted = []
         for (panel, row), line in lines.items():
-            facts = {"slope": line.slope, "slope_ci95": line.slope_ci95, "sizes": line.sizes}
+            facts = {"slope": line.slope, "slope_ci95": line.slope_ci95}
             fitted.append({"panel": panel, "row": row, **facts})
         print_json({"tasks": figure.tasks, "points": figure.points, "lines": fitted, "remarks": figure.remarks})
     else:
