@@ -13,7 +13,7 @@ def task_file(name: str, dataset: Mapping[str, Any]) -> str:
     """Return the YAML of a task on a data set, as `emobench.data.hub_corpus` or `labelled` describes it."""
     (field,) = dataset.get("fields", ["text"])
     labels = {one: one.replace("_", " ").lower() for one in dataset["classes"]}
-    protocol = {"template": f"{{{field}}} This is {{label}}.", "labels": labels}
+    protocol = {"template": f"{{{field}}} This is {{label}}.", "labels": labels, "retriever": "bm25"}  # needs no model
     if field != "text":
         protocol["query"] = [field]
     content = {
