@@ -143,7 +143,7 @@ class Recipe:
     batch: int = setting(32, low=1, high=1_000_000)
     """Sequences per optimizer step, summed over devices and micro-batches."""
     accumulation: int = setting(1, low=1, high=1_000_000)
-    """Micro-batches per optimizer step and device. It changes memory and speed, not the gradient."""
+    """Gradient accumulation: micro-batches per optimizer step and device. It changes memory and speed alone."""
     learning_rate: float = setting(5e-5, above=0, high=100)
     """Largest learning rate of AdamW."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -172,9 +172,9 @@ class Recipe:
     mask_until: str = ""
     """rows: no loss on the text up to and including this marker, such as "### Response:". Empty: no masking."""
     max_tokens: int | None = setting(None, low=2, high=10**14)
-    """Largest number of tokens to train on. None: no limit."""
+    """Largest number of tokens of the corpus to train on, in each epoch. null: no limit."""
     validation_tokens: int | None = setting(None, low=2, high=10**14, optional=True)
-    """Largest number of tokens of the validation split, which is read after each epoch. None: the whole split."""
+    """Largest number of tokens of the validation split, which is read after each epoch. null: the whole split."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the matrix products, by autocast. float32: no autocast. auto: that of --dtype; without it, like the
     EMO paper's code, on a GPU float16 with LoRA and bfloat16 without, and float32 on a CPU."""

@@ -75,8 +75,9 @@ def search(word: str) -> list[Setting]:
     """
     if word in setting_names():
         return settings(word)
-    own, part = [_PASSED.sub(r"\1", name) for name in own_names(word)], word.casefold()
-    in_meaning = re.compile(rf"\b{re.escape(part)}")
+    part = word.casefold().replace(" ", "_")
+    own = [_PASSED.sub(r"\1", name) for name in own_names(part)]
+    in_meaning = re.compile(rf"\b({re.escape(part)}|{re.escape(part.replace('_', ' '))})")
     matches: list[tuple[int, Setting]] = []
     for setting in settings():
         if setting.name in own:

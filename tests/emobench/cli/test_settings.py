@@ -54,6 +54,8 @@ def test_a_setting_is_shown_with_type_default_and_meaning(command: Callable[...,
         ("lr", ["recipe.learning_rate"]),  # of TRL; "already" has it, too
         ("lora_alpha", ["recipe.lora.alpha"]),
         ("adam_beta2", ["recipe.trainer"]),
+        ("gradient_accumulation", ["recipe.accumulation"]),
+        ("Weight decay", ["recipe.weight_decay"]),
         ("mauve", sorted(setting.name for setting in settings("mauve"))),
     ],
 )
