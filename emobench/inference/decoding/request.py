@@ -23,7 +23,7 @@ class Sampling:
     samples: int = setting(1, low=1, high=10_000)
     """Continuations of each prompt."""
     seed: int = 0
-    """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
+    """Sampling seed, shared by all objectives. It is part of the protocol."""
     suppress_eos: bool = True
     """No end of text before the full length; otherwise a continuation may end early."""
     extra_tokens: int = setting(0, low=0, high=2**20)
