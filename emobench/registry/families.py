@@ -233,7 +233,8 @@ def declared_objective(text: str, settings: Mapping[str, Any] | None = None) -> 
         return load_objective(text, settings)
     except UnknownNameError:
         name, params = parse_call(text)
-        if get_close_matches(name, objective_names(), cutoff=CLOSE) or not _NAME.fullmatch(name):
+        swapped = sorted(name) in map(sorted, objective_names())  # mel for mle
+        if swapped or get_close_matches(name, objective_names(), cutoff=CLOSE) or not _NAME.fullmatch(name):
             raise
     unknown: Any = NamedObjective(name, {**params, **(settings or {})})
     return LoadedObjective(unknown, "", {})

@@ -152,6 +152,7 @@ def test_a_base_that_calls_itself_a_checkpoint_changed_no_weight(
         (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--seed", 1), ["--seed", "2"]),
         (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--objective", "mle"), ["--objective"]),
         (("--trained-with", "emoo", "--from", "{base}", "--seed", 0), ["emoo", "emo"]),
+        (("--trained-with", "mel", "--from", "{base}", "--seed", 0), ["mel", "mle"]),
         (("--trained-with", "pretrained", "--from", "{base}", "--seed", 0), ["pretrained"]),
         (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--recipe-name", " "), ["--recipe-name"]),
         (("--trained-with", "emo", "--from", "{base}", "--seed", 0, "--from-scratch"), ["--from-scratch"]),
