@@ -173,6 +173,8 @@ def _file(folder: str, name: str, kind: str) -> Path:
         hints = []
         if folder in ("tasks", "suites"):
             hints.append(f"See `emobench {folder} list`.")
+        if Path(f"{name}.yaml").is_file():
+            hints.append(f"For the file in this folder, give ./{name}.yaml.")
         hints += map(str, filter(None, tasks_plugins().values()))
         raise UnknownNameError(kind, name, files, hint=" ".join(hints))
     return files[name]

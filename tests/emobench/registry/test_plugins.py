@@ -109,6 +109,13 @@ def test_an_unknown_name_gets_the_nearest(find: object, given: str, text: str) -
     assert str(error.value).startswith(text)
 
 
+def test_the_file_of_an_unknown_suite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+    with pytest.raises(UnknownNameError, match=r"\./mine\.yaml"):
+        registry.find_suite("mine")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Packages of several strangers: one sound, the others each broken in their own way."""
