@@ -92,7 +92,7 @@ class Prospects:
             lines.append(f"  {listed(metrics, most)} of {text}")
         if self.absent:
             lines.append(f"  No task here has the suite's primary metric, {self.absent}.")
-        if self.needed > self.runs:
+        if self.trained and self.needed > self.runs:
             time = "" if self.seconds is None else f", about {duration(self.seconds)}"
             lines.append(f"  A verdict needs {self.needed} runs, {self.needed - self.runs} more than this plan{time}.")
         return lines
