@@ -176,7 +176,7 @@ def _catalog() -> dict[str, Alias]:
 
 _MADE = {
     "tiny-oracle": "A 3-layer GPT-2, pre-trained on the oracle language at first use. No download.",
-    "tiny-icl": "tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
+    "tiny-icl": "Like tiny-oracle, also pre-trained on labelled examples, so that it learns in context. No download.",
     "tiny-lm": "A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download.",
 }
 CATALOG = _catalog()

@@ -21,7 +21,7 @@ def require_base(checkpoint: Model) -> None:
     for name in names:
         size, expected = getattr(checkpoint.facts, name), getattr(base.facts, name)
         if size != expected:
-            raise _other_base(checkpoint, base, f"{name} of {size:,} and {expected:,}")
+            raise _other_base(checkpoint, base, f"different {name}: {size:,} and {expected:,}")
     token = other_token(checkpoint.tokenizer, base.tokenizer)
     if token is not None:
         raise _other_base(checkpoint, base, f"different ids for the token {token!r:.40}")

@@ -113,7 +113,7 @@ def legend(shown: Standings, labels: Mapping[str, str], *, intervals: bool) -> l
     elif counts == [1]:
         lines.append("One seed.")
     if few and len(current) > 1:
-        lines.append(f"Differences are not tested (*): that needs {MIN_SEEDS} seeds.")
+        lines.append(f"Differences are not tested: a test needs {MIN_SEEDS} seeds.")
     elif shown.baseline is None and shown.tested:
         lines.append(f"* better than all others ({NOISE}).")
     lines = [" ".join(lines)]
