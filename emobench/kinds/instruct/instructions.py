@@ -14,6 +14,7 @@ from pathlib import Path
 
 from emobench.core.errors import DataError, Missing, UnknownNameError
 from emobench.data.conversations import Conversation, instruction_of
+from emobench.data.local_files import data_name, local_data
 from emobench.data.rows import Row, digest, file_rows, hub_files, local_file, naming, require_count, rows_of
 
 
@@ -70,30 +71,32 @@ class Instructions:
 
 
 def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
-    """Read `DIR/<name>.test.jsonl` (or .json) of the first data folder with it, or else the file of a known repository.
+    """Read `DIR/<name>.test.jsonl` of a data folder, local files by their path, or the file of a known repository.
 
-    Raises UnknownNameError for a name that is neither, DataError for rows that cannot be read.
+    A single file by its path is read as a whole. Raises UnknownNameError for another name, DataError for rows that
+    cannot be read.
     """
-    local = local_file(name, "test", data_dirs)
+    local, data = local_file(name, "test", data_dirs), local_data(name)
     if local is not None:
         rows = list(file_rows(local))
         origin = f"local: {local.name}"
+    elif data is not None:
+        rows = list(data.rows("test" if data.splits["test"] else "train"))
+        origin = f"local: {data.path.name}"
     elif name in SOURCES:
         rows, origin = _from_hub(name, SOURCES[name], offline)
     else:
-        hint = f"A file DIR/{name}.test.jsonl, given by --data-dir DIR, would be it."
+        hint = f"A file is ./FILE, or DIR/{name}.test.jsonl with --data-dir DIR."
         raise UnknownNameError("set of instructions", name, SOURCES, hint=hint)
     if not rows:
         raise DataError(f"{name} (test, {origin}) has no instruction; expected at least one.")
-    if local is None:
-        require_count(origin, len(rows), SOURCES[name].rows)
     instructions = []
     texts: list[str] = []
     for index, (where, row) in enumerate(rows):
         one = _instruction(row, where, index)
         instructions.append(one)
         texts += (one.text, one.asked.input, one.reference)
-    return Instructions(name, instructions, digest(texts), origin)
+    return Instructions(data_name(name), instructions, digest(texts), origin)
 
 
 def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str, Row]], str]:
@@ -102,7 +105,9 @@ def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str,
         raise Missing(f"data set {name}", source.repo, None, how)
     with naming(f"data set {name}", source.repo, f"{name}.test.jsonl"):
         files, origin = hub_files(source.repo, "main", source.file, offline=offline)
-        return list(rows_of(files, origin)), origin
+        rows = list(rows_of(files, origin))
+    require_count(origin, len(rows), source.rows)
+    return rows, origin
 
 
 def _instruction(row: Row, where: str, index: int) -> Instruction:

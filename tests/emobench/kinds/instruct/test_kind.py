@@ -87,6 +87,14 @@ def samples_of(tmp_path: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def test_instructions_are_read_from_a_file_by_its_path(asked: Path, tmp_path: Path, data: Instructions) -> None:
+    by_path = load(tmp_path, f"{asked}/{TASK}.test.jsonl")
+    assert (by_path.rows, by_path.fingerprint) == (data.rows, data.fingerprint)
+    assert by_path.name == f"./{TASK}.test.jsonl"
+    with pytest.raises(ConfigError, match=r"nothing\.jsonl"):
+        load(tmp_path, "./nothing.jsonl")
+
+
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
 def test_a_model_is_asked_with_the_tokens_that_a_response_follows_in_training(
     template: str, byte_model: Path, data: Instructions
