@@ -143,7 +143,6 @@ def pack_blocks(
     *,
     length: int,
     eos_between: bool = False,
-    context: int | None = None,
     with_sources: bool = False,
     progress: Progress | None = None,
 ) -> Packed:
@@ -152,10 +151,8 @@ def pack_blocks(
     This equals transformers' run_clm.py (`tokenizer(texts)`, then `group_texts` in batches of 1,000), which the
     official code uses. Between texts there are only the tokens that the tokenizer adds to a text: none for GPT-2, a
     leading BOS for OPT and LLaMA (also for empty lines). `eos_between` adds EOS after each text with tokens.
-    `with_sources` stores the text of each token. Raises DataError if there is no full block, or the length is larger
-    than the model's context.
+    `with_sources` stores the text of each token. Raises DataError if there is no full block.
     """
-    _check_length(length, context)
     eos = [_special_id(tokenizer, "eos")] if eos_between else []
     blocks, sources = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     dropped = number = 0
@@ -189,7 +186,6 @@ def pack_rows(
     length: int,
     ends: bool = False,
     mask_until: str = "",
-    context: int | None = None,
     progress: Progress | None = None,
 ) -> Packed:
     """Return one row per text, cut to `length`: its tokens, with `ends` between BOS and EOS.
@@ -199,9 +195,8 @@ def pack_rows(
     positions of tokens.
 
     A text that is cut has no EOS. Blank texts and rows with fewer than two tokens are skipped and counted. Raises
-    DataError if no row is left, or the length is larger than the model's context.
+    DataError if no row is left.
     """
-    _check_length(length, context)
     first, last = [], []
     if ends:
         first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
@@ -303,13 +298,6 @@ def _tokenize(tokenizer: Any, batch: list[str], *, add_special_tokens: bool) -> 
         raise DataError(
             f"The model's tokenizer cannot read these texts ({error}); give texts of its language."
         ) from None
-
-
-def _check_length(length: int, context: int | None) -> None:
-    if length < 2:
-        raise DataError(f"The row length is {length}; expected at least 2, one token to predict the other.")
-    if context is not None and length > context:
-        raise DataError(f"The row length is {length}, but the model's context is {context}: set at most {context}.")
 
 
 def _special_id(tokenizer: Any, kind: str) -> int:

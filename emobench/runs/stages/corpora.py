@@ -84,7 +84,6 @@ class Corpus(Stage):
                         where = f"{texts.corpus} {texts.split}, at {recipe.max_length} tokens"
                         reporter.note(f"  {where}: {rows.counts}")
                     return rows
-                common["context"] = self.model.context
                 if recipe.packing == "blocks":
                     return pack_blocks(texts.texts, tokenizer, eos_between=recipe.ends, **common)
                 return pack_rows(texts.texts, tokenizer, ends=recipe.ends, mask_until=recipe.mask_until, **common)

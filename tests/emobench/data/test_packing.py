@@ -88,11 +88,6 @@ def test_block_errors_are_sentences() -> None:
         pack_blocks(["w1 w2", "w3"], make_tokenizer(), length=8)
     with pytest.raises(DataError, match="No block of 8"):
         pack_blocks([], make_tokenizer(), length=8)
-    for pack in (pack_blocks, pack_rows):
-        with pytest.raises(DataError, match="row length is 513, but the model's context is 512"):
-            pack(["w1 w2"], make_tokenizer(), length=513, context=512)
-        with pytest.raises(DataError, match="expected at least 2"):
-            pack(["w1 w2"], make_tokenizer(), length=1)
     with pytest.raises(DataError, match="no EOS token"):
         pack_blocks(["w1 w2"], make_tokenizer(special=False), length=2, eos_between=True)
 
