@@ -42,7 +42,10 @@ class Repo:
         if COMMIT.fullmatch(revision):
             return revision
         if self.offline:
-            return self._cached_commit(revision)
+            ref = self._cache / "refs" / revision
+            if not ref.is_file():
+                raise self.missing(revision)
+            return ref.read_text(encoding="utf-8").strip()
         import huggingface_hub
 
         api = huggingface_hub.HfApi()
@@ -104,15 +107,12 @@ class Repo:
 
     def refused(self, error: Exception) -> UserError:
         """Return the error for an answer of the hub."""
-        return self._error(
+        kind = ModelError if self.kind == "model" else DataError
+        return kind(
             f"The hub gave nothing for {self.name} ({type(error).__name__}: {first_line(error)}): check the name and "
             "the network, or give --offline to use local files. If it is gated, accept its licence on the hub, then "
             "`hf auth login`."
         )
-
-    @property
-    def _error(self) -> type[UserError]:
-        return ModelError if self.kind == "model" else DataError
 
     @property
     def _cache(self) -> Path:
@@ -120,24 +120,6 @@ class Repo:
         from huggingface_hub.file_download import repo_folder_name
 
         return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=self.name, repo_type=self.kind)
-
-    def _cached_commit(self, revision: str) -> str:
-        refs = self._cache / "refs"
-        if (refs / revision).is_file():
-            return (refs / revision).read_text(encoding="utf-8").strip()
-        commits: set[str] = set()
-        if revision == MAIN:  # a download of a commit by other tools leaves no ref
-            commits = {path.name for path in (self._cache / "snapshots").glob("*") if COMMIT.fullmatch(path.name)}
-            commits -= {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
-        if not commits:
-            raise self.missing(revision)
-        if len(commits) > 1:
-            named = ", ".join(f"{self.name}@{commit}" for commit in sorted(commits))
-            raise self._error(
-                f"The local hub cache has several commits of {self.name} and does not say which is '{revision}': give "
-                f"one of {named}."
-            )
-        return commits.pop()
 
 
 class Published(NamedTuple):
