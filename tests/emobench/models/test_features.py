@@ -214,9 +214,10 @@ def copied(encoder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(encoder, tmp_path / "copied"))
 
 
-def test_vectors_come_in_the_order_of_the_texts_with_progress(encoder: Path) -> None:
+def test_vectors_come_in_the_order_of_the_texts_with_progress(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sentence_transformers import SentenceTransformer
 
+    monkeypatch.setattr("emobench.models.encoder.SORTED", BATCH)
     texts = [" ".join(f"w{(place * word) % 30}" for word in range(1, 2 + place % 9)) for place in range(2 * BATCH + 6)]
     steps: list[tuple[int, int]] = []
     found = find_encoder(str(encoder), offline=True)
