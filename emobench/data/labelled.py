@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import expand_home
@@ -113,11 +114,6 @@ class LabelledSource:
             total += (part.rows or 0) * (part.text_bytes or 0)
         return total or None
 
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """The columns that may have an example's class."""
-        return self.label, self.label_name, "label_name"
-
 
 @dataclass(frozen=True)
 class Example:
@@ -181,24 +177,20 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
     Raises DataError for a row without its fields or with an unknown class; for a repository also if the number of rows
     is wrong, or a golden row is missing or has another class. Offline, raises Missing if it was not downloaded before.
     """
-    splits, provenance = [], {}
+    splits, provenance, published = [], {}, []
     note = ""
-    complete = True  # both splits are the repository's
     for part in (source.pool, source.test):
         examples, origin = _load_split(source, part, data_dirs, offline)
         if not examples:
             raise DataError(f"{source.name} ({part.split}, {origin}) has no example; expected at least one.")
         if origin.startswith("hub:"):
-            _check_classes(source, examples, origin)
-        else:
-            complete = False
+            published.append(examples)
         splits.append(examples)
         provenance[f"{source.name}.{part.split}"] = f"{_fingerprint(source, examples)} ({origin})"
+        if origin.endswith(HALF):
+            note = f"{HALF}, are answered ({len(splits[-1]):,}), the others are the pool"
+    _check_golden(source, published)
     pool, test = splits
-    if complete:
-        _require_golden(source, [*pool, *test])
-    if HALF in provenance[f"{source.name}.{source.test.split}"]:
-        note = f"half of the rows, by the digest of their texts, are answered ({len(test):,}), the others are the pool"
     return LabelledData(source.name, pool, test, provenance, note)
 
 
@@ -212,39 +204,34 @@ def _fingerprint(source: LabelledSource, examples: Sequence[Example]) -> str:
     return digest(texts)
 
 
-def _require_golden(source: LabelledSource, examples: Sequence[Example]) -> None:
-    """Raise DataError if a golden row is missing."""
-    missing = source.golden.keys() - {_row_key(example) for example in examples}
-    if missing:
-        raise DataError(
-            f"{source.repo} lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is "
-            f"known ({', '.join(missing)}): its texts have changed. {_advice(source)}"
-        )
-
-
-def _check_classes(source: LabelledSource, examples: Sequence[Example], origin: str) -> None:
-    """Raise DataError for a golden row of another class."""
-    for example in examples:
-        known = source.golden.get(_row_key(example), example.label)
+def _check_golden(source: LabelledSource, published: Sequence[Sequence[Example]]) -> None:
+    """Raise DataError for a golden row of another class, and for a missing one if both splits are the repository's."""
+    missing = set(source.golden)
+    problem = ""
+    for example in chain.from_iterable(published):
+        key = _key(text.strip() for text in example.fields.values())
+        missing.discard(key)
+        known = source.golden.get(key, example.label)
         if known != example.label:
-            raise DataError(
-                f"{origin} says '{example.label}' of a row of {source.name} ({example.where}) that is known to be "
-                f"'{known}': the order of its labels has changed. {_advice(source)}"
+            problem = (
+                f"says '{example.label}' of a row of {source.name} ({example.where}) that is known to be '{known}': "
+                "the order of its labels has changed"
             )
-
-
-def _advice(source: LabelledSource) -> str:
-    return f"Put the rows in DIR/{source.name}.SPLIT.jsonl and give --data-dir DIR."
-
-
-def _row_key(example: Example) -> str:
-    return _key(text.strip() for text in example.fields.values())
+    if missing and not problem and len(published) == 2:
+        problem = (
+            f"lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is known "
+            f"({', '.join(missing)}): its texts have changed"
+        )
+    if problem:
+        raise DataError(
+            f"{source.repo} {problem}. Put the rows in DIR/{source.name}.SPLIT.jsonl and give --data-dir DIR."
+        )
 
 
 def _load_split(
     source: LabelledSource, part: LabelledSplit, data_dirs: Sequence[Path], offline: bool
 ) -> tuple[list[Example], str]:
-    local = local_file(source.name, part.split, data_dirs, source.label_columns)
+    local = local_file(source.name, part.split, data_dirs, (source.label, source.label_name, "label_name"))
     if local is not None:
         return _examples(source, file_rows(local), {}), f"local: {local.name}"
     if source.path:
@@ -275,12 +262,12 @@ def _of_path(source: LabelledSource, part: LabelledSplit) -> tuple[list[Example]
     A split without files is half of the rows of the pool. The digest of an example's texts decides its side, so that
     more rows move none, and that copies of a text are on one side.
     """
-    data = LocalData(expand_home(source.path), ())
+    data: Any = LocalData(expand_home(source.path), ())
     origin = f"local: {data.path.name}"
-    if data.splits[cast(Split, source.test.split)]:
-        return _examples(source, data.rows(cast(Split, part.split)), source.names), origin
+    if data.splits[source.test.split]:
+        return _examples(source, data.rows(part.split), source.names), origin
     examples = []
-    for example in _examples(source, data.rows(cast(Split, source.pool.split)), source.names):
+    for example in _examples(source, data.rows(source.pool.split), source.names):
         answered = int(example.content, 16) % 2 == 0
         if answered == (part == source.test):
             examples.append(example)

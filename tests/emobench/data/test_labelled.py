@@ -218,7 +218,7 @@ def golden(**classes: str) -> LabelledSource:
 def test_sizes_and_golden_rows_are_those_of_the_source_alone(download: Callable[..., Path], tmp_path: Path) -> None:
     download(test=[{"text": "d \n", "label": 1}, TEST[1]])
     load(golden(a="no", d="yes"))  # spaces at a text's ends do not count
-    with pytest.raises(DataError, match=rf"{COMMIT} says 'yes' .*-00001\.parquet:1\) that is known to be 'no'"):
+    with pytest.raises(DataError, match=rf"says 'yes' .*{COMMIT}, .*-00001\.parquet:1\) that is known to be 'no'"):
         load(golden(a="no", d="no"))
     mine = local(tmp_path / "mine", named("d", "no"), source=golden(d="yes", unknown="yes"))
     assert [example.label for example in mine.test] == ["no"]
