@@ -39,13 +39,12 @@ from emobench.objectives.engine.job import frozen_cost
 from emobench.objectives.engine.linear import require_labels
 from emobench.objectives.statistics import statistics_from_logits
 from emobench.registry import load_objective
-from emobench.training.attach import next_labels
+from emobench.training.attach import divisor, next_labels
 from emobench.training.context import TrainingContext
 from emobench.training.other_trainers import (
     Attached,
     LossFunction,
     count_targets_of,
-    divisor,
     refuse_attached,
     require_ids,
 )

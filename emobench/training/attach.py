@@ -155,7 +155,7 @@ class AttachedObjective:
                 self.reported[LOSS] = result.losses_N
             if call.denominator is not None:
                 return result.total
-            return result.total / _divisor(None, result.weight)
+            return result.total / divisor(None, result.weight)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, linear, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
@@ -164,7 +164,7 @@ class AttachedObjective:
         mle_B, loss_B = (with_float64(sums_N).double().view(call.labels_BT.shape).sum(1) for sums_N in (mle_N, loss_N))
         tokens_B = (call.labels_BT != IGNORED).sum(1)
         self.evaluated = SequenceSums(mle_B, loss_B, tokens_B)
-        return mle_N.sum() / _divisor(call.denominator, tokens_B.sum())
+        return mle_N.sum() / divisor(call.denominator, tokens_B.sum())
 
     def _loss(self, hidden_ND: Tensor, linear: nn.Linear, call: _HeadCall) -> LossResult:
         assert call.targets is not None
@@ -188,7 +188,7 @@ class AttachedObjective:
         total = (units.losses_U * units.weights_U).sum()
         weight = units.weights_U.sum()
         self.window.append({"loss": total.detach(), "tokens": weight.detach()})
-        return total / _divisor(denominator, weight)
+        return total / divisor(denominator, weight)
 
 
 @dataclass
@@ -241,8 +241,9 @@ def next_labels(value_BT: Tensor, fill: int) -> Tensor:
     return shifted
 
 
-def _divisor(denominator: Tensor | float | None, weight: Tensor | int) -> Tensor | float:
-    if denominator is not None:
-        return denominator
-    # A batch without targets has loss 0 / 1, not 0 / 0.
-    return float(weight) or 1.0
+def divisor(num_items_in_batch: Tensor | float | None, weight: Tensor | float) -> Tensor | float:
+    """Return the divisor of a sum over units of a total `weight`. A step without targets has loss 0 / 1, not 0 / 0."""
+    total = weight if num_items_in_batch is None else num_items_in_batch
+    if isinstance(total, Tensor):
+        return torch.where(total == 0, 1, total)
+    return total or 1

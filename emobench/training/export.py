@@ -27,8 +27,8 @@ from emobench.training.parallel import Sharded, Zero, complete_models
 if TYPE_CHECKING:
     from emobench.training.train import ObjectiveTrainer
 
-ROWS, TOKENS = 8, 512
-"""The most validation rows, and tokens of all of them, that are compared."""
+ROWS, TOKENS = 8, 64
+"""The most validation rows that are compared, and tokens of each."""
 TOLERANCES = {"cpu": 1e-4, "cuda": 1e-3}
 """Largest relative difference of MLE in float32, by the device of the trained model; the written one is on the CPU."""
 COARSE = 5e-2
@@ -114,19 +114,10 @@ def _class_of(model: Any) -> Any:
 def _rows(trainer: ObjectiveTrainer) -> list[Any]:
     """Return the ends of the first validation rows: few tokens, as their logits are in memory beside the trainer's."""
     rows: Any = trainer.eval_dataset
-    taken: list[Any] = []
-    left = TOKENS
-    for place in range(min(ROWS, len(rows))):
-        row = dict(rows[place])
-        length = len(row["input_ids"])
-        kept = min(length, left)
-        if kept == 0:
-            break
-        for name, value in row.items():
-            if hasattr(value, "__len__") and len(value) == length:
-                row[name] = value[-kept:]
-        taken.append(row)
-        left -= kept
+    taken = [dict(rows[place]) for place in range(min(ROWS, len(rows)))]
+    for row in taken:
+        for name in row.keys() - {"row"}:
+            row[name] = row[name][-TOKENS:]
     return taken
 
 

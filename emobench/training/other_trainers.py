@@ -25,7 +25,7 @@ from emobench.models.head import Head, base_model, unwrapped
 from emobench.models.suitability import refuse_auxiliary_loss
 from emobench.objectives import GREEDY, IGNORED, Objective
 from emobench.objectives.expression import Constant
-from emobench.training.attach import LOSS
+from emobench.training.attach import LOSS, divisor
 from emobench.training.attach import attach as attach_objective
 from emobench.training.attach import detach as detach_objective
 
@@ -276,15 +276,6 @@ class Attached(TrainerCallback):
                 "`trainer.model` after the trainer was made; with others, use emobench.compute_loss_func, or "
                 "emobench.objective in a compute_loss of your own."
             )
-
-
-def divisor(num_items_in_batch: Tensor | float | None, count: int) -> Tensor | float:
-    """Return the divisor of a sum over `count` target tokens. A step without targets has loss 0 / 1, not 0 / 0."""
-    if num_items_in_batch is None:
-        return max(count, 1)
-    if isinstance(num_items_in_batch, Tensor):
-        return torch.where(num_items_in_batch == 0, 1, num_items_in_batch)
-    return num_items_in_batch or 1
 
 
 def require_ids(labels: Tensor) -> None:
