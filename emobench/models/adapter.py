@@ -6,7 +6,6 @@ from safetensors alone.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from emobench.core.errors import ModelError, UnknownNameError, first_line
 from emobench.core.extras import require
 from emobench.core.files import new_folder
-from emobench.core.reading import expand_home, is_folder, parse_mapping, read_text
+from emobench.core.reading import expand_home, is_folder
 from emobench.core.seals import find_damage, write_seal
 from emobench.core.settings import content_hash
 from emobench.core.versions import minor_versions
 from emobench.models.catalog import ModelSource
 from emobench.models.checkpoint import other_token
-from emobench.models.folder import ADAPTER, TOKENIZER_FILES, file_digest, has_vocabulary, read_tokenizer
+from emobench.models.folder import ADAPTER, TOKENIZER_FILES, file_digest, has_vocabulary, read_config, read_tokenizer
 from emobench.models.packaged import cached_folder
 from emobench.models.quiet import silent_libraries
 
@@ -75,10 +74,7 @@ def merged_source(source: ModelSource, base: Model) -> ModelSource:
 
 def _config(source: ModelSource) -> dict[str, Any]:
     file = Path(source.source) / ADAPTER
-    try:
-        config = parse_mapping(read_text(file))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read as the configuration of an adapter: {error}.") from None
+    config = read_config(file)
     if config.get("peft_type") not in MERGEABLE:
         raise ModelError(
             f"{file}: `peft_type` is {config.get('peft_type')!r:.40}; expected an adapter that can be merged: "
@@ -93,7 +89,7 @@ def _merge(source: ModelSource, config: dict[str, Any], base: Model, out: Path) 
 
     settings = {name: value for name, value in config.items() if name != "runtime_config"}
     loaded, folder = base.load(dtype="float32"), Path(source.source)
-    with silent_libraries(), warnings.catch_warnings(action="ignore"):
+    with silent_libraries():
         try:
             adapted: Any = get_peft_model(loaded.model, PeftConfig.from_peft_type(**settings))
             read = adapted.load_adapter(str(folder), "default", torch_device="cpu")

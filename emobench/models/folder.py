@@ -92,10 +92,7 @@ def checked_folder(source: ModelSource, *, offline: bool, own_tokenizer: bool = 
         raise ModelError(
             f"The model {name} has no {lacks} in {folder}: expected a folder that transformers saved.{advice}"
         )
-    try:
-        config = parse_mapping(read_text(file))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file} of {name} cannot be read as a configuration: {error}.") from None
+    config = read_config(file)
     if config.get("transformers_weights") is not None:
         raise ModelError(
             f"{file} of {name} takes its weights from `transformers_weights`: {config['transformers_weights']!r}; "
@@ -103,6 +100,14 @@ def checked_folder(source: ModelSource, *, offline: bool, own_tokenizer: bool = 
         )
     _require_buildable(config, file)
     return folder
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the configuration in a file of a model. Raises ModelError if it cannot be read."""
+    try:
+        return parse_mapping(read_text(file))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as a configuration: {error}.") from None
 
 
 def weight_files(folder: Path, source: ModelSource) -> list[Path]:

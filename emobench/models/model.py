@@ -67,8 +67,8 @@ class Model:
     """The base of an adapter; None: the one that the adapter names."""
     trained_from: Model | None = None
     """The base of a checkpoint whose training the user declares."""
-    _others: dict[AuxiliaryModel, Model] = field(default_factory=dict, repr=False, compare=False)
-    _encoders: dict[str, SentenceEncoder] = field(default_factory=dict, repr=False, compare=False)
+    _others: dict[AuxiliaryModel | str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Models and sentence encoders that are used besides it."""
 
     @cached_property
     def source(self) -> ModelSource:
@@ -206,7 +206,7 @@ class Model:
     def trained_in(self, folder: Path) -> Model:
         """Return the model that a stage wrote to a folder."""
         source = ModelSource(self.name, str(folder), None, "local")
-        return replace(self, trained=source, made_by=None, _others={}, _encoders={})
+        return replace(self, trained=source, made_by=None, _others={})
 
     def evaluated(self) -> Model:
         """Return this model where it is evaluated: see `evaluating`."""
@@ -214,7 +214,7 @@ class Model:
         if options == self.options:
             return self
         base = self.trained_from and self.trained_from.evaluated()
-        return replace(self, options=options, trained_from=base, _others={}, _encoders={})
+        return replace(self, options=options, trained_from=base, _others={})
 
     def other(self, auxiliary: AuxiliaryModel) -> Model:
         """Return a model that is used besides this one, after its checks; "pretrained" is this one, or its base.
@@ -247,11 +247,11 @@ class Model:
 
     def sentence_encoder(self, name: str) -> SentenceEncoder:
         """Return a sentence encoder by name, on the device of this model."""
-        if name not in self._encoders:
+        if name not in self._others:
             from emobench.models.encoder import find_encoder
 
-            self._encoders[name] = find_encoder(name, offline=self.options.offline, device=self.options.device)
-        return self._encoders[name]
+            self._others[name] = find_encoder(name, offline=self.options.offline, device=self.options.device)
+        return self._others[name]
 
     def beside(self, auxiliary: AuxiliaryModel) -> Model | SentenceEncoder:
         """Return a model or an encoder that is used besides this one. Raises a UserError if it cannot be used."""
