@@ -165,7 +165,9 @@ def render_chats(tokenizer: Any, chats: Sequence[Chat], where: str = "") -> list
     try:
         template = tokenizer.get_chat_template()
     except ValueError as error:  # none, or several without a default
-        raise ModelError(f"The tokenizer has no usable chat template: {first_line(error)}") from None
+        raise ModelError(
+            f"The tokenizer has no usable chat template: {first_line(error)} Take the Alpaca prompt, or a chat model."
+        ) from None
     answer = _WORKER.ask({"template": template, "values": values, "longest": longest, "seconds": SECONDS})
     if "texts" in answer:
         return answer["texts"]

@@ -76,13 +76,10 @@ def _compiled(template: str) -> jinja2.Template:
 
 def render(template: str, values: dict[str, Any], longest: int) -> str:
     """Return the text of a template. Raises OverflowError for a long one, and whatever a template raises."""
-    parts, length = [], 0
-    for part in _compiled(template).generate(**values):
-        length += len(part)
-        if length > longest:
-            raise OverflowError
-        parts.append(part)
-    return "".join(parts)
+    text = _compiled(template).render(**values)
+    if len(text) > longest:
+        raise OverflowError
+    return text
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
 
 from emobench.core.errors import DataError, ModelError
@@ -212,7 +213,7 @@ class ChatFormat:
         chats: list[Chat] = [(messages, False)]
         for place in places:
             chats += [(messages[: place + 1], False), *framing_chats(messages[:place])]
-        text, *parts = self._render(chats, where)
+        text, *parts = render_chats(self.tokenizer, chats, where)
         frames = list(map(frame_in, parts[1::3], parts[2::3], repeat(where)))
         ids_T = self._ids(text, frames[-1].prompt)
         counts_T = [False] * len(ids_T)
@@ -220,10 +221,10 @@ class ChatFormat:
             name = f"{where}: response {number}"
             final = self._checked_end(frame, turns[place].text, name)
             begin = len(text_ids(self.tokenizer, frame.prompt))
-            end = _common(self._ids(written, frame.prompt), ids_T)
+            end = len(commonprefix([self._ids(written, frame.prompt), ids_T]))  # noqa: RUF071
             problem = ""
             if not written.startswith(frame.prompt):
-                asked = frame.prompt[_common(written, frame.prompt) :]
+                asked = frame.prompt.removeprefix(commonprefix([written, frame.prompt]))  # noqa: RUF071
                 problem = f"the chat template asks for a response with {asked!r}, and does not write that before others"
             elif end < begin:
                 problem = "the tokenizer merges it with the end of the prompt"
@@ -263,28 +264,14 @@ class ChatFormat:
         return end
 
     def _frame(self, asked: Conversation) -> Frame:
-        opened, answered = self._render(framing_chats(self._messages(asked)), asked.where)
+        opened, answered = render_chats(self.tokenizer, framing_chats(self._messages(asked)), asked.where)
         return frame_in(opened, answered, asked.where)
-
-    def _render(self, chats: Sequence[Chat], where: str) -> list[str]:
-        if not self.tokenizer.chat_template:
-            kind = type(self.tokenizer).__name__
-            raise ModelError(f"The tokenizer {kind} has no chat template. Take the Alpaca prompt, or a chat model.")
-        return render_chats(self.tokenizer, chats, where)
 
     def _messages(self, conversation: Conversation) -> list[dict[str, str]]:
         messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]
         if conversation.input:
             messages[0]["content"] += f"\n\n{conversation.input}"
         return messages
-
-
-def _common(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Return the number of equal items with which both begin."""
-    place = 0
-    while place < min(len(a), len(b)) and a[place] == b[place]:
-        place += 1
-    return place
 
 
 def _refuse_end_within(tokenizer: Any, ends: Sequence[int], response: str, where: str) -> None:

@@ -37,7 +37,6 @@ WORDS: dict[Split, str] = {
     "test": "test|testing|eval",
 }
 """Words for a split in the name of a file, between separators."""
-LABELLED_FORMATS = (".parquet", ".jsonl")
 NAMED = ("label_text", "label_name", "text_label", "label_names")
 """Columns that may hold the names of labels that are numbers."""
 MOST_CLASSES = 100
@@ -107,8 +106,9 @@ class HubFiles:
         repo = self.corpus.repo
         return ConfigError(f"{repo} has {problem}; its folders are {folders}. Name one: {repo}/CONFIGURATION.")
 
-    def fetch(self, names: Sequence[str], split: str) -> list[Path]:
+    def fetch(self, split: Split) -> list[Path]:
         """Return the files of a split on this machine. Raises DataError, or offline Missing, if there are none."""
+        names = self.of(split)
         if not names and self.repo.offline:
             raise self.repo.missing(self.commit, f"the {split} split")
         if not names:
@@ -116,9 +116,9 @@ class HubFiles:
         folder = self.repo.fetch(self.commit, names)
         return [folder / name for name in names]
 
-    def rows(self, names: Sequence[str], split: str, columns: Sequence[str] = ()) -> Rows:
+    def rows(self, split: Split, columns: Sequence[str] = ()) -> Rows:
         """Yield the rows of a split's files."""
-        return rows_of(self.fetch(names, split), self.origin, columns)
+        return rows_of(self.fetch(split), self.origin, columns)
 
 
 def splits_in(path: str) -> list[Split]:
@@ -130,7 +130,7 @@ def splits_in(path: str) -> list[Split]:
     return named
 
 
-def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = FORMATS) -> HubFiles:
+def find_files(corpus: HubCorpus, *, offline: bool) -> HubFiles:
     """Return the data files of a data set: its own, or those that the hub converted where the main branch has none.
 
     Raises DataError if the hub has none in these formats, and Missing if the cache lacks them offline.
@@ -144,11 +144,11 @@ def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = F
         except (DataError, Missing) as error:
             problems.append(error)
             continue
-        data = [name for name in names if name.endswith(formats) and Path(name).name not in ABOUT]
+        data = [name for name in names if name.endswith(FORMATS) and Path(name).name not in ABOUT]
         if data:
             return HubFiles(corpus, repo, commit, data)
-        formed = ", ".join(formats)
-        problems.append(DataError(f"{corpus.repo}@{commit} has no file in {formed}: its files are {_shown(names)}."))
+        formats = ", ".join(FORMATS)
+        problems.append(DataError(f"{corpus.repo}@{commit} has no file in {formats}: its files are {_shown(names)}."))
     # Offline, the files of a commit are those of earlier downloads: others may be missing.
     raise next((problem for problem in problems if isinstance(problem, Missing)), problems[0])
 
@@ -161,11 +161,8 @@ def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[
     """
     try:
         data = find_files(corpus, offline=offline)
-        names = data.of(split)
         held_out = split != "test" and not data.of("validation")
-        if held_out:
-            names = data.of("train")
-        rows = data.rows(names, split, [corpus.column])
+        rows = data.rows("train" if held_out else split, [corpus.column])
         texts = [text_in(row, corpus.column, where) for where, row in rows]
     except Missing as missing:
         raise missing.named(f"corpus {corpus.name} ({split})") from None
@@ -217,20 +214,20 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     corpus = hub_corpus(head)
     if corpus is None or not label:
         raise ConfigError(f"{name} names no labelled data; expected {EXPECTED}.")
-    data, columns = find_files(corpus, offline=offline, formats=LABELLED_FORMATS), (corpus.column, label)
-    pool = labelled_rows(data.rows(data.of("train"), "train"), columns)
+    data, columns = find_files(corpus, offline=offline), (corpus.column, label)
+    pool = labelled_rows(data.rows("train"), columns)
     dataset: dict[str, Any] = {
         "name": corpus.repo.rpartition("/")[2].lower(),
         "repo": corpus.repo,
         "revision": data.commit,
-        **labelled_facts(pool, columns, data.fetch(data.of("train"), "train")[0], data.origin),
+        **labelled_facts(pool, columns, data.fetch("train")[0], data.origin),
         "pool": {"split": "train", "files": _pattern(data, "train"), "rows": len(pool)},
     }
     answered: tuple[Split, ...] = ("test", "validation")
     for split in answered:
         rows: list[Row] = []
         if data.of(split):
-            rows = labelled_rows(data.rows(data.of(split), split), columns)
+            rows = labelled_rows(data.rows(split), columns)
         if rows and all(str(row[label]) != "-1" for row in rows):
             dataset["test"] = {"split": split, "files": _pattern(data, split), "rows": len(rows)}
             return dataset

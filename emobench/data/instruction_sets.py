@@ -186,10 +186,9 @@ def _rows(corpus: str, split: Split, data_dirs: Sequence[Path], offline: bool) -
     assert named is not None
     with naming(f"conversations {corpus}", source.repo, f"{corpus}.train.jsonl", size=size):
         files = find_files(named, offline=offline)
-        names = files.of(split)
-        if not names and split == "validation":
+        if split == "validation" and not files.of(split):
             return None
-        return files.rows(names, split), files.origin
+        return files.rows(split), files.origin
 
 
 def _part(conversations: list[Conversation], origin: str, *, held_out: bool) -> list[Conversation]:

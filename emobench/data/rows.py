@@ -197,13 +197,9 @@ def _csv_rows(file: Path, where: str) -> Rows:
                         raise ValueError(f"it has {len(fields)} fields or a NUL byte; expected {len(names)} fields")
                     yield f"{where}:{line}", dict(zip(names, fields, strict=True))
                 line = reader.line_num + 1
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}:{line}: the text from here on is not UTF-8 ({error}). Save the file as UTF-8."
-        ) from None
     except (ValueError, csv.Error, OSError) as error:
         raise DataError(
-            f"{where}:{line}: the row that begins here is not CSV ({error}). Put quotes around a field with a "
+            f"{where}:{line}: the row that begins here is not CSV in UTF-8 ({error}). Put quotes around a field with a "
             'comma or an end of line, and write a quote in it as "".'
         ) from None
 
