@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from emobench.core.errors import DataError
 from emobench.core.reading import number_of, parse_json
 
@@ -80,14 +82,10 @@ def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
 
 def averaged(curve: Curve, most: int) -> dict[int, float]:
     """Return a curve in at most `most` blocks of steps: last step -> mean of the finite values, NaN without one."""
-    steps, values = list(curve), list(curve.values())
-    count = min(most, len(steps))
     blocks: dict[int, float] = {}
-    for number in range(count):
-        start = round(number * len(steps) / count)
-        stop = round((number + 1) * len(steps) / count)
-        finite = [value for value in values[start:stop] if math.isfinite(value)]
-        blocks[steps[stop - 1]] = sum(finite) / len(finite) if finite else math.nan
+    for part in np.array_split(list(curve), min(most, len(curve))):
+        finite = [curve[step] for step in part if math.isfinite(curve[step])]
+        blocks[int(part[-1])] = sum(finite) / len(finite) if finite else math.nan
     return blocks
 
 

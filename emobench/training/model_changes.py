@@ -57,8 +57,8 @@ def with_adapters(model: Any, lora: Lora) -> Any:
         target_modules="all-linear" if every_layer else list(lora.targets) or None,
     )
     try:
-        with warnings.catch_warnings():  # about names in transformers and GPT-2's transposed layers, which peft handles
-            warnings.simplefilter("ignore")
+        # About names in transformers, and GPT-2's transposed layers, which peft handles.
+        with warnings.catch_warnings(action="ignore"):
             wrapped = get_peft_model(model, config)
     except ValueError as error:
         why = first_line(error) if lora.targets else "peft has no default targets that fit this architecture"
