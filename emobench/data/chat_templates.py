@@ -32,7 +32,7 @@ SCRIPT = Path(__file__).with_name("chat_worker.py")
 SECONDS = 10.0
 """Processor time for a text."""
 SPARE, LONGEST = 100_000, 20
-"""A rendered text has at most SPARE characters, and LONGEST times as many as its messages besides."""
+"""A rendered text has at most SPARE characters, plus LONGEST times as many as its messages."""
 KEPT = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Environment variables that the worker gets. None of them is a key."""
 
@@ -206,7 +206,7 @@ def frame_of(tokenizer: Any, asked: Sequence[Message]) -> Frame:
 
 
 def framing_chats(asked: Sequence[Message]) -> list[Chat]:
-    """Return the two chats whose texts tell what stands around a response, for `frame_in`."""
+    """Return the two chats from whose texts `frame_in` reads the frame of a response."""
     return [(asked, True), ([*asked, {"role": "assistant", "content": PROBE}], False)]
 
 

@@ -2,7 +2,7 @@
 
 Reads one JSON object a line, {"template", "values", "longest", "seconds"}, and answers with one: {"texts"}, a text for
 each of the values, or {"error", "message"}: the template refused the messages, is invalid, or writes a large text.
-The environment is that of transformers' chat templates, without what changes from run to run: the date is fixed, and
+The environment equals that of transformers' chat templates, but it is the same in each run: the date is fixed, and
 nothing is random. The limits: `seconds` of processor time for a text, after which the process ends, `MEMORY` bytes, and
 `longest` characters. This file is run as a script and imports jinja2 and the standard library alone.
 """
@@ -24,7 +24,7 @@ import jinja2.nodes
 import jinja2.sandbox
 
 DAY = datetime(2024, 7, 26)
-"""What chat templates take for today: the template of Llama 3.2 has it where there is no clock."""
+"""The date in chat templates: Llama 3.2's template has it if there is no clock."""
 MEMORY = 2**29
 
 
@@ -75,7 +75,7 @@ def _compiled(template: str) -> jinja2.Template:
 
 
 def render(template: str, values: dict[str, Any], longest: int) -> str:
-    """Return the text of a template. Raises OverflowError for a long one, and whatever a template raises."""
+    """Return the text of a template. Raises OverflowError for a long one, and any error of the template."""
     text = _compiled(template).render(**values)
     if len(text) > longest:
         raise OverflowError

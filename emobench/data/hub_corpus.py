@@ -1,8 +1,8 @@
 """A data set of the hub as a corpus, by its id and a column ("stanfordnlp/imdb:text"), or as labelled examples.
 
 "owner/name/CONFIG:text" is one of several configurations, and "owner/name@REVISION:text" is a branch, tag or commit.
-Parquet, JSON Lines and CSV files are read; scripts are never run. Where the main branch has no such file, those of the
-branch that the hub converts to Parquet are read. A file belongs to the split whose name it has:
+Parquet, JSON Lines and CSV files are read; scripts are never run. If the main branch has no such file, the files
+that the hub converted to Parquet are read. A file belongs to the split whose name it has:
 "data/train-00000-of-00002.parquet", "test.jsonl". Without a file of the validation split, the last 5 % of the training
 rows are that split.
 
@@ -42,7 +42,7 @@ NAMED = ("label_text", "label_name", "text_label", "label_names")
 MOST_CLASSES = 100
 EXPECTED = "./FILE:TEXT:LABEL, or OWNER/NAME:TEXT:LABEL of the hub, such as stanfordnlp/imdb:text:label"
 HELD_OUT = 0.05
-"""The share of the training rows that are the validation split where there is none."""
+"""The share of the training rows that become the validation split of data without one."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def splits_in(path: str) -> list[Split]:
 
 
 def find_files(corpus: HubCorpus, *, offline: bool) -> HubFiles:
-    """Return the data files of a data set: its own, or those that the hub converted where the main branch has none.
+    """Return the data files of a data set: its own, or the hub's conversion if the main branch has none.
 
     Raises DataError if the hub has none in these formats, and Missing if the cache lacks them offline.
     """
@@ -149,7 +149,7 @@ def find_files(corpus: HubCorpus, *, offline: bool) -> HubFiles:
             return HubFiles(corpus, repo, commit, data)
         formats = ", ".join(FORMATS)
         problems.append(DataError(f"{corpus.repo}@{commit} has no file in {formats}: its files are {_shown(names)}."))
-    # Offline, the files of a commit are those of earlier downloads: others may be missing.
+    # Offline, only files of earlier downloads are known: others may be missing.
     raise next((problem for problem in problems if isinstance(problem, Missing)), problems[0])
 
 
@@ -175,7 +175,7 @@ def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[
 def part_of(count: int, split: Split, shares: Mapping[Split, float], origin: str) -> tuple[slice, str]:
     """Return the place of a split in `count` documents of the train split, and a note about it.
 
-    `shares` are those of the splits without files of their own, from the end of the documents on. Raises DataError for
+    `shares` belong to the splits without files, from the end of the documents on. Raises DataError for
     too few documents.
     """
     places: dict[Split, slice] = {}
@@ -207,8 +207,8 @@ def _shown(names: Sequence[str]) -> str:
 def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     """Return the `dataset:` of a data set of the hub: its classes, files, sizes and the commit.
 
-    The examples that are answered are those of the test split, or of the validation split where the test split has no
-    labels. Raises ConfigError for another name or a column that cannot be labels, DataError where data are not there.
+    The model answers the examples of the test split, or of the validation split if the test split has no labels. Raises
+    ConfigError for another name or a column that cannot be labels, DataError if data are missing.
     """
     head, _, label = name.rpartition(":")
     corpus = hub_corpus(head)
@@ -289,7 +289,7 @@ def _meanings_of_numbers(file: Path, rows: Sequence[Row], label: str) -> dict[st
 
 
 def _pattern(data: HubFiles, split: Split) -> str:
-    """Return a pattern of a split's files and no others. Raises ConfigError where there is none."""
+    """Return a pattern of a split's files and no others. Raises ConfigError if there is none."""
     files = data.of(split)
     if len(files) == 1:
         return files[0]

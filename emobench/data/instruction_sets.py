@@ -61,7 +61,7 @@ _ALL = (
     ),
 )
 CONVERSATIONS: dict[str, CorpusSource] = {source.name: source for source in _ALL}
-"""The data sets of the instruction-tuning recipes. The first two are those that the EMO repository names."""
+"""The data sets of the instruction-tuning recipes. The EMO repository names the first two."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def source_of(corpus: str) -> CorpusSource | None:
 
 
 def _rows(corpus: str, split: Split, data_dirs: Sequence[Path], offline: bool) -> tuple[Rows, str] | None:
-    """Return the rows of a split and their origin; None where there is no validation split."""
+    """Return the rows of a split and their origin; None if there is no validation split."""
     file, data = local_file(corpus, split, data_dirs), local_data(corpus)
     if file is not None:
         return file_rows(file), f"local: {file.name}"
@@ -201,7 +201,7 @@ def _part(conversations: list[Conversation], origin: str, *, held_out: bool) -> 
     if len(prompts) < 2:
         raise DataError(
             f"{origin} has {len(prompts)} prompt; expected two at least, of which one is held out for validation, or a "
-            "file of the validation split beside it."
+            "file of the validation split."
         )
     held = set(prompts[: _held_out(len(prompts))])
     part = []

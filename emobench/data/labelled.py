@@ -75,7 +75,7 @@ class LabelledSource:
     rows are that split."""
     revision: str = "main"
     fields: tuple[str, ...] = ("text",)
-    """Text columns that the prompt can use. The protocol names those that retrieval compares."""
+    """Text columns that the prompt can use. The protocol names the columns that retrieval compares."""
     label: str = "label"
     """The column of the label: the name of a class, or a number."""
     label_name: str = "label_name"

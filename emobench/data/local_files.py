@@ -43,7 +43,7 @@ class LocalData:
 
     @property
     def name(self) -> str:
-        """The name in keys and entries, such as "./reviews.csv:text", which tells no folder of this machine."""
+        """The name in keys and entries, such as "./reviews.csv:text", without the folders of this machine."""
         path = self.path.resolve() if self.path.name in ("", "..") else self.path
         return ":".join([f"./{path.name}", *self.columns])
 
@@ -105,7 +105,7 @@ def local_data(name: str) -> LocalData | None:
 
 
 def data_name(name: str) -> str:
-    """Return the name of a corpus in keys and entries: that of local data has no folder of this machine."""
+    """Return the name of a corpus in keys and entries, without the folders of this machine."""
     data = local_data(name)
     return name if data is None else data.name
 
@@ -172,7 +172,7 @@ def _read(data: LocalData, split: Split) -> LocalTexts:
 
 @lru_cache(maxsize=2)
 def _read_files(data: LocalData, split: Split, stamps: object) -> LocalTexts:
-    """Return the texts of a split's files; `stamps` tell their versions."""
+    """Return the texts of a split's files; `stamps` are their times and sizes."""
     files = data.splits[split]
     column = (*data.columns, "text")[0]
     if format_of(files[0]) == TEXT and column != "text":

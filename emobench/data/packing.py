@@ -60,7 +60,7 @@ class Packed:
     without a row (blank, or without a target). `sources` is the index of the text of each token, or None.
 
     With `starts`, the first token of each conversation in `tokens`, a row also has "position_ids", which begin at 0
-    with each conversation. With `weights`, one for each token, it has those of its tokens.
+    with each conversation. With `weights`, one for each token, it has its tokens' weights.
     """
 
     tokens: NDArray[np.int32]  # all rows, end to end

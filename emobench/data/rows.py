@@ -37,7 +37,7 @@ LONGEST_ROW = 2**27
 LARGEST_FIELD = 2**27
 """Largest number of characters of a field of a CSV file. The default of Python is less than a book."""
 MOST_REPEATED = 100_000
-"""Rows that a Parquet file may have whatever its size; a larger one has at most a row for each byte."""
+"""Rows that a Parquet file of any size may have. A larger one has at most a row for each byte."""
 BATCH = 256
 """Rows of a Parquet file that are decoded together."""
 EXPANSION, SMALL = 1000, 2**26
@@ -47,7 +47,7 @@ EXPANSION, SMALL = 1000, 2**26
 def local_file(name: str, split: str, data_dirs: Sequence[Path], columns: Sequence[str] = ()) -> Path | None:
     """Return `DIR/<name>.<split>.jsonl` (or .json, .parquet, .csv) from the data folder that has it, or None.
 
-    Of several files, those whose first row has none of the `columns` are left out: a folder of texts and one of
+    Of several files, only files whose first row has one of the `columns` count: a folder of texts and a folder of
     labelled examples may both have an `ag_news`. Raises ConfigError if several remain, or for another format.
     """
     begin = f"{name}.{split}"

@@ -135,7 +135,7 @@ def units_of_rows(texts: Sequence[str], documents: Documents, named: Sequence[st
 
 
 def _joined(texts: Sequence[str], units: Sequence[str]) -> list[str]:
-    """Return the units with one name for those of equal text: the name of the first. Blank rows do not count."""
+    """Return the units; units of equal text get the name of the first. Blank rows do not count."""
     parts: dict[str, list[str]] = {}
     for text, unit in zip(texts, units, strict=True):
         own = parts.setdefault(unit, [])

@@ -38,7 +38,7 @@ class LoadOptions:
     offline: bool = False
     trust_remote_code: bool = False
     from_scratch: bool = False
-    """Draw the weights at random, in the place of those of the model."""
+    """Draw random weights instead of loading the model's."""
     tokenizer: str | None = None
     """A folder, an alias or a hub id, whose tokenizer takes the place of the model's."""
 
@@ -82,7 +82,7 @@ def several_devices(names: str) -> list[Place]:
         words = list(map(str, range(torch.cuda.device_count())))
     if not words or not all(map(str.isdecimal, words)) or len(set(words)) < len(words):
         raise ConfigError(
-            f"--devices is {names}; expected auto where there is a GPU, or GPUs such as 0,1,2,3, each of them once. "
+            f"--devices is {names}; expected auto on a machine with a GPU, or GPUs such as 0,1,2,3, each once. "
             "Several processes on the CPU are --processes N."
         )
     return [Place(f"cuda:{word}", f"cuda:{word}", {VISIBLE: _visible(int(word))}) for word in words]
@@ -208,7 +208,7 @@ def _has_cuda() -> bool:
 
 
 def _visible(place: int) -> str:
-    """Return the value of CUDA_VISIBLE_DEVICES that leaves one GPU among those that it allows now."""
+    """Return the value of CUDA_VISIBLE_DEVICES that leaves one of the GPUs that it allows now."""
     allowed = _allowed()
     if allowed is None:
         return str(place)
@@ -220,7 +220,7 @@ def _visible(place: int) -> str:
 
 
 def _allowed() -> list[str] | None:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names; None where it is not set."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names; None if it is not set."""
     if VISIBLE not in os.environ:
         return None
     return [name for name in os.environ[VISIBLE].split(",") if name.strip()]

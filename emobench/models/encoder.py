@@ -114,7 +114,7 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
 
 
 def encoder_size(name: str) -> ModelFacts | None:
-    """Return the size of an encoder for estimates: the known one, or that of a folder's weights; None otherwise."""
+    """Return the size of an encoder for estimates: from the catalog, or from a folder's weights; None otherwise."""
     folder = expand_home(name)
     if name in FACTS or not is_folder(folder):
         return FACTS.get(name)

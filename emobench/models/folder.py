@@ -271,7 +271,7 @@ def load_tokenizer(source: ModelSource, options: LoadOptions) -> Any:
 
 
 def tokenizer_folder(folder: Path, options: LoadOptions) -> Path:
-    """Return the folder of the tokenizer of a model that is in `folder`: the same, or that of --tokenizer.
+    """Return the folder of the tokenizer of a model that is in `folder`: the same, or the folder of --tokenizer.
 
     Raises ModelError for a --tokenizer that is none.
     """

@@ -60,7 +60,7 @@ class Head:
 
     @property
     def packed_product(self) -> Callable[[Tensor], Tensor] | None:
-        """The linear layer with its bias as a faster product (`models/inference.py`); None where there is none."""
+        """The linear layer with its bias as a faster product (`models/inference.py`); None if there is none."""
         return getattr(self.linear, "packed_product", None)
 
     @property
@@ -109,7 +109,7 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     tokens = rows
     if tokenizer is not None:
         tokens = min(rows, token_count(tokenizer))
-    return Head(linear, _measure(bare, linear), None if tokens == rows else tokens, _map_fields(bare))
+    return Head(linear, _measure(bare, linear), None if tokens == rows else tokens, _fields(bare))
 
 
 def require_unchanged(model: nn.Module, head: Head) -> None:
@@ -124,7 +124,7 @@ def require_unchanged(model: nn.Module, head: Head) -> None:
         problem = "it has an adapter of peft, whose part of the logits an objective would leave out."
     elif all(part is not head.linear for part in parts):
         problem = "it was replaced or resized after the objective was given the model."
-    elif head.declared and head.declared != _map_fields(bare):
+    elif head.declared and head.declared != _fields(bare):
         problem = f"one of {', '.join(MAP_FIELDS)} changed after the objective was given the model."
     if problem:
         raise _refusal(bare, problem, "Change the model first, without adapters on the head, then give it.")
@@ -194,10 +194,10 @@ def _measure(model: Any, linear: nn.Linear) -> LogitMap:
         finally:
             first.remove()
             last.remove()
-    tolerance = FUTURE_TOLERANCES.get(base_BTD.dtype, 1e-5)
+    rounding = FUTURE_TOLERANCES.get(base_BTD.dtype, 1e-5)
     base_BTD = with_float64(base_BTD).double()
     before_BTD = base_BTD[:, :-1]
-    if (before_BTD[0] - before_BTD[1]).norm() / before_BTD.norm() > tolerance:
+    if (before_BTD[0] - before_BTD[1]).norm() / before_BTD.norm() > rounding:
         raise ModelError(
             f"{type(model).__name__} sees the tokens after each one, and would be asked for what it sees; expected a "
             "causal LM, such as gpt2."
@@ -209,70 +209,62 @@ def _measure(model: Any, linear: nn.Linear) -> LogitMap:
         raise _refusal(model, "a hook changes its input, which is then not the first output of the base model.")
     if not hidden_BTD.isfinite().all():
         raise _refusal(model, "its input is not finite.", "Its training diverged, or it needs --dtype float32.")
-    fit = _Fit(model, TOLERANCES.get(linear.weight.dtype, 2e-4))
+    tolerance = TOLERANCES.get(linear.weight.dtype, 2e-4)
     factor, hidden_BTD = 1.0, with_float64(hidden_BTD).double()
     if hidden_BTD.shape == base_BTD.shape and linear.bias is None:  # a model may multiply, such as MiniCPM3
-        factor = fit.scale(base_BTD, hidden_BTD)
+        factor = _fit_scale(model, base_BTD, hidden_BTD, tolerance)
     # Not torch.equal: some GPU kernels add in another order.
-    margin = fit.tolerance * hidden_BTD.abs().max().item()
+    margin = tolerance * hidden_BTD.abs().max().item()
     if hidden_BTD.shape != base_BTD.shape or not torch.allclose(hidden_BTD, factor * base_BTD, 0, margin):
         raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
     raw_BTV = with_float64(F.linear(probe_BTD, linear.weight, linear.bias).detach()).double()
-    logit_map = fit.logit_map(raw_BTV, with_float64(logits_BTV.detach()).double())
+    logit_map = _fit_map(model, raw_BTV, with_float64(logits_BTV.detach()).double(), tolerance)
     return replace(logit_map, scale=factor * logit_map.scale)
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """Fits measured values, and prefers the values that the configuration declares."""
-
-    model: Any
-    tolerance: float
-
-    def logit_map(self, raw: Tensor, measured: Tensor) -> LogitMap:
-        if raw.shape != measured.shape:
-            shapes = f"{tuple(raw.shape)} raw outputs become {tuple(measured.shape)} logits."
-            raise _refusal(self.model, f"its output is cut or reshaped: {shapes}")
-        errors: dict[LogitMap, float] = {}
-        for cap in (*self.declared(CAP_FIELDS), None):
-            below, inverse = raw, measured
-            if cap is not None:
-                inside = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
-                below, inverse = raw[inside], cap * torch.atanh(measured[inside] / cap)
-            logit_map = LogitMap(self.scale(below, inverse), cap)
-            errors[logit_map] = ((logit_map.apply(raw) - measured).abs().max() / measured.abs().max()).item()
-            if errors[logit_map] < self.tolerance:
-                return logit_map
-        nearest = min(errors, key=lambda logit_map: errors[logit_map])
-        raise _refusal(
-            self.model,
-            f"its logits are not a scaled and declared-capped output of the head (nearest: scale {nearest.scale:.6g}, "
-            f"cap {nearest.cap}, relative error {errors[nearest]:.1e}, allowed {self.tolerance:.0e}).",
-            "It seems to change its logits in a way that its configuration does not declare.",
-        )
-
-    def scale(self, given: Tensor, measured: Tensor) -> float:
-        """Return the least-squares s of s * given = measured; 1 or a declared factor within the tolerance of it."""
-        scale = ((measured * given).sum() / given.square().sum().clamp_min(1e-30)).item()
-        factors = [1.0]
-        for value in self.declared(SCALE_FIELDS):
-            factors += [value, 1 / value]
-        nearest = min(factors, key=lambda factor: abs(factor - scale))
-        return nearest if abs(nearest - scale) <= self.tolerance * abs(nearest) else scale
-
-    def declared(self, fields: tuple[str, ...]) -> list[float]:
-        values = _declared(self.model, fields)
-        return [float(value) for value in values if isinstance(value, (int, float)) and value > 0]
+def _fit_map(model: Any, raw: Tensor, measured: Tensor, tolerance: float) -> LogitMap:
+    """Return the map from raw outputs to measured logits, with the values that the configuration declares."""
+    if raw.shape != measured.shape:
+        shapes = f"{tuple(raw.shape)} raw outputs become {tuple(measured.shape)} logits."
+        raise _refusal(model, f"its output is cut or reshaped: {shapes}")
+    errors: dict[LogitMap, float] = {}
+    for cap in (*_declared(model, CAP_FIELDS), None):
+        below, inverse = raw, measured
+        if cap is not None:
+            inside = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
+            below, inverse = raw[inside], cap * torch.atanh(measured[inside] / cap)
+        logit_map = LogitMap(_fit_scale(model, below, inverse, tolerance), cap)
+        errors[logit_map] = ((logit_map.apply(raw) - measured).abs().max() / measured.abs().max()).item()
+        if errors[logit_map] < tolerance:
+            return logit_map
+    nearest = min(errors, key=lambda logit_map: errors[logit_map])
+    raise _refusal(
+        model,
+        f"its logits are not a scaled and declared-capped output of the head (nearest: scale {nearest.scale:.6g}, cap "
+        f"{nearest.cap}, relative error {errors[nearest]:.1e}, allowed {tolerance:.0e}).",
+        "It seems to change its logits in a way that its configuration does not declare.",
+    )
 
 
-def _declared(model: Any, fields: tuple[str, ...]) -> list[Any]:
+def _fit_scale(model: Any, given: Tensor, measured: Tensor, tolerance: float) -> float:
+    """Return the least-squares s of s * given = measured; 1 or a declared factor within the tolerance of it."""
+    scale = ((measured * given).sum() / given.square().sum().clamp_min(1e-30)).item()
+    factors = [1.0]
+    for value in _declared(model, SCALE_FIELDS):
+        factors += [value, 1 / value]
+    nearest = min(factors, key=lambda factor: abs(factor - scale))
+    return nearest if abs(nearest - scale) <= tolerance * abs(nearest) else scale
+
+
+def _declared(model: Any, fields: tuple[str, ...]) -> list[float]:
+    """Return the positive numbers in fields of the configuration."""
+    values = _fields(model, fields)
+    return [float(value) for value in values if isinstance(value, (int, float)) and value > 0]
+
+
+def _fields(model: Any, fields: tuple[str, ...] = MAP_FIELDS) -> tuple[Any, ...]:
     config = model.config.get_text_config(decoder=True)
-    return [getattr(config, field, None) for field in fields]
-
-
-def _map_fields(model: Any) -> tuple[Any, ...]:
-    """Return the values of the configuration's fields for the map to logits."""
-    return tuple(_declared(model, MAP_FIELDS))
+    return tuple(getattr(config, field, None) for field in fields)
 
 
 @contextmanager

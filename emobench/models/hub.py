@@ -20,9 +20,9 @@ FOREIGN = (".bin", ".h5", ".msgpack", ".gguf", ".pth", ".pt")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 RepoKind = Literal["model", "dataset"]
 MAIN, CONVERTED = "main", "refs/convert/parquet"
-"""The branch that is meant where none is named, and that of a data set's files converted to Parquet by the hub."""
+"""The default branch, and the branch of a data set's files converted to Parquet by the hub."""
 _RESOLVED: dict[tuple[RepoKind, str, str], str] = {}
-"""The branch, tag or ref of each commit that the hub named: the cache is told once its files are there."""
+"""The branch, tag or ref of each commit that the hub named: written to the cache after its files are downloaded."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Repo:
         return Path(folder)
 
     def files(self, commit: str) -> list[str]:
-        """Return the names of the files of a commit, sorted; offline those of earlier downloads."""
+        """Return the names of the files of a commit, sorted; offline, of the files of earlier downloads."""
         if self.offline:
             folder = self.fetch(commit, ["*"])
             return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -221,7 +221,7 @@ def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: b
     parts = dict(model.named_children()).keys() - {POOLER}
 
     def is_used(key: str) -> bool:
-        """Return whether a weight is read; of a featurizer, those of a head or a pooler are not."""
+        """Return whether a weight is read; a head or a pooler of a featurizer is not."""
         part = key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0]
         return loader is AutoModelForCausalLM or part in parts
 

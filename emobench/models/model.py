@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuxiliaryModel:
-    """A model that a task uses besides the evaluated one, by name; "pretrained" is that one before its training."""
+    """A model that a task uses besides the evaluated one, by name; "pretrained" is that one untrained."""
 
     name: str
     use: Literal["lm", "features", "sentences"]
@@ -193,7 +193,7 @@ class Model:
     def load(self, *, seed: int | None = None, frozen: bool = False, dtype: str | None = None) -> LoadedModel:
         """Return the weights and the tokenizer. With `seed`, the weights are drawn at random.
 
-        `frozen`: see `load_model`. `dtype`: the data type of the weights; by default, that of the options.
+        `frozen`: see `load_model`. `dtype`: the data type of the weights; by default, the options' `dtype`.
         """
         from emobench.models.load import load_model
 

@@ -105,7 +105,7 @@ def gguf_folder(file: Path) -> Path:
 
 
 def installed_pieces(packaged: Packaged) -> list[Path] | None:
-    """Return the pieces of a model's file in order; None where a package or its piece is not installed."""
+    """Return the pieces of a model's file in order; None if a package or its piece is not installed."""
     pieces = []
     for package in packaged.packages:
         try:
@@ -174,7 +174,7 @@ def convert_gguf(file: Path, out: Path) -> Path:
 
 @contextmanager
 def _bounded_reads() -> Iterator[None]:
-    """Let gguf's reader stop at the end of a file. It would loop over whatever counts a damaged header has."""
+    """Let gguf's reader stop at the end of a file. A damaged header may promise any count of values."""
     from gguf import GGUFReader
 
     read = GGUFReader._get

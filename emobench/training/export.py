@@ -112,7 +112,7 @@ def _class_of(model: Any) -> Any:
 
 
 def _rows(trainer: ObjectiveTrainer) -> list[Any]:
-    """Return the ends of the first validation rows: few tokens, as their logits are in memory beside the trainer's."""
+    """Return the ends of the first validation rows: few tokens, as the trainer is still in memory, too."""
     rows: Any = trainer.eval_dataset
     taken = [dict(rows[place]) for place in range(min(ROWS, len(rows)))]
     for row in taken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -55,44 +56,39 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _RAN_OUT)
 
 
+@dataclass
 class Peak:
-    """The largest memory of a measurement, in bytes: of tensors on a CUDA device, elsewhere of the whole process."""
+    """The largest memory of a measurement: of tensors on a CUDA device, elsewhere of the whole process."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.sampled = 0
-
-    @property
-    def bytes(self) -> int:
-        return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else self.sampled
-
-    def sample(self) -> None:
-        """Read the memory that the process has now."""
-        used = psutil.Process().memory_info().rss
-        if self.device.type == "mps":  # Metal's buffers are not all counted as the process's
-            used = max(used, torch.mps.driver_allocated_memory())
-        self.sampled = max(self.sampled, used)
+    bytes: int = 0
 
 
 @contextmanager
 def measured_peak(device: torch.device) -> Iterator[Peak]:
-    """Measure the peak memory of the block. Elsewhere than on CUDA a thread reads it again and again."""
-    peak, ended = Peak(device), Event()
+    """Measure the peak memory of the block, known at its end. Elsewhere than on CUDA a thread reads it repeatedly."""
+    peak, ended = Peak(), Event()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         yield peak
+        peak.bytes = torch.cuda.max_memory_allocated(device)
         return
 
     def watch() -> None:
-        while not ended.wait(PAUSE):
-            peak.sample()
+        ending = False
+        while not ending:
+            ending = ended.wait(PAUSE)
+            peak.bytes = max(peak.bytes, _process_memory(device))
 
     thread = Thread(target=watch, daemon=True)
-    peak.sample()
     thread.start()
     try:
         yield peak
     finally:
         ended.set()
         thread.join()
-        peak.sample()
+
+
+def _process_memory(device: torch.device) -> int:
+    """Return the memory that the process has now. Metal's buffers are not all counted as the process's."""
+    used = psutil.Process().memory_info().rss
+    return max(used, torch.mps.driver_allocated_memory()) if device.type == "mps" else used

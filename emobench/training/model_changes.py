@@ -104,7 +104,7 @@ def require_liger(model: Any, device: str) -> None:
 
 @contextmanager
 def liger_body(model: Any, **options: bool) -> Iterator[None]:
-    """Let a model compute by Liger's kernels; `options` are those of Liger's function for its type.
+    """Let a model compute by Liger's kernels; `options` go to Liger's function for its type.
 
     Liger also replaces classes and functions of transformers' modules, for all models of the process. Afterwards the
     model keeps Liger's layers, and transformers' modules are as before, so that an evaluation does not use them.
@@ -141,7 +141,7 @@ def _restore(before: list[tuple[Any, dict[str, Any]]], *, classes: bool = False)
 
 @torch.no_grad()
 def require_separate_conversations(model: Any) -> None:
-    """Raise ConfigError if the hidden states of a conversation depend on another one in the same packed row.
+    """Raise ConfigError if the hidden states of a conversation depend on other conversations in the same packed row.
 
     transformers derives the boundaries from position ids, in those models that pass them to its masks; others attend to
     the whole row without a word, and convolutions and states of recurrent layers run on. A model is therefore tried,

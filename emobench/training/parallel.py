@@ -123,7 +123,7 @@ class Sharded(Trainer):
         return {name: value for name, value in weights.items() if name not in tied}
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the complete weights, or those of the adapters."""
+        """Write the complete weights, or the adapters."""
         self._save(output_dir, state_dict=self.gather_weights(trained_only=_has_adapters(self.model)))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -196,7 +196,7 @@ def _has_adapters(model: Any) -> bool:
 
 
 class Zero(Trainer):
-    """The part of a trainer that DeepSpeed needs: `precision` is that of the recipe, by autocast."""
+    """The part of a trainer that DeepSpeed needs: `precision` is the recipe's, by autocast."""
 
     def __init__(self, *args: Any, precision: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

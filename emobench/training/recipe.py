@@ -112,7 +112,7 @@ def _trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Low-rank adapters (peft). The defaults are those of the official EMO code for LLaMA."""
+    """Low-rank adapters (peft). The defaults are from the official EMO code for LLaMA."""
 
     rank: int = setting(32, low=1, high=8192)
     """Rank of the adapters' matrices."""
@@ -158,7 +158,7 @@ class Recipe:
     """Number of tokens of a block, or the largest number of tokens of a row."""
     packing: Literal["blocks", "rows", "conversations"] = "blocks"
     """blocks: texts are concatenated and cut into blocks of max_length. rows: one text, or one conversation, per row.
-    conversations: whole conversations, as many as fit into a row; none sees another one."""
+    conversations: whole conversations, as many as fit into a row; none attends to the others."""
     template: Literal["none", "alpaca", "chat"] = setting("none", optional=True)
     """How conversations become tokens, with the loss on responses alone. alpaca: the prompt of Stanford Alpaca. chat:
     the tokenizer's chat template. none: the corpus holds texts, not conversations."""
@@ -176,7 +176,7 @@ class Recipe:
     validation_tokens: int | None = setting(None, low=2, high=10**14, optional=True)
     """Largest number of tokens of the validation split, which is read after each epoch. null: the whole split."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of the matrix products, by autocast. float32: no autocast. auto: that of --dtype; without it, like the
+    """Precision of the matrix products, by autocast. float32: no autocast. auto: as --dtype; without it, like the
     EMO paper's code, on a GPU float16 with LoRA and bfloat16 without, and float32 on a CPU."""
     weight_dtype: Literal["float32", "bfloat16", "float16"] = setting("float32", optional=True)
     """Data type of the weights while they are trained. Half precision takes half of the memory; without LoRA it rounds

@@ -118,7 +118,7 @@ class TrainingSummary:
     zero_cost_rows: int = 0
     """Number of rows of the frozen cost embedding that are 0, such as padding. Their cost to any other token is 1."""
     accumulation: int | None = field(default=None, metadata=OPTIONAL)
-    """Micro-batches of a step on a device, where those of the recipe did not fit the memory."""
+    """Micro-batches of a step on a device, if the recipe's did not fit into the memory."""
     weights: Mapping[str, Mapping[str, str]] | None = field(default=None, metadata=OPTIONAL)
     """`weight_digests` of the model before ("base") and after ("trained"). None in processes that do not write."""
 

@@ -31,8 +31,8 @@ def test_a_gpu_in_use_keeps_less(free: int, expected: float, monkeypatch: pytest
 
 def test_the_peak_of_a_block_is_measured() -> None:
     """A table of 512 MiB is in memory for some readings, and not at the end."""
-    before = memory.Peak(torch.device("cpu"))
-    before.sample()
+    with memory.measured_peak(torch.device("cpu")) as before:
+        pass
     with memory.measured_peak(torch.device("cpu")) as peak:
         table = torch.ones(GIB // 8)
         time.sleep(10 * memory.PAUSE)
