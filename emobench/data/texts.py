@@ -122,9 +122,7 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
     if corpus in CORPORA:
         return CORPORA[corpus]
     file = f"DIR/{corpus}.{split}.jsonl"
-    local: set[str] = set()
-    for folder in data_dirs:
-        local |= {path.name.split(".")[0] for path in folder.glob("*.*.jsonl")}
+    local = {path.name.split(".")[0] for folder in data_dirs for path in folder.glob("*.*.jsonl")}
     if corpus in local:
         raise DataError(f"The corpus '{corpus}' has no {split} split in the data folders: expected a file {file}.")
     hint = f"A file is ./FILE:COLUMN, or {file} with --data-dir DIR; a data set of the hub is OWNER/NAME:COLUMN."

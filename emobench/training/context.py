@@ -130,10 +130,7 @@ class FrozenTeacher:
             )
         # Each process of a distributed training has its own device.
         self.model.to(input_ids_BT.device)
-        inputs = {"input_ids": input_ids_BT}
-        if attention_mask_BT is not None:
-            inputs["attention_mask"] = attention_mask_BT
-        return final_hidden(self.model, **inputs)
+        return final_hidden(self.model, input_ids=input_ids_BT, attention_mask=attention_mask_BT)
 
     @torch.no_grad()
     def logits(self, hidden_CH: Tensor) -> Tensor:

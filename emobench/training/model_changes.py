@@ -23,7 +23,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from emobench.core.errors import ConfigError, ModelError, first_line
-from emobench.models.head import final_hidden
+from emobench.models.head import eval_mode, final_hidden
 from emobench.training.recipe import Lora, require_liger_on
 
 LENGTH, TOLERANCE = 8, 1e-5
@@ -148,10 +148,8 @@ def require_separate_conversations(model: Any) -> None:
     not trusted by name.
     """
     vocabulary = model.get_input_embeddings().num_embeddings
-    training = model.training
-    model.eval()
     try:
-        with _random_weights(model):
+        with eval_mode(model), _random_weights(model):
             ids_1T = torch.randint(vocabulary, (1, 2 * LENGTH), generator=torch.Generator().manual_seed(0))
             ids_1T = ids_1T.to(model.device)
             position_ids_1T = torch.arange(LENGTH, device=model.device).repeat(2)[None]
@@ -159,8 +157,6 @@ def require_separate_conversations(model: Any) -> None:
             packed_1TD = final_hidden(model, input_ids=ids_1T, position_ids=position_ids_1T)[:, LENGTH:]
     except TypeError as error:
         raise _mixed(model, f"it takes no position ids: {error}") from None
-    finally:
-        model.train(training)
     difference = (packed_1TD - alone_1TD).abs().max() / alone_1TD.abs().max()
     if not difference <= TOLERANCE:
         raise _mixed(model, "its attention, convolutions or states cross their boundaries")

@@ -40,16 +40,13 @@ class Tracking:
 
         A wandb run that starts inside also ends here: the next training would otherwise continue it.
         """
-        variables, open_before = self._variables(), _open_run()
-        before = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
+        from accelerate.utils import patch_environment  # it imports torch
+
+        open_before = _open_run()
         try:
-            yield
+            with patch_environment(**self._variables()):
+                yield
         finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
             if _open_run() is not open_before:
                 Guarded("wandb", sys.modules["wandb"], self.warn).finish()
 
