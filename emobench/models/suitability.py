@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from emobench.core.errors import ModelError, first_line
-from emobench.models.head import base_model, eval_mode, find_linear, unwrapped
+from emobench.models.head import eval_mode, find_linear, unwrapped
 from emobench.models.quiet import silent_libraries
 
 LENGTH = 8
@@ -45,28 +45,10 @@ def why_untrainable(skeleton: nn.Module) -> str | None:
     """Return why no objective can train a model on the meta device, None if nothing is known against it."""
     try:
         refuse_auxiliary_loss(skeleton)
-        linear = find_linear(skeleton)
+        find_linear(skeleton)
     except ModelError as error:
         return str(error)
-    inside = set(base_model(skeleton).modules()) | {linear}
-    called: list[str] = []
-    before: list[str] = []
-    handles = [linear.register_forward_pre_hook(lambda *_: before.extend(called))]
-    for module in skeleton.modules():
-        if module not in inside and list(module.parameters(False)):
-            handles.append(module.register_forward_hook(lambda layer, *_: called.append(type(layer).__name__)))
-    try:
-        if len(handles) > 1:
-            _error_of(skeleton, use_cache=True)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not before:
-        return None
-    return (
-        f"The LM head of {type(skeleton).__name__} cannot be used: between the base model and the head are further "
-        f"layers ({', '.join(before)}). Use a causal model with a plain linear head."
-    )
+    return None
 
 
 @torch.no_grad()

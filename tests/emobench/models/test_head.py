@@ -314,11 +314,10 @@ def test_what_can_be_used_is_not_refused(kind: str) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_layers_between_the_base_model_and_the_head_are_told() -> None:
-    refusal = why_untrainable(skeleton("bert", LLAMA | {"is_decoder": True}))
-    assert refusal is not None
-    assert "BertLMHeadModel" in refusal
-    assert "Linear, LayerNorm" in refusal
+def test_layers_between_the_base_model_and_the_head_are_refused() -> None:
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("bert", **LLAMA, is_decoder=True))
+    with pytest.raises(ModelError, match=r"BertLMHeadModel .*first output of the base model"):
+        probe_head(model)
 
 
 def test_a_cache_that_does_not_fit_the_class_is_told() -> None:
