@@ -303,7 +303,10 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     }
     values |= {"load_best_model_at_end": recipe.select != "last", "metric_for_best_model": KEPT.get(recipe.select)}
     if recipe.gradient_checkpointing:
-        values |= {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+        # Newer transformers calls it activation checkpointing.
+        new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
+        name = "activation_checkpointing" if new else "gradient_checkpointing"
+        values |= {name: True, f"{name}_kwargs": {"use_reentrant": False}}
     configured = on_cpu and zero
     if configured:
         join_without_gpu()

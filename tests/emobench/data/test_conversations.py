@@ -272,7 +272,7 @@ def test_rows_without_a_conversation_are_one_sentence(row: dict[str, Any], sente
 def test_what_a_format_cannot_hold_is_one_sentence() -> None:
     with pytest.raises(DataError, match=r"rows:2: the Alpaca prompt takes one instruction .*; here is system, user, "):
         AlpacaFormat(gpt2()).tokens(chats()[1])
-    with pytest.raises(ModelError, match=r"has no chat template\. Take the Alpaca prompt, or a chat model"):
+    with pytest.raises(ModelError, match=r"chat template.* Take the Alpaca prompt, or a chat model"):
         ChatFormat(gpt2()).tokens(chats()[0])
     with pytest.raises(
         DataError, match=r"rows:2: the chat template refuses the conversation \(only user and assistant\)"
