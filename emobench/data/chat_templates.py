@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from emobench.core.errors import DataError, ModelError, first_line
+from emobench.core.errors import DataError, ModelError
 
 RULES = 3
 """Version of the rules by which a response begins and ends, for the keys of trainings and generated responses."""
@@ -164,9 +164,9 @@ def render_chats(tokenizer: Any, chats: Sequence[Chat], where: str = "") -> list
         longest = max(longest, SPARE + LONGEST * len(json.dumps(plain)))
     try:
         template = tokenizer.get_chat_template()
-    except ValueError as error:  # none, or several without a default
+    except ValueError:
         raise ModelError(
-            f"The tokenizer has no usable chat template: {first_line(error)} Take the Alpaca prompt, or a chat model."
+            "The tokenizer has no chat template, or several and no default. Take the Alpaca prompt, or a chat model."
         ) from None
     answer = _WORKER.ask({"template": template, "values": values, "longest": longest, "seconds": SECONDS})
     if "texts" in answer:

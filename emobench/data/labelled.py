@@ -37,7 +37,7 @@ from emobench.data.sources import SPLITS, Split
 
 GENERATED = ("oracle-sections",)
 """Generated data sets."""
-HALF = "half of its rows, by the digest of their texts"
+HALF = "half of the rows, by the digest of their texts"
 GROUP = "group"
 """The field with the name of an example's group."""
 

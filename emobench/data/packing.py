@@ -56,8 +56,7 @@ class Counts:
 class Packed:
     """Rows for a trainer: `rows[i]` is {"input_ids": int32 (T_i,), "labels": int32 (T_i,), "row": i}.
 
-    Labels are not shifted. `dropped` is the number of tokens that were cut off. `skipped` is the number of texts
-    without a row (blank, or without a target). `sources` is the index of the text of each token, or None.
+    Labels are not shifted. `sources` is the index of the text of each token, or None.
 
     With `starts`, the first token of each conversation in `tokens`, a row also has "position_ids", which begin at 0
     with each conversation. With `weights`, one for each token, it has its tokens' weights.
@@ -66,8 +65,6 @@ class Packed:
     tokens: NDArray[np.int32]  # all rows, end to end
     labels: NDArray[np.int32]
     offsets: NDArray[np.int64]  # row i is offsets[i]:offsets[i + 1]
-    dropped: int = 0
-    skipped: int = 0
     sources: NDArray[np.int32] | None = None
     starts: NDArray[np.int64] | None = None
     weights: NDArray[np.float32] | None = None
@@ -117,14 +114,13 @@ class Packed:
         for name, array in arrays.items():
             if array is not None:
                 np.save(folder / f"{name}.npy", array)
-        (folder / "counts.json").write_text(json.dumps({"dropped": self.dropped, "skipped": self.skipped}) + "\n")
         if self.counts is not None:
             (folder / "responses.json").write_text(json.dumps(vars(self.counts)) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Packed:
         """Return rows that were saved; tokens and labels cannot be written, and are read from the disk as needed."""
-        parts: dict[str, Any] = json.loads((folder / "counts.json").read_text())
+        parts: dict[str, Any] = {}
         for file in folder.glob("*.npy"):
             mode: Any = None
             if file.stem in ("tokens", "labels"):
@@ -132,8 +128,6 @@ class Packed:
             # A plain view: slices of a memmap object cost several times as much.
             parts[file.stem] = np.asarray(np.load(file, mmap_mode=mode))
         parts.setdefault("labels", parts["tokens"])
-        if (folder / "responses.json").exists():
-            parts["counts"] = Counts(**json.loads((folder / "responses.json").read_text()))
         return cls(**parts)
 
 
@@ -155,7 +149,7 @@ def pack_blocks(
     """
     eos = [_special_id(tokenizer, "eos")] if eos_between else []
     blocks, sources = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    dropped = number = 0
+    number = total = 0
     for batch in _batches(texts, progress):
         tokens: list[int] = []
         owners: list[int] = []
@@ -168,15 +162,15 @@ def pack_blocks(
         kept = len(tokens) // length * length
         blocks.append(np.array(tokens[:kept], dtype=np.int32))
         sources.append(np.array(owners[:kept], dtype=np.int32))
-        dropped += len(tokens) - kept
+        total += len(tokens)
     packed = np.concatenate(blocks)
     if not len(packed):
         raise DataError(
             f"No block of {length} tokens fits: each group of {GROUP:,} texts is cut by itself, and the {len(texts):,} "
-            f"texts have {dropped:,} tokens in all. Give more text or a shorter length."
+            f"texts have {total:,} tokens in all. Give more text or a shorter length."
         )
     offsets = np.arange(0, len(packed) + 1, length, dtype=np.int64)
-    return Packed(packed, packed, offsets, dropped, sources=np.concatenate(sources) if with_sources else None)
+    return Packed(packed, packed, offsets, sources=np.concatenate(sources) if with_sources else None)
 
 
 def pack_rows(
@@ -194,7 +188,7 @@ def pack_rows(
     without the marker, or cut before the end of the marker, is skipped. This needs a fast tokenizer, which knows the
     positions of tokens.
 
-    A text that is cut has no EOS. Blank texts and rows with fewer than two tokens are skipped and counted. Raises
+    A text that is cut has no EOS. Blank texts and rows with fewer than two tokens are skipped. Raises
     DataError if no row is left.
     """
     first, last = [], []
@@ -202,29 +196,25 @@ def pack_rows(
         first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
     kept: list[NDArray[np.int32]] = []
     labels: list[NDArray[np.int32]] = []
-    dropped = skipped = 0
     for batch in _batches(texts, progress):
         usable = [text for text in batch if text.strip() and mask_until in text]
-        skipped += len(batch) - len(usable)
         prompts = _tokens_until(tokenizer, usable, mask_until)
         for row, prompt in zip(_tokenize(tokenizer, usable, add_special_tokens=False), prompts, strict=True):
             whole = [*first, *row, *last]
             # The first token is not predicted. A row needs a target after it and after its prompt.
             hidden = len(first) + prompt if mask_until else 0
             if min(len(whole), length) < max(2, hidden + 1):
-                skipped += 1
                 continue
             kept.append(np.array(whole[:length], dtype=np.int32))
             labels.append(kept[-1].copy())
             labels[-1][:hidden] = IGNORE
-            dropped += len(whole) - len(kept[-1])
     if not kept:
         raise DataError(
             f"No target token is left in {len(texts):,} texts: a row needs two tokens, one to predict the other. "
             "Give texts that are not blank."
         )
     offsets = np.cumsum([0, *map(len, kept)], dtype=np.int64)
-    return Packed(np.concatenate(kept), np.concatenate(labels), offsets, dropped, skipped)
+    return Packed(np.concatenate(kept), np.concatenate(labels), offsets)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def response_rows(
     tokens: list[NDArray[np.int32]] = []
     labels: list[NDArray[np.int32]] = []
     weights: list[float] = []
-    counts, dropped, total = Counts(blank=conversations.blank), 0, len(conversations)
+    counts, total = Counts(blank=conversations.blank), len(conversations)
     for index in range(total):
         try:
             example = layout.tokens(conversations.conversation(index), responses)
@@ -43,7 +43,6 @@ def response_rows(
             counts.ended += 1
             continue
         ids_T, counts_T = shortened(example, length, counts)
-        dropped += len(example.ids_T) - len(ids_T)
         if ids_T:
             tokens.append(np.array(ids_T, dtype=np.int32))
             labels.append(np.where(counts_T, tokens[-1], IGNORE).astype(np.int32))
@@ -76,8 +75,6 @@ def response_rows(
         np.concatenate(list(map(tokens.__getitem__, order))),
         np.concatenate(list(map(labels.__getitem__, order))),
         offsets,
-        dropped,
-        counts.dropped,
         starts=starts,
         weights=token_weights,
         counts=counts,

@@ -1,6 +1,6 @@
 """Packed corpora: a split of a recipe's corpus as rows of tokens, made once for all trainings that read them.
 
-    RUNS/corpus/<key>/   tokens.npy, labels.npy (where they differ from the tokens), offsets.npy, counts.json
+    RUNS/corpus/<key>/   tokens.npy, labels.npy (where they differ from the tokens), offsets.npy
 
 The key holds the texts, the tokenizer and the rules of packing, and no model and no objective: another seed, another
 objective and another size of model with the same tokenizer read the same files, which are mapped into memory.

@@ -124,7 +124,7 @@ def test_a_template_that_cannot_be_trained_on_is_refused_in_a_dry_run(
 @pytest.mark.parametrize(
     ("settings", "objective", "message"),
     [
-        (["recipe.template=chat"], "mle", "has no chat template. Take the Alpaca prompt, or a chat model."),
+        (["recipe.template=chat"], "mle", "Take the Alpaca prompt, or a chat model."),
         (
             ["recipe.packing=blocks"],
             "mle",
