@@ -83,7 +83,9 @@ def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
 def averaged(curve: Curve, most: int) -> dict[int, float]:
     """Return a curve in at most `most` blocks of steps: last step -> mean of the finite values, NaN without one."""
     blocks: dict[int, float] = {}
-    for part in np.array_split(list(curve), min(most, len(curve))):
+    for part in np.array_split(list(curve), min(most, len(curve)) or 1):
+        if not len(part):
+            continue
         finite = [curve[step] for step in part if math.isfinite(curve[step])]
         blocks[int(part[-1])] = sum(finite) / len(finite) if finite else math.nan
     return blocks
