@@ -150,7 +150,7 @@ def load_local_texts(data: LocalData, split: Split) -> LocalTexts:
     """
     if len(data.columns) > 1:
         raise ConfigError(f"{data.name}: a corpus has one column; expected {data.path}:COLUMN.")
-    shares = {other: share for other, share in SHARES.items() if not data.splits[other]}
+    shares: dict[Split, float] = {other: share for other, share in SHARES.items() if not data.splits[other]}
     if not shares or (split != "train" and split not in shares):
         return _read(data, split)
     texts, named, _ = _read(data, "train")

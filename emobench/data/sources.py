@@ -101,8 +101,10 @@ def _splits(corpus: str) -> dict[str, SplitSource]:
         if name != corpus:
             continue
         place, _, file = files.rpartition(":")
-        sizes = {"rows": rows, "text_bytes": text_bytes, "download_bytes": download_bytes}
-        sizes |= dict(field.split("=") for field in more)
+        sizes: dict[str, str] = {"rows": rows, "text_bytes": text_bytes, "download_bytes": download_bytes}
+        for word in more:
+            field_name, _, value = word.partition("=")
+            sizes[field_name] = value
         reads: Any = tuple(filter(None, sizes.pop("reads", "").split(",")))
         counts: dict[str, Any] = {field: int(value) for field, value in sizes.items()}
         file = _PLACES.get(place, "") + file
