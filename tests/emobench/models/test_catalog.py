@@ -50,7 +50,7 @@ PAPER = {
 }  # fmt: skip
 
 
-def test_the_papers_models_are_pinned_and_none_claims_to_be_tried() -> None:
+def test_the_papers_models_are_pinned() -> None:
     commits = {CATALOG[name].revision for name in PAPER}
     assert len(commits) == len(PAPER)
     assert all(COMMIT_OF.fullmatch(commit or "") for commit in commits)
