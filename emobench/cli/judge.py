@@ -13,12 +13,10 @@ from emobench.cli.terminal.console import print_json, print_lines, print_out, pr
 from emobench.core.settings import parse_overrides
 from emobench.models.device import resolve_device
 from emobench.report.notes import DUELS
-from emobench.runs.inspect.recorded_runs import newest_of, notes_of
+from emobench.runs.inspect.recorded_runs import newest_of
 from emobench.runs.inspect.samples import (
-    annotations_of,
     compared,
     expected_judging,
-    has_judgements,
     has_texts,
     headings,
     judge_tables,
@@ -52,8 +50,8 @@ def judge(
     again only asks for missing ones. --dry-run sends no request, and shows the numbers of requests and tokens.
     """
     rule = judged_pairs().rule_of(parse_overrides(set_ or ()))
-    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
-    tables = compared([one.entry for one in named], runs, task or (), seed, limit)
+    entries, notes = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
+    tables = compared(entries, runs, task or (), seed, limit)
     if dry_run:
         expected = expected_judging(rule, tables, runs, offline=offline)
         if json:
@@ -73,7 +71,7 @@ def judge(
     if json:
         print_json({"judged": outcomes})
         return
-    print_lines(*notes_of(named))
+    print_lines(*notes)
     for outcome in outcomes:
         _print(outcome)
 
@@ -105,43 +103,30 @@ def _print(outcome: Any) -> None:
 
 
 def score(
-    judged: Annotated[
-        list[str],
+    file: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="JUDGED ...",
-            help="Files of AlpacaEval's annotations, .json or .jsonl, or entries of runs with a judge of pairs.",
+            metavar="FILE ...",
+            help="Files of AlpacaEval's annotations, .json or .jsonl.",
         ),
     ],
-    task: options.Tasks = None,
-    seed: options.Seed = None,
     data_dir: Annotated[
         list[Path] | None, typer.Option("--data-dir", help="A folder that may hold df_gamed.csv. Repeatable.")
     ] = None,
-    leaderboard: options.Board = options.DEFAULT_BOARD,
-    runs: options.Runs = options.DEFAULT_RUNS,
     offline: options.Offline = False,
     json: options.Json = False,
 ) -> None:
     """Compute AlpacaEval's metrics of judged pairs: win rate, standard error, length-controlled win rate.
 
-    The pairs are annotations in a file, or the kept judgements of an entry; there, both orders count. The last metric
-    needs the file df_gamed.csv, from a data folder or the hub.
+    The last metric needs the file df_gamed.csv, from a data folder or the hub.
     """
     view = judged_pairs()
-    annotated: list[tuple[dict[str, str], list[dict[str, Any]]]] = []
-    for word in judged:
-        if Path(word).suffix in (".json", ".jsonl"):
-            annotated.append(({"file": word}, view.read_annotations(Path(word))))
-            continue
-        ((entry, *_),) = newest_of([word], leaderboard, lambda one: has_judgements(one, runs))
-        for name, pairs in annotations_of(entry, runs, task or (), seed).items():
-            annotated.append(({"entry": entry.id, "task": name}, pairs))
     documents, rows = [], []
     missing: dict[str, None] = {}
-    for origin, pairs in annotated:
-        rates = view.rates(pairs, data_dir or (), offline=offline)
-        documents.append({**origin, **asdict(rates)})
-        row = [rates.model or Path(origin["file"]).name, origin.get("task", "-"), str(rates.count)]
+    for path in file:
+        rates = view.rates(view.read_annotations(path), data_dir or (), offline=offline)
+        documents.append({"file": str(path), **asdict(rates)})
+        row = [rates.model or path.name, str(rates.count)]
         for number in (rates.win_rate, rates.standard_error, rates.length_controlled):
             row.append("-" if number is None else f"{number:.2%}")
         rows.append(row)
@@ -150,6 +135,6 @@ def score(
     if json:
         print_json(documents)
         return
-    header = ("model", "task", "n", "win rate", "standard error", "length-controlled")
+    header = ("model", "n", "win rate", "standard error", "length-controlled")
     print_table("AlpacaEval's metrics", header, rows)
     print_out("", *missing)

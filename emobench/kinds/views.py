@@ -173,10 +173,6 @@ class LabelAnswers(Protocol):
         """The file of the table, in the folder of the scores."""
         ...
 
-    def table_of(self, rules: Any, path: Path) -> dict[str, Any]:
-        """Return the table of the answers in a file of samples, without groups. Raises a UserError for another file."""
-        ...
-
     def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return one table of the answers of several runs to one task: its counts are sums over the runs."""
         ...

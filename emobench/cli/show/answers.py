@@ -13,12 +13,11 @@ from emobench.cli.options.groups import takes_groups
 from emobench.cli.options.request import PlanningOptions
 from emobench.cli.terminal.console import print_json, print_lines, print_table, reporter, visible
 from emobench.kinds.views import ShownPrompt
-from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.query.rows import select
 from emobench.report.numbers import LOSS_PLACES, listed, percent, plain
-from emobench.runs.inspect.answers import FoundAnswers, find_answers, pooled, worst
+from emobench.runs.inspect.answers import FoundAnswers, answered_tasks, find_answers, pooled, worst
 from emobench.runs.inspect.prompts import ShownRow, ShownTask, show_prompts, show_training_rows
+from emobench.runs.inspect.recorded_runs import newest_of
 
 STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
 SHOTS = ("cyan", "blue")
@@ -158,15 +157,15 @@ def answers(
 
     It prints scores of each class, the confusion matrix and the worst mistakes. A row is a right class; the columns
     after F1 count the answers. The seeds of an entry are pooled; --json has the answers of each seed. If several
-    entries match, the newest one is shown. Without the runs, the answers are computed from the losses of a packed
-    board, which has no groups.
+    entries match, the newest one is shown.
     """
-    seeds, named = find_answers(select(entry, leaderboard), runs, task or (), boards_of([entry], leaderboard))
+    wanted = set(task or ())
+    (chosen,), notes = newest_of([entry], leaderboard, lambda one: bool(wanted & answered_tasks(one) or not wanted))
+    seeds = find_answers(chosen, runs, task or ())
     if json:
-        print_json({"answers": seeds, "older": [one.id for one in named.older]})
+        print_json({"answers": seeds})
         return
-    if named.note():
-        print_lines(named.note(), "")
+    print_lines(*notes)
     by_task: dict[str, list[FoundAnswers]] = {}
     for one in seeds:
         by_task.setdefault(one.task, []).append(one)

@@ -15,7 +15,7 @@ from emobench.cli.terminal.console import print_json, print_lines, print_out, vi
 from emobench.cli.terminal.streams import remark
 from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.pack import PROMPTS
-from emobench.runs.inspect.recorded_runs import newest_of, notes_of
+from emobench.runs.inspect.recorded_runs import newest_of
 from emobench.runs.inspect.samples import SideBySide, has_texts, headings, side_by_side
 
 END = "∎"
@@ -41,13 +41,12 @@ def samples(
     """
     entry = entry or []
     boards, tasks = boards_of(entry, leaderboard), task or ()
-    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, tasks, seed, boards))
-    entries = [one.entry for one in named]
+    entries, notes = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, tasks, seed, boards))
     tables = side_by_side(entries, runs, tasks, boards=boards, seed=seed, sample=sample, prompt=prompt, count=count)
     if json:
         print_json({"samples": tables})
         return
-    print_lines(*notes_of(named))
+    print_lines(*notes)
     for table in tables:
         _print(table)
 
@@ -119,12 +118,11 @@ def figures(
 
     entry = entry or []
     boards = boards_of(entry, leaderboard)
-    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, boards))
-    entries = [one.entry for one in named]
+    entries, notes = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, boards))
     drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard), boards)
     if json:
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return
-    print_lines(*notes_of(named), *map(str, drawn.files))
+    print_lines(*notes, *map(str, drawn.files))
     for note in drawn.notes:
         remark(f"not drawn: {note}")

@@ -7,13 +7,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import DataError, MetricError
+from emobench.core.errors import MetricError
 from emobench.kinds.icl.rules import IclProtocol, Scorer
 from emobench.kinds.interface import Scored
-from emobench.kinds.rows import read_rows
 from emobench.metrics.by_prompt import pseudo_values
 from emobench.tasks.scores import Measure, Score
 
@@ -326,18 +324,6 @@ def answers_table(classes: Sequence[str], unit: str, given: Sequence[Answer]) ->
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def table_of(rules: IclProtocol, path: Path) -> dict[str, Any]:
-    """Return the table of the answers in a file of losses, which tells no groups.
-
-    Raises DataError for a file of another form, MetricError for losses that are not finite (`label_scores`).
-    """
-    try:
-        given = answers(rules, read_rows(ExampleLosses, path), {})
-    except (ArithmeticError, ValueError) as error:
-        raise DataError(f"{path}: its losses are not one of each label, or of no tokens ({error}).") from None
-    return answers_table(rules.ties, UNITS[rules.scorer], given)
 
 
 def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from emobench.core.errors import DataError, UserError
 from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.core.seals import find_damage
 from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
-from emobench.leaderboard.comparable import differences
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.query.newest import newest_common, newest_first, older_groups
 from emobench.leaderboard.query.rows import ANY, created_at, select
 from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
 from emobench.registry import find_task, kind_names, load_kind, task_names
+from emobench.report.numbers import listed
 from emobench.runs.planning.resolve import nested_rules
 from emobench.runs.stages.stage import FACTS
 from emobench.tasks.spec import Task, short_name
@@ -24,84 +24,29 @@ from emobench.tasks.spec import Task, short_name
 V = TypeVar("V")
 
 
-class Named(NamedTuple):
-    """The newest entry that a name means and that has the wanted files, and the other ones, newest first.
+def newest_of(
+    names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True
+) -> tuple[list[Entry], list[str]]:
+    """Return the newest entry that each name means (`select`), of the wanted ones if there are any, and notes.
 
-    `newer` ones lack them. `unlike` says why the entry cannot be compared with the first that is shown. `groups` counts
-    the older groups of a board of which nobody named an entry.
+    Entries of the newest comparable group with one of each name are preferred. Without names, it is every entry of the
+    newest group. Each entry is returned once. The notes count the other matches. Raises what `select` raises.
     """
-
-    entry: Entry
-    older: list[Entry]
-    newer: list[Entry]
-    unlike: Sequence[str] = ()
-    groups: int = 0
-
-    def note(self) -> str:
-        """Return the other entries and the differences as sentences; empty without any."""
-        notes = []
-        if self.newer:
-            notes.append(f"Newer entries lack what is shown or are not comparable: {_ids(self.newer)}.")
-        if self.older:
-            notes.append(f"Older entries match: {_ids(self.older)}; name one by its id.")
-        if self.unlike:
-            notes.append(f"Not comparable with the first: {'; '.join(self.unlike)}.")
-        if self.groups:
-            notes.append(older_groups(self.groups, "name an entry of theirs"))
-        return " ".join(notes)
-
-
-def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
-    """Return the newest entry that each name means (`select`), of those that are wanted if any is.
-
-    Entries of the newest comparable group that has one of each name are preferred, or else entries that are comparable
-    with the first name's. An entry that several names mean is there once. Without names, it is each wanted entry of the
-    newest group. Raises what `select` raises.
-    """
+    choices: list[Sequence[Entry]] = []
+    for name in names or [ANY]:
+        matches = select(name, board)
+        choices.append([entry for entry in matches if wanted(entry)] or matches)
     if not names:
-        newest_group, *older = newest_first(select(ANY, board))
-        named = [Named(entry, [], []) for entry in newest_group if wanted(entry)]
-        named = named or [Named(newest_group[0], [], [])]  # later errors name what it lacks
-        return [named[0]._replace(groups=len(older)), *named[1:]]
-    by_id: dict[str, Named] = {}
-    choices: list[Sequence[Entry]] = [select(name, board) for name in names]
-    common, _ = newest_common(choices)
-    preferred = first = None
-    if common != choices:
-        preferred = max(common[0], key=lambda entry: created_at(entry.provenance))
-    for choice in choices:
-        one = newest(choice, wanted, first or preferred)
-        if first is None:
-            first, one = one.entry, one._replace(unlike=())
-        by_id.setdefault(one.entry.id, one)
-    return list(by_id.values())
-
-
-def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool], first: Entry | None = None) -> Named:
-    """Return the newest of entries that is wanted, or the newest if none is; later errors then name what it lacks.
-
-    With `first`, one that is comparable with it is preferred.
-    """
-    given = sorted(entries, key=lambda entry: created_at(entry.provenance), reverse=True)
-    unlike: list[list[str]] = []
-    for entry in given:
-        unlike.append(differences(first, entry) if first else [])
-    chosen = 0
-    if len(given) > 1:  # the files of one that is named by its id are read later
-        for place in sorted(range(len(given)), key=lambda place: bool(unlike[place])):
-            if wanted(given[place]):
-                chosen = place
-                break
-    return Named(given[chosen], given[chosen + 1 :], given[:chosen], unlike[chosen])
-
-
-def notes_of(named: Sequence[Named]) -> list[str]:
-    """Return the notes of entries, each behind its objective."""
-    return [f"{one.entry.objective.label}: {one.note()}" for one in named if one.note()]
-
-
-def _ids(entries: Sequence[Entry]) -> str:
-    return ", ".join(entry.id[:6] for entry in entries)
+        group, *older = newest_first(choices[0])
+        return group, [older_groups(len(older), "name an entry of theirs")] if older else []
+    entries: dict[str, Entry] = {}
+    notes: list[str] = []
+    for matches, comparable in zip(choices, newest_common(choices)[0], strict=True):
+        entry = max(comparable, key=lambda entry: created_at(entry.provenance))
+        entries[entry.id] = entry
+        if others := [other.id[:6] for other in matches if other.id != entry.id]:
+            notes.append(f"{entry.objective.label}: other entries match, too: {listed(others, 5)}; name one by its id.")
+    return list(entries.values()), notes
 
 
 def named_run(entry: Entry, run: Run) -> dict[str, Any]:
@@ -130,7 +75,7 @@ def task_of_samples(entry: Entry, run: Run, place: int) -> str:
 
 
 def recorded_task(entry: Entry, name: str) -> Task | None:
-    """Return the task of an entry with the rules of its protocol's id; None where no task here has them."""
+    """Return the task of an entry with the rules of its protocol's id; None if no installed task has them."""
     protocol = entry.protocols[name].partition("@")[0]
     changes = nested_rules(entry.changes.get(name, {}), {})
     for known in task_names():  # tasks of several kinds may have one name
@@ -153,7 +98,7 @@ def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str,
 
 
 def texts_of(entry: Entry, run: Run, runs: Path, boards: Sequence[Path] = ()) -> dict[str, list[WrittenText]]:
-    """Return what a run wrote, by task; what is not in `runs` is read from `boards` that ship it.
+    """Return the texts that a run wrote, by task; files that `runs` lacks are read from `boards` that ship them.
 
     Shortened samples hold the generated texts of the first prompts alone. Raises DataError if files are gone, or no
     task has texts that can be read here.

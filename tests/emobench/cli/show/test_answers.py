@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +69,6 @@ def test_of_several_entries_the_newest_is_shown_with_its_seeds_pooled(
     plain = answers("mle", "--json").json
     assert [one["seed"] for one in plain["answers"]] == [0, 1]
     assert {one["entry"] for one in plain["answers"]} == {newest["id"]}
-    assert plain["older"] == [older["id"]]
     assert "older" not in answers(older["id"]).out
 
 
@@ -102,50 +99,11 @@ def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None
     folder = place / "runs/train" / json.loads((_score(place, entry) / "stage.json").read_text())["subject"]["training"]
     (folder / "model").rename(folder / "away")
     try:
-        found, _ = find_answers([entry], place / "runs", [])
+        found = find_answers(entry, place / "runs", [])
     finally:
         (folder / "away").rename(folder / "model")
     assert f"{folder}/model is missing: the answers are those of the model before its training" in found[0].remarks
     assert f"--model {entry.model.name} " in found[0].prompts
-
-
-def test_a_packed_board_gives_the_answers_of_its_runs(answers: Any, command: Any, place: Path, entries: Any) -> None:
-    from emobench.leaderboard.pack import pack
-    from emobench.leaderboard.store import Leaderboard
-
-    shutil.copytree(place / "board", place / "packed")
-    pack(Leaderboard(place / "packed"), place / "runs")
-    nowhere = ("--leaderboard", place / "packed", "--runs", place / "nowhere")
-    for entry in entries:
-        there = answers(entry["id"], "--json").json["answers"]
-        packed = command("answers", entry["id"], "--json", *nowhere).json["answers"]
-        assert [one["seed"] for one in packed] == [0, 1]
-        assert [one["table"] for one in packed] == [one["table"] for one in there]
-        remarks = packed[0]["remarks"]
-        assert there[0]["prompts"].split("--model ")[1].startswith(str(place / "runs/train"))
-        assert f"--model {entry['model']['name']} " in packed[0]["prompts"]
-        assert any(Path(there[0]["prompts"].split("--model ")[1].split()[0]).parent.name in text for text in remarks)
-    assert command("answers", "mle", "--json", *nowhere).json["answers"][0]["entry"] == entries[1]["id"]
-
-
-def test_packed_losses_that_give_other_answers_than_were_recorded_are_refused(place: Path, entries: Any) -> None:
-    """Whatever made them: another run's losses, other rules, or a task whose rules are not here."""
-    from emobench.core.errors import DataError
-    from emobench.leaderboard.query.rows import select
-    from emobench.runs.inspect.answers import find_answers
-
-    (entry,) = select(entries[1]["id"], place / "board")
-    first, second = entry.runs
-    swapped = replace(entry, runs=(replace(first, samples=second.samples), second))
-    unknown = replace(entry, protocols={"trec": "paper@000000"})
-    without = replace(entry, runs=(replace(first, samples=(*first.samples, *second.samples)), second))
-    (place / "away").mkdir()
-    for kind in ("generate", "examples", "train"):  # as in `runs`, but without what the stages say of themselves
-        shutil.copytree(place / "runs" / kind, place / "away" / kind, ignore=shutil.ignore_patterns("stage.json"))
-    for altered in (swapped, unknown, without):
-        with pytest.raises(DataError):
-            find_answers([altered], place / "away", [])
-    assert len(find_answers([entry], place / "away", [])[0]) == 2
 
 
 def _score(place: Path, entry: Any) -> Path:

@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 
-from emobench.core.errors import DataError
-from emobench.kinds.icl.answers import table_of
-from emobench.kinds.icl.rules import IclProtocol
 from emobench.leaderboard.entry import File
 from emobench.leaderboard.pack import pack
 from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.store import Leaderboard
-from emobench.runs.inspect.recorded_runs import recorded_task, texts_of
+from emobench.runs.inspect.recorded_runs import texts_of
 from emobench.runs.inspect.samples import SourceReader
 
 STUDIES = Path(__file__).parents[4] / "leaderboards/studies/smollm2"
@@ -116,42 +113,3 @@ def test_curves_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
     assert [training["seed"] for training in group["trainings"]] == [0, 1, 2]
     means = [sum(log[step] for log in logs) / len(logs) for step in logs[0]]
     assert group["mean"]["loss"]["values"] == pytest.approx(means)
-
-
-def test_answers_of_the_shipped_board(shipped: Callable[..., Any]) -> None:
-    (entry,) = select(NLU, STUDIES)
-    found = shipped("answers", NLU, "--json").json["answers"]
-    assert [one["task"] for one in found] == list(entry.protocols)
-    for one, file in zip(found, entry.runs[0].samples, strict=True):
-        given = {row["id"]: row["answer"] for row in one["table"]["examples"]}
-        rows = lines(file)
-        right = [given[row["id"]] == row["label"] for row in rows]
-        assert sum(right) / len(right) == pytest.approx(entry.metrics[f"{one['task']}/accuracy"].mean)
-        # The protocol answers with the lowest loss of a prompt, by token; its rows are in the order of the classes.
-        for row in rows:
-            losses = [nats / n for nats, n in zip(row["prompt_nats"], row["prompt_tokens"], strict=True)]
-            assert given[row["id"]] == one["table"]["classes"][losses.index(min(losses))]
-
-
-def test_losses_that_fit_no_labels_are_refused(tmp_path: Path) -> None:
-    (entry,) = select(NLU, STUDIES)
-    task = recorded_task(entry, "trec")
-    assert task is not None
-    rows = lines(entry.runs[0].samples[list(entry.protocols).index("trec")])
-    path = tmp_path / "samples.jsonl"
-    for altered in ({"prompt_nats": [1.0]}, {"prompt_tokens": [0] * 6}, {"prompt_nats": "x"}, {"prompt_nats": []}):
-        path.write_text(json.dumps({**rows[0], **altered}) + "\n")
-        with pytest.raises(DataError):
-            table_of(task.protocol_as(IclProtocol), path)
-
-
-def test_one_task_is_shown_where_the_losses_of_another_are_left_out(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
-    (entry,) = select(NLU, STUDIES)
-    shutil.copytree(STUDIES, tmp_path / "board")
-    (tmp_path / "board/runs" / f"{entry.runs[0].samples[0].path}.xz").unlink()
-    places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "nowhere", "--json")
-    (found,) = command("answers", NLU, "--task", "trec", *places).json["answers"]
-    assert found["task"] == "trec"
-    command("answers", NLU, *places).refused("--runs DIR")

@@ -98,25 +98,6 @@ def test_a_win_rate_follows_from_both_orders_and_is_shown_with_the_responses(
     command("samples", entry["id"], *places).refused("judgements.jsonl")
 
 
-def test_alpaca_evals_metrics_of_an_entry_are_those_of_its_judgements(
-    instruct: Callable[..., Any], judged: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
-) -> None:
-    pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
-    places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs", "--offline")
-    unjudged = instruct("evaluate", "--json").ok().json["entries"][0]
-    command("judges", "score", unjudged["id"], *places).refused("has no judged pairs of responses; expected an entry")
-    with serving(longer) as server:
-        entry = judged(server)
-    (rates,) = command("judges", "score", "pretrained", *places, "--json").ok().json
-    assert (rates["entry"], rates["task"], rates["count"]) == (entry["id"], TASK, COUNT)
-    assert rates["win_rate"] == pytest.approx(means_of(entry)["win_rate"])
-    assert "of AlpacaEval's 805 instructions" in rates["missing"]
-    assert TASK in command("judges", "score", entry["id"], *places).ok().out
-    command("judges", "score", entry["id"], *places, "--task", "other").refused("other")
-    for given in ("nobody", tmp_path / "none.json"):
-        command("judges", "score", given, *places).refused(Path(given).name)
-
-
 def test_a_judge_of_first_places_ties(judged: Callable[..., Any]) -> None:
     with serving(lambda prompt: "1") as server:
         entry = judged(server)

@@ -20,7 +20,7 @@ from emobench.leaderboard.pack import pack
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import find_task
 from emobench.runs.inspect.figures import can_draw
-from emobench.runs.inspect.recorded_runs import newest, newest_of, texts_of
+from emobench.runs.inspect.recorded_runs import newest_of, texts_of
 from emobench.runs.inspect.samples import has_texts
 from emobench.runs.stages.stage import FACTS
 
@@ -48,17 +48,15 @@ def test_the_newest_entry_with_the_texts_is_meant(entries: list[Entry], tmp_path
     assert [has_texts(entry, tmp_path, (), None) for entry in entries] == [True, False, False]
     assert not has_texts(first, tmp_path, ["other"], None)
     assert not has_texts(first, tmp_path, (), 7)
-    named = newest(entries, lambda entry: has_texts(entry, tmp_path, (), 1))
-    assert (named.entry, named.older, named.newer) == (first, [], [third, second])
-    assert f"{third.id[:6]}, {second.id[:6]}" in named.note()
-    named = newest(entries, lambda entry: False)
-    assert (named.entry, named.older, named.newer) == (third, [second, first], [])
-    assert f"{second.id[:6]}, {first.id[:6]}" in named.note()
     board = Leaderboard(tmp_path / "board")
     for entry in entries:
         board.append(entry)
-    (named,) = newest_of(["emo"], board.root, lambda entry: can_draw(entry, tmp_path))
-    assert (named.entry, len(named.newer)) == (first, 2)
+    assert newest_of(["emo"], board.root, lambda entry: can_draw(entry, tmp_path)) == ([first], [])
+    for wanted in (lambda entry: True, lambda entry: False):
+        (found,), (note,) = newest_of(["emo"], board.root, wanted)
+        assert found == third
+        assert first.id[:6] in note
+        assert second.id[:6] in note
 
 
 def test_the_newest_that_is_comparable_with_the_first_is_meant(entry_of: MakeEntry, tmp_path: Path) -> None:
@@ -67,11 +65,13 @@ def test_the_newest_that_is_comparable_with_the_first_is_meant(entry_of: MakeEnt
         given.append(entry_of(name, created=f"2026-01-0{day}T12:00:00", recipe={"max_tokens": tokens}))
         board.append(given[-1])
     emo, mle, other = given
-    named = newest_of(["emo", "mle"], board.root)
-    assert [(one.entry, one.newer, list(one.unlike)) for one in named] == [(emo, [], []), (mle, [other], [])]
-    named = newest_of(["emo", other.id], board.root)
-    assert named[1].entry == other
-    assert "recipe.max_tokens: 10 and 20" in named[1].note()
+    found, (note,) = newest_of(["emo", "mle"], board.root)
+    assert found == [emo, mle]
+    assert other.id[:6] in note
+    assert newest_of(["emo", other.id], board.root) == ([emo, other], [])
+    found, (note,) = newest_of([], board.root)
+    assert found == [other]
+    assert "1 older group" in note
 
 
 @pytest.fixture(scope="module")
