@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from emobench.core.errors import ConfigError, ModelError
-from emobench.core.reading import names_path
+from emobench.core.errors import ConfigError, DataError, ModelError
+from emobench.core.reading import names_path, path_exists
 from emobench.core.settings import PRETRAINED, to_plain
+from emobench.data.local_files import data_name, local_data
 from emobench.leaderboard.entry import ROUNDING, Entry, MetricSummary
 from emobench.leaderboard.private_paths import published
 from emobench.models.catalog import CATALOG, HUB_ID
@@ -47,6 +48,8 @@ RERUNS = "rerun"
 BOARD = "board"
 COMPARED = "compared.json"
 """A file of a finished rerun: the next rerun of the entry starts again."""
+CORPUS_PLACES = ("recipe.corpus", "provenance.data")
+"""Places of an entry that may name the user's own texts."""
 _ONE_NAME = re.compile(r"[A-Za-z][\w-]*")
 _NUMBERED = re.compile(r"\d+\. .+")
 
@@ -56,7 +59,7 @@ def request_of(entry: Entry, given: Request) -> Request:
 
     `given` has what an entry does not know: folders, device, a suite's or an objective's file, and the name of a model
     that moved. An entry may be a stranger's: of what it names, installed objectives, suites and models of the hub are
-    used, and no file or folder of this machine.
+    used, and of this machine's files only a corpus in the working folder with the recorded content.
     """
     if entry.kind != "measured":
         raise ConfigError(f"{entry.id} is {entry.kind}, from {entry.source.cite}, and was not run by emobench.")
@@ -78,8 +81,12 @@ def request_of(entry: Entry, given: Request) -> Request:
         )
     if not entry.untrained and not given.objectives:
         require_installed(entry.objective.name)
+    read = {name.rpartition(".")[0] for name in entry.provenance.data}
     for place, value in _followed(entry, given, suite):
         for text in filter(names_path, _texts(value)):
+            if place in CORPUS_PLACES and data_name(text) == text and text in read:
+                _require_file(entry, text)
+                continue
             raise ConfigError(
                 f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
                 'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
@@ -105,6 +112,16 @@ def request_of(entry: Entry, given: Request) -> Request:
     request = replace(request, objectives=(objective,), seeds=entry.seeds, settings=settings, recorded=recorded)
     from_scratch = bool(entry.recipe.get("from_scratch"))
     return replace(request, dtype=entry.recipe.get("dtype", "float32"), from_scratch=from_scratch)
+
+
+def _require_file(entry: Entry, corpus: str) -> None:
+    """Raise DataError unless the working folder has the file of a corpus; its content is compared in the plan."""
+    data = local_data(corpus)
+    if data is not None and not path_exists(data.path):
+        raise DataError(
+            f"{entry.id} read {corpus}, and there is no {data.path} here. Copy it here, or give the command in its "
+            "folder."
+        )
 
 
 def _followed(entry: Entry, given: Request, suite: Suite) -> Iterator[tuple[str, Any]]:
@@ -160,7 +177,7 @@ def new_folder_of(entry: Entry, runs: Path) -> Path:
 
 
 def require_recorded(entry: Entry, plan: Plan) -> None:
-    """Raise a UserError where the model or the objective of a plan is not the entry's."""
+    """Raise a UserError if the model, the objective or the user's own data of a plan are not the entry's."""
     model = plan.model
     if model.has_identity and model.made_by is None:
         revision = model.entry_fields()["revision"]
@@ -168,6 +185,13 @@ def require_recorded(entry: Entry, plan: Plan) -> None:
             raise ModelError(
                 f"--model {plan.request.model}: its digest or commit is {revision}, and {entry.id} used "
                 f"{entry.model.name} with {entry.model.revision}. Give that one: --model FOLDER, or NAME@COMMIT."
+            )
+    recorded_data = _digests(entry.provenance.data)
+    for name, digest in _data_here(plan).items():
+        if local_data(name.rpartition(".")[0]) is not None and recorded_data.get(name) != digest:
+            raise DataError(
+                f"{name} was changed: its digest is {digest}, and {entry.id} read {recorded_data.get(name)}. Give the "
+                "file as it was."
             )
     here = objective_fields(plan.rows[0])
     asked = plan.request.objectives[0]
@@ -188,9 +212,7 @@ def differences_of(entry: Entry, plan: Plan) -> list[str]:
     row, provenance, device = plan.rows[0], entry.provenance, plan.request.device
     code = ("name", "version", "source_sha256")
     fields = objective_fields(row)
-    data, data_here = _digests(provenance.data), {}
-    if plan.ready or plan.ingredients.look is False:
-        data_here = _digests(published(data_of(row)))
+    data, data_here = _digests(provenance.data), _data_here(plan)
     if not plan.ready:  # missing data have no digest
         data_here = {**data, **data_here}
     recorded: dict[str, Any] = {"packages": dict(provenance.packages), "hardware": provenance.hardware, "data": data}
@@ -204,6 +226,13 @@ def differences_of(entry: Entry, plan: Plan) -> list[str]:
         recorded["pretraining"] = to_plain(entry.model.pretraining)
         here["pretraining"] = plan.model.made_by.pretraining_fields()
     return list(differences(recorded, here))
+
+
+def _data_here(plan: Plan) -> dict[str, str]:
+    """Return the digests of a plan's data; none if some of it is missing."""
+    if plan.ready or plan.ingredients.look is False:
+        return _digests(published(data_of(plan.rows[0])))
+    return {}
 
 
 def run_keys(plan: Plan) -> list[str] | None:
@@ -225,7 +254,7 @@ def _digests(data: Mapping[str, str]) -> dict[str, str]:
 def _model(entry: Entry) -> str:
     name, revision = entry.model.name, entry.model.revision
     if entry.model.source == "local folder" and name not in CATALOG:
-        raise ConfigError(f"{entry.id} used the folder {name}; its entry does not tell where it is: --model FOLDER.")
+        raise ConfigError(f"{entry.id} used the folder {name}; its entry does not record the place: --model FOLDER.")
     pinned = HUB_ID.fullmatch(name) and "@" not in name and revision
     return f"{name}@{revision}" if pinned else name
 

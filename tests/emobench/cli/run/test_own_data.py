@@ -65,6 +65,25 @@ def test_200_rows_of_csv_give_verdicts(
     assert verdicts["sentiment/accuracy"] in ("better", "worse", "tied")
     assert verdicts["writing/ppl_test"] in ("better", "worse", "tied")
 
+    # An entry is run again while its file has the same content.
+    again = (
+        "rerun",
+        entries[0]["id"],
+        "--suite",
+        "./own.yaml",
+        "--model",
+        byte_model,
+        *places,
+        "--offline",
+    )
+    assert "nothing different here" in command(*again, "--dry-run").ok().out
+    kept = (folder / "reviews.csv").read_text()
+    (folder / "reviews.csv").write_text(kept.replace("film", "play"))
+    command(*again, "--dry-run").refused("./reviews.csv:review")
+    (folder / "reviews.csv").unlink()
+    command(*again, "--dry-run").refused("there is no reviews.csv here")
+    (folder / "reviews.csv").write_text(kept)
+
     # The same content elsewhere is the same training.
     moved = folder / "moved"
     moved.mkdir()
