@@ -18,7 +18,6 @@ from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import DataError
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.newest import older_groups
-from emobench.leaderboard.store import Leaderboard
 from emobench.report.numbers import alike
 from emobench.runs.inspect.trainings import FoundTraining, find_trainings, newest_trainings
 from emobench.training.curves import Curve, TrainingCurves, averaged, mean_curve, read_curves
@@ -84,8 +83,8 @@ def curves(
     run: Annotated[
         list[str] | None,
         typer.Argument(
-            help="An objective's name, an entry's id, a training's folder, or a key in --runs. Default: the newest "
-            "trainings of one model and recipe.",
+            help=f"{options.ENTRY} Or the folder of a training, or its key in --runs. Default: the newest trainings of "
+            "one model and recipe.",
             show_default=False,
         ),
     ] = None,
@@ -99,7 +98,7 @@ def curves(
     The loss, its parts and the validation loss over the steps, as means over seeds. Logs of an entry whose runs are not
     here are read from its board, if the board is packed.
     """
-    trainings = find_trainings(run or (), runs, Leaderboard(leaderboard))
+    trainings = find_trainings(run or (), runs, leaderboard)
     older = 0
     if not (all_ or (run and all(map(_is_one, run)))):
         trainings, older = newest_trainings(trainings)
