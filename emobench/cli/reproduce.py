@@ -240,7 +240,9 @@ class CorpusOptions(LoadingOptions):
 @takes_groups
 def sample_corpus(
     model: Annotated[str, typer.Argument(help="An alias, a local folder, or a Hugging Face id.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write the files to.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder in which a folder of files is made.", show_default=False)
+    ],
     corpus: CorpusOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -251,12 +253,10 @@ def sample_corpus(
     of your own. If the command was stopped, give it again: it continues where it stopped.
     """
     request = corpus.request(model, out)
-    facts = corpora.sample_corpus(request, reporter(quiet))
+    folder = corpora.sample_corpus(request, reporter(quiet))
     if json:
-        print_json(facts)
+        print_json({"folder": folder, "texts": request.texts})
         return
-    for split, counts in facts["splits"].items():
-        numbers = f"{counts['texts']:,} texts, {counts['tokens']:,} tokens, {counts['ended']:,} ended"
-        print_lines(f"{request.file(split)}: {numbers}, {counts['blank']:,} blank")
+    print_lines(str(folder))
     if corpus.name in suite_names():
-        print_lines(f"emobench run --suite {corpus.name} --data-dir {out} --set oracle.model={model} --model MODEL")
+        print_lines(f"emobench run --suite {corpus.name} --data-dir {folder} --set oracle.model={model} --model MODEL")

@@ -1,18 +1,16 @@
 """Corpora that a model samples, each text from nothing: the training data of the oracle experiment (EMO paper, 4.1.3).
 
-    DIR/<name>.<split>.jsonl      {"id": 0, "text": "...", "length": 57, "ended": true} a line, like OpenAI's
-                                  gpt-2-output-dataset; `--data-dir DIR` takes it in place of that corpus
-    DIR/<name>.json               the model and the settings, and the counts and sha256 of each complete split
-    DIR/<name>.<split>.part       an unfinished file; a later call continues it
+    DIR/texts/<key>/<name>.<split>.jsonl   {"id": 0, "text": "...", "length": 57, "ended": true} a line, like OpenAI's
+                                           gpt-2-output-dataset; `--data-dir DIR/texts/<key>` takes it for that corpus
 
-The model, the seed, the split and the place decide a text: in float32 on a CPU neither the batch nor an interruption
+The folder is a stage: its key holds the model and the settings, and a later call continues an interrupted one. The
+model, the seed, the split and the place decide a text: in float32 on a CPU neither the batch nor an interruption
 changes it. Nothing is rejected, cut or drawn again, not even the empty text, so that the texts have exactly the
 oracle's distribution. Readers of a corpus skip blank rows.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -23,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench import __version__
-from emobench.core.errors import ConfigError, DataError, ModelError, UnknownNameError
-from emobench.core.locks import locked
-from emobench.core.reading import open_file, parse_mapping, path_exists, read_text
+from emobench.core.errors import ConfigError, ModelError, UnknownNameError
 from emobench.core.settings import PRETRAINED, to_plain
 from emobench.data.sources import SPLITS
 from emobench.models.catalog import ModelFacts
@@ -40,7 +36,7 @@ from emobench.runs.planning.ingredients import base_model
 from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
 from emobench.runs.run import train_plan
-from emobench.runs.stages.stage import require_writable, storage_errors
+from emobench.runs.stages.stage import Stage, Stages, require_writable
 from emobench.tasks.spec import short_name
 from emobench.tasks.table import Oracle, Table
 
@@ -81,20 +77,15 @@ class CorpusRequest:
             if number is not None and number < 1:
                 raise ConfigError(f"--{name} is {number}; expected a number of at least 1.")
 
-    def file(self, split: str) -> Path:
-        """Return the file of a complete split."""
-        return self.out / f"{self.name}.{split}.jsonl"
-
-    @property
-    def facts_file(self) -> Path:
-        return self.out / f"{self.name}.json"
+    def file(self, folder: Path, split: str) -> Path:
+        """Return the file of a split in a folder."""
+        return folder / f"{self.name}.{split}.jsonl"
 
 
-def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
-    """Sample the missing texts, and return the facts of the folder.
+def sample_corpus(request: CorpusRequest, reporter: Reporter) -> Path:
+    """Sample the missing texts, and return their folder.
 
-    Waits for another process that samples into the folder. Raises ModelError for a model without a start token,
-    ConfigError for a folder of other settings, DataError for altered files.
+    Raises ModelError for a model without a start token.
     """
     refuse_mps(request.device)
     check_device(request.device)
@@ -107,15 +98,11 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
     model = Model(request.model, options)
     with quiet_libraries():
         length = _length(request, model.facts.context)
-    _require_short(request, model.facts, length)
+    stage, stages = Stage("texts", _settings(request, model, length)), Stages(request.out, note=reporter.note)
+    if not stages.is_finished(stage):
+        _require_short(request, model.facts, length)
     require_writable(request.out, "--out")
-    with storage_errors(request.out, "--out"), locked(request.facts_file.with_suffix(".lock")):
-        recorded = _claim(request, _settings(request, model, length))
-        _check_finished(request, recorded["splits"])
-        if not all(request.file(split).exists() for split in SPLITS):
-            with quiet_libraries():
-                _sample(request, model, recorded, reporter)
-    return recorded
+    return stages.make(stage, lambda folder: _sample(request, model, length, folder, reporter), continues=True)
 
 
 def start_token(model: Any, tokenizer: Any, name: str) -> int:
@@ -147,10 +134,7 @@ def _require_short(request: CorpusRequest, size: ModelFacts, length: int) -> Non
     """Raise ConfigError for texts that would take long on a CPU that was not given by its name."""
     if request.device != "cpu" or request.asked_device != AUTO:
         return
-    texts = 0
-    for split, count in request.texts.items():
-        if not request.file(split).is_file():
-            texts += count
+    texts = sum(request.texts.values())
     seconds = sampling_seconds(this_machine("cpu"), size, texts, length, _batch(request), request.dtype)
     message = too_long(seconds, asked=False, less="Fewer texts (--train N) take less.")
     if message is not None:
@@ -173,61 +157,23 @@ def _settings(request: CorpusRequest, model: Model, length: int) -> dict[str, An
     return to_plain(plain)
 
 
-def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of the folder; write them if it has none. Raises ConfigError for texts of other settings."""
-    other = "Give another --out or --name, or the settings that it was made with"
-    file = request.facts_file
-    try:
-        recorded = parse_mapping(read_text(file))
-        if not isinstance(recorded.get("splits"), dict):
-            raise ValueError("it was altered")
-    except FileNotFoundError:
+def _sample(request: CorpusRequest, model: Model, length: int, folder: Path, reporter: Reporter) -> None:
+    with quiet_libraries():
+        loaded = model.load(frozen=True)
         for split in SPLITS:
-            if path_exists(request.file(split)):
-                raise ConfigError(f"{request.file(split)} is there, and not by this command. {other}.") from None
-        recorded = {**settings, "splits": {}}
-        _write(file, recorded)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{file} cannot be read ({error}). Restore it, or move all files {request.out / request.name}.* elsewhere "
-            "and sample them again."
-        ) from None
-    differing = []
-    for key, value in settings.items():
-        if recorded.get(key) != value:
-            differing.append(f"{key} {_shown(recorded.get(key))} there, {_shown(value)} here")
-    if differing:
-        raise ConfigError(f"{file} was made with other settings: {', '.join(differing)}. {other}.")
-    return recorded
-
-
-def _check_finished(request: CorpusRequest, recorded: Mapping[str, Any]) -> None:
-    """Raise DataError for a finished split that differs from its record."""
-    for split in SPLITS:
-        file = request.file(split)
-        if file.exists() and _count(file, request.texts[split]) != recorded.get(split):
-            raise _altered(file)
-
-
-def _sample(request: CorpusRequest, model: Model, facts: dict[str, Any], reporter: Reporter) -> None:
-    loaded = model.load(frozen=True)
-    for split in SPLITS:
-        final, count = request.file(split), request.texts[split]
-        if final.exists():
-            continue
-        part = final.with_suffix(".part")
-        with reporter.work(f"sample {request.name}.{split}", "texts") as progress, part.open("a+b") as file:
-            done = _whole_lines(file)
-            progress(done, count)
-            for row in _rows(request, loaded, split, facts["length"], done):
-                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-                done += 1
-                if done % _batch(request) == 0 or done == count:
-                    file.flush()
-                    progress(done, count)
-        facts["splits"][split] = _count(part, count)
-        _write(request.facts_file, facts)
-        part.replace(final)
+            count = request.texts[split]
+            with (
+                reporter.work(f"sample {request.name}.{split}", "texts") as progress,
+                request.file(folder, split).open("a+b") as file,
+            ):
+                done = _whole_lines(file)
+                progress(done, count)
+                for row in _rows(request, loaded, split, length, done):
+                    file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                    done += 1
+                    if done % _batch(request) == 0 or done == count:
+                        file.flush()
+                        progress(done, count)
 
 
 def _rows(request: CorpusRequest, loaded: Any, split: str, length: int, done: int) -> Iterator[dict[str, Any]]:
@@ -260,7 +206,7 @@ def _rows(request: CorpusRequest, loaded: Any, split: str, length: int, done: in
     except torch.OutOfMemoryError:
         raise ModelError(
             f"The device has no room for {_batch(request)} texts of {length} tokens at once; give a smaller --batch. "
-            "What is sampled is kept."
+            "Finished texts are kept."
         ) from None
 
 
@@ -279,45 +225,6 @@ def _whole_lines(file: BufferedRandom) -> int:
     return whole
 
 
-def _count(file: Path, texts: int) -> dict[str, Any]:
-    """Return the record of a complete file. Raises DataError if its rows are not 0 to `texts` - 1."""
-    digest = hashlib.sha256()
-    counts = {"texts": 0, "tokens": 0, "ended": 0, "blank": 0}
-    try:
-        with open_file(file) as lines:
-            for line in lines:
-                digest.update(line)
-                row = json.loads(line)
-                if row["id"] != counts["texts"]:
-                    raise _altered(file)
-                counts["texts"] += 1
-                counts["tokens"] += row["length"]
-                counts["ended"] += row["ended"]
-                counts["blank"] += not row["text"].strip()
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}. Move it elsewhere and run this again.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _altered(file) from None
-    if counts["texts"] != texts:
-        raise _altered(file)
-    return {**counts, "sha256": digest.hexdigest()}
-
-
-def _altered(file: Path) -> DataError:
-    return DataError(f"{file} was altered since it was sampled; restore it, or delete it and run this again.")
-
-
-def _write(file: Path, facts: dict[str, Any]) -> None:
-    part = file.with_suffix(".json.part")
-    part.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(file)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 # The oracle of a small scale: a model that is first trained on other texts, and the texts that it then samples. The
 # evaluated model begins where the oracle began, so that the oracle's texts are as far from it as that training goes.
 
@@ -325,19 +232,17 @@ def _shown(value: Any) -> str:
 def with_oracle(table: Table, oracle: Oracle, reporter: Reporter, request: Request) -> Request:
     """Return a request with the oracle and its texts, which are made if they are missing."""
     plan = make_plan(_teaching(table, oracle, request))
-    ((planned, folder),) = train_plan(plan, reporter)
-    counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
-    texts = request.runs / "texts" / f"{planned.key}-{counts}-{oracle.tokens}"
+    ((_, folder),) = train_plan(plan, reporter)
     sampling = CorpusRequest(
         model=str(folder),
-        out=texts,
+        out=request.runs,
         texts=oracle.texts,
         length=oracle.tokens,
         name=oracle.corpus,
         device=request.device,
         offline=request.offline,
     )
-    sample_corpus(sampling, reporter)
+    texts = sample_corpus(sampling, reporter)
     settings = {**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}}
     return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))
 
