@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from emobench.core.errors import ConfigError, DataError, UnknownNameError
 from emobench.core.extras import missing_packages_explained
-from emobench.core.settings import PRETRAINED
+from emobench.core.settings import PRETRAINED, parse_overrides, setting_word, to_plain
 from emobench.exchange.evaluation import Evaluation
 from emobench.exchange.result_files import compare_files, names_results
 from emobench.exchange.score_tables import frame_evaluation
@@ -134,7 +134,7 @@ class Compared:
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run needs besides its suite and objectives; the suite has the defaults."""
+    """Options of a run besides its suite and objectives; the suite has the defaults."""
 
     model: str | None
     tokenizer: str | None
@@ -192,26 +192,18 @@ def _recorded(run_plan: Callable[[Any], Any], suite: str, options: RunOptions, f
     from emobench.runs.planning.plan import make_plan
     from emobench.runs.planning.request import Request
 
-    settings: dict[str, Any] = {}
-    for path, value in (options.get("settings") or {}).items():
-        *above, last = path.split(".")
-        node = settings
-        for key in above:
-            node = node.setdefault(key, {})
-        node[last] = value
+    words = [f"{name}={setting_word(to_plain(value))}" for name, value in (options.get("settings") or {}).items()]
+    same: Any = {name: options[name] for name in ("model", "tokenizer", "limit", "offline") if name in options}
     leaderboard, runs = Path(options.get("leaderboard", BOARD)), Path(options.get("runs", RUNS))
     request = Request(
         suite=suite,
         **fields,
-        model=options.get("model"),
-        tokenizer=options.get("tokenizer"),
+        **same,
         seeds=tuple(options.get("seeds", ())),
-        settings=settings,
-        limit=options.get("limit"),
+        settings=parse_overrides(words),
         data_dirs=tuple(map(Path, options.get("data_dirs", ()))),
         runs=runs,
         leaderboard=leaderboard,
-        offline=options.get("offline", False),
         device=resolve_device(options.get("device", "auto")),
     )
     return Results(tuple(run_plan(make_plan(request))), leaderboard, runs)
@@ -221,7 +213,7 @@ def _recorded(run_plan: Callable[[Any], Any], suite: str, options: RunOptions, f
 def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> Results:
     """Return all entries of a board: a folder, "published:" (the papers' numbers) or a study, "studies:smollm2".
 
-    Raises DataError for a folder that is not there, or a file that is no entry.
+    Raises DataError for a missing folder, or a file that is no entry.
     """
     board = Leaderboard(board_folder(leaderboard))
     board.require_folder()

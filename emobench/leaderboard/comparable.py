@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from emobench.core.settings import content_hash, to_plain
+from emobench.core.settings import content_hash, dotted_settings, to_plain
 from emobench.leaderboard.entry import Entries, Entry
 
 MOST_NAMED = 4
@@ -28,7 +28,7 @@ def conditions(entry: Entry) -> dict[str, Any]:
         facts[f"data of {name}"] = digest
     recipe = dict(entry.recipe)
     recipe.pop("objective", None)
-    return facts | _flat(to_plain(recipe), "recipe.")
+    return facts | dict(dotted_settings(to_plain(recipe), "recipe."))
 
 
 def digests(entry: Entry) -> dict[str, str]:
@@ -155,14 +155,6 @@ def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
     for own, names in by_words.items():
         parts.append(own and f"{_listed(names, MOST_RULES)}: {own}")
     return "; ".join(filter(None, parts))
-
-
-def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    flat = {}
-    for key, value in mapping.items():
-        name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flat
 
 
 def _other_rules(a: Entry, b: Entry, task: str) -> str:

@@ -14,6 +14,7 @@ from itertools import chain, product
 from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, MetricError, UnknownNameError
+from emobench.core.settings import dotted_settings
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
 from emobench.leaderboard.boards import PUBLISHED, board_folder
@@ -33,7 +34,7 @@ from emobench.runs.inspect.samples import compared, judge_tables, judged_pairs
 from emobench.runs.planning.ingredients import Ingredients, base_model, shown_name
 from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.request import Request
-from emobench.runs.planning.resolve import parts_of
+from emobench.runs.planning.resolve import merged, parts_of
 from emobench.runs.run import run_plan, score_plan
 from emobench.runs.stages.evaluate import Evaluation
 from emobench.tasks.scores import Score
@@ -235,17 +236,6 @@ def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
     of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
     settings = merged(of_table, request.settings)
     return replace(request, model=subject.model, seeds=request.seeds or table.seeds, settings=settings)
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings of both; `above` wins."""
-    both = dict(below)
-    for key, value in above.items():
-        old = both.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            value = merged(old, value)
-        both[key] = value
-    return both
 
 
 def scale_of(table: Table, name: str | None) -> Scale | None:
@@ -622,23 +612,12 @@ def _differences(given: Request, step: Step, entry: Entry, published: bool) -> I
         )
     if given.limit is not None:
         yield f"--limit {given.limit}: the first examples of each task only."
-    changed = _flat(given.settings)
+    changed = [f"{name}={value}" for name, value in dotted_settings(given.settings)]
     if changed:
         yield f"Set for this run: {', '.join(changed)}."
     local = [name for name, origin in entry.provenance.data.items() if "(local: " in origin]
     if local:
         yield f"Read from --data-dir, whose splits may be others: {', '.join(local)}."
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return nested settings as `--set` takes them."""
-    lines: list[str] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            lines += _flat(value, f"{prefix}{key}.")
-        else:
-            lines.append(f"{prefix}{key}={value}")
-    return lines
 
 
 # Judges of a figure of wins, ties and losses

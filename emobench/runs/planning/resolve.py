@@ -221,14 +221,18 @@ def nested_rules(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
                 raise ConfigError(f"The entry has the rules {outer} and {name}; expected one of them.")
             place = place.setdefault(group, {})
         place[last] = value
-    return _merged(nested, to_plain(given))
+    return merged(nested, to_plain(given))
 
 
-def _merged(base: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    for name, value in given.items():
-        within = base.get(name)
-        base[name] = _merged(within, value) if isinstance(within, dict) and isinstance(value, Mapping) else value
-    return base
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings of both; `above` wins."""
+    both = dict(below)
+    for name, value in above.items():
+        within = both.get(name)
+        if isinstance(within, Mapping) and isinstance(value, Mapping):
+            value = merged(within, value)
+        both[name] = value
+    return both
 
 
 def rule_changes(request: Request, kind: Kind) -> dict[str, Any]:
