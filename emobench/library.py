@@ -64,7 +64,7 @@ def objective(
     Rows of the model's head that stand for no token of the `tokenizer` are padding, and have probability 0, as in
     `emobench run`. None takes the tokenizer in the folder that the model was loaded from; without one, all rows are
     tokens.
-    Raises UserError for a name or parameters that do not exist, ConfigError for one that needs what is not given, and
+    Raises UserError for a name or parameters that do not exist, ConfigError for a missing model or head, and
     ModelError for a model whose loss has other parts.
     """
     chosen = _chosen(name)

@@ -62,10 +62,10 @@ class StageLine:
     amount: str = ""
     state: str = TO_DO
     tokens: int | None = None
-    """train: target tokens; sample: those of the texts; evaluate: tokens that are forwarded."""
+    """train: target tokens; sample: tokens of the texts; evaluate: tokens that are forwarded."""
     steps: int | None = None
     steps_at_rate_0: int | None = None
-    """train: those of the steps whose learning rate is 0."""
+    """train: steps whose learning rate is 0."""
     accumulation: int | None = None
     """train: micro-batches of a step, if those of the recipe do not fit the memory of the GPU."""
     seconds: float | None = None
@@ -74,7 +74,7 @@ class StageLine:
     examples: int | None = None
     """evaluate: test examples at most."""
     requests: int | None = None
-    """evaluate: to the endpoint of a judge; `request_tokens` are those of prompts and replies, at most."""
+    """evaluate: to the endpoint of a judge; `request_tokens` counts tokens of prompts and replies, at most."""
     request_tokens: int | None = None
     subject: str = ""
     """train and evaluate: the model and the purpose, in an outline of several models."""
@@ -105,7 +105,7 @@ class Totals:
     tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERBS, 0))
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(VERBS, 0.0))
     requests: int = 0
-    """To endpoints that judge; `request_tokens` are those of their prompts and replies, at most."""
+    """To endpoints that judge; `request_tokens` counts tokens of their prompts and replies, at most."""
     request_tokens: int = 0
     unknown: int = 0
 
@@ -154,7 +154,7 @@ class Outline:
     def notes(self) -> list[str]:
         """Return the totals in words, the assumptions, and a warning if the memory is too small."""
         if all(line.state == DONE for line in self.lines):
-            return ["All is finished.", *self.prospects()]
+            return ["All stages are finished.", *self.prospects()]
         totals, limit, parts = self.totals(), self.machine.memory, []
         if totals.download_bytes:
             parts.append(f"{gigabytes(totals.download_bytes)} to download")
@@ -182,7 +182,7 @@ class Outline:
         return [line for verdict in self.verdicts for line in verdict.lines()]
 
     def joined(self, other: Outline) -> Outline:
-        """Return both outlines as one; what both do is done once. Verdicts are those of one plan, and left out."""
+        """Return both outlines as one, with common stages once and without verdicts."""
         lines: dict[tuple[str, str], StageLine] = {}
         for line in (*self.lines, *other.lines):
             lines.setdefault((line.stage, line.what), line)
@@ -319,7 +319,7 @@ def make_outline(
     lines = _stage_lines(plan, costs)
     stage, state = ("missing", ABSENT) if request.offline else ("download", TO_DO)
     for download in plan.ingredients.downloads:
-        size = "size not known" if download.size is None else gigabytes(download.size)
+        size = "size unknown" if download.size is None else gigabytes(download.size)
         what = f"{download.item} from {download.source}"
         lines.append(StageLine(stage=stage, what=what, amount=size, state=state, download_bytes=download.size))
     ahead, missing = [*plan.warnings(), *costs.notes()], plan.ingredients.missing.values()
@@ -334,11 +334,13 @@ def make_outline(
     verdicts = []
     if plan.evaluated():
         verdicts.append(prospects(plan, seconds_of_a_run(lines)))
+    lines.sort(key=lambda line: ORDER.index(line.stage))
+    assumptions = _assumptions(plan, costs, probe)
     return Outline(
         title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
-        lines=tuple(sorted(lines, key=lambda line: ORDER.index(line.stage))),
+        lines=tuple(lines),
         machine=costs.machine,
-        assumptions=tuple(_assumptions(plan, costs, probe)),
+        assumptions=tuple(assumptions),
         ahead=tuple(ahead),
         verdicts=tuple(verdicts),
     )
@@ -410,13 +412,13 @@ def _assumptions(plan: Plan, costs: Costs, probe: Probe | None) -> Iterator[str]
     for planned in plan.evaluated():
         program, name = generating_program(planned.facts.backend, plan.request.device), planned.task.name
         if program is not None:
-            yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
+            yield f"{name}: {program.name} generates, at an unknown speed; the estimate is for the harness itself."
     if dtype != "float32" and plan.trainings():
         yield f"Evaluations round the trained weights to {dtype} (--dtype), which loses small changes; see the guide."
     if costs.size is None:
-        yield f"The size of {model.name} is not known here: no time or memory is given."
+        yield f"The size of {model.name} is unknown: no time or memory is estimated."
     if model.is_local and not model.has_identity:
-        yield f"Finished stages are known once {model.name} is made: its weights are part of every key."
+        yield f"Finished stages are unknown until {model.name} is trained: its weights are part of every key."
     if plan.ingredients.downloads:
         yield "Files that are not on this machine were not inspected; counts marked ~ come from the catalog."
 
@@ -452,7 +454,7 @@ class Costs:
         line = StageLine(stage="train", group=f"on {recipe.corpus}", tokens=tokens, steps=steps)
         line = self._with_effort(line, planned)
         if tokens is None:
-            return replace(line, amount=f"all of {recipe.corpus}, whose size is not known here")
+            return replace(line, amount=f"all of {recipe.corpus}, whose size is unknown")
         words = f"{tokens:,} target tokens"
         if rough:
             words = f"~{large(tokens)} target tokens"
@@ -482,7 +484,7 @@ class Costs:
         if self.size is not None:
             memory = estimate.scoring_memory(self.size, dtype, sampled=counted.batch_tokens)
             memory = round(memory + sum(4 * size.parameters for size in sizes.values() if size is not None))
-        words = "number of examples not known"
+        words = "number of examples unknown"
         if counted.examples is not None:
             words = f"at most {counted.examples:,} examples"
         line = StageLine(

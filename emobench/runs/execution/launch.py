@@ -73,7 +73,7 @@ class LocalLaunch:
         pass
 
     def follows(self, runs: Path) -> bool:
-        """Return whether this process has done what another one said; see `JoinedLaunch`."""
+        """Return whether this process followed the process of rank 0; see `JoinedLaunch`."""
         return False
 
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
@@ -213,7 +213,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Return this process's place in its group; 0 where it is alone."""
+    """Return this process's place in its group; 0 if it is alone."""
     import torch.distributed as dist
 
     return dist.get_rank() if dist.is_initialized() else 0

@@ -97,7 +97,7 @@ def can_draw(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> bool:
 
 
 def pictures_folder(entries: Sequence[Entry], board: Path) -> Path:
-    """Return the folder of the entries' pictures on a board, in that of the first one's suite."""
+    """Return the folder of the entries' pictures on a board, in the folder of the first one's suite."""
     name = entries[0].id
     if len(entries) > 1:
         name = "-".join(entry.id[:6] for entry in entries)

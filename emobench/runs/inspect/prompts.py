@@ -95,7 +95,7 @@ def _first(models: Sequence[str | None], name: str) -> str:
         if model is not None:
             return model
     raise ConfigError(
-        f"The tokens and losses of {name} are those of a model; add --model NAME, see `emobench models list`."
+        f"The tokens and losses of {name} depend on a model; add --model NAME, see `emobench models list`."
     )
 
 

@@ -1,4 +1,4 @@
-"""Which verdicts the entries of a plan can give, metric by metric, and what is missing for the others.
+"""Which verdicts the entries of a plan can give, metric by metric, and the missing parts of the others.
 
 A verdict needs two rows, three seeds of each that is trained, and ten sampling units; MAUVE needs a thousand texts. All
 of this is known before anything runs, or as soon as the data is on this machine.
@@ -23,7 +23,7 @@ from emobench.tasks.scores import Measure
 WORDS = {
     "possible": "a verdict is possible",
     "descriptive": "descriptive, without a verdict",
-    "unknown": "not known yet",
+    "unknown": "unknown so far",
     "impossible": "no verdict",
 }
 """A mean over tasks is as good as its worst task, by this order."""
@@ -39,7 +39,7 @@ class Prospect:
     verdict: Literal["possible", "descriptive", "unknown", "impossible"]
     missing: tuple[str, ...] = ()
     units: int | None = None
-    """Sampling units (documents, passages); None: not known until the data is here."""
+    """Sampling units (documents, passages); None: unknown until the data is on this machine."""
     examples: int | None = None
     primary: bool = False
     secondary: bool = False
@@ -94,7 +94,8 @@ class Prospects:
             lines.append(f"  No task here has the suite's primary metric, {self.absent}.")
         if self.trained and self.needed > self.runs:
             time = "" if self.seconds is None else f", about {duration(self.seconds)}"
-            lines.append(f"  A verdict needs {self.needed} runs, {self.needed - self.runs} more than this plan{time}.")
+            more = f"{self.needed - self.runs} more than this plan{time}"
+            lines.append(f"  A verdict needs {self.needed} runs, {more}; stored runs of other seeds count, too.")
         return lines
 
 
@@ -165,11 +166,11 @@ def _judged(metric: str, size: TestSize, measure: Measure | None, common: Sequen
     fewest = 1 if measure is None else measure.fewest
     units = size.examples if size.units is None else size.units
     if size.units is None:
-        unknown.append("sampling units unknown until the data is here")
+        unknown.append("sampling units unknown until the data is on this machine")
     if units is not None and units < MIN_ITEMS:
         missing.append(f"{_counted(units, 'sampling unit')} (documents, passages), {MIN_ITEMS} needed")
     if size.examples is None and fewest > 1:
-        unknown.append(f"number of texts unknown until the data is here, {fewest:,} needed")
+        unknown.append(f"number of texts unknown until the data is on this machine, {fewest:,} needed")
     if size.examples is not None and size.examples < fewest:
         missing.append(f"{_counted(size.examples, 'text')}, {fewest:,} needed")
     verdict: Literal["possible", "unknown", "impossible"] = "possible"

@@ -172,7 +172,7 @@ def test_a_model_of_unknown_size_has_amounts_and_no_times() -> None:
     (training,) = of(found, "train")
     assert training.tokens
     assert (training.seconds, training.memory_bytes) == (None, None)
-    assert "The size of some-org/some-model is not known here" in "\n".join(found.notes())
+    assert "The size of some-org/some-model is unknown" in "\n".join(found.notes())
     # Its weights, the training and eight evaluations.
     assert found.totals().unknown == 10
 
@@ -367,7 +367,7 @@ def test_what_is_finished_is_not_in_the_totals() -> None:
     done = Outline("t", (line, StageLine(**{**vars(line), "state": DONE, "tokens": 9})), found.machine, ())
     assert (done.totals().tokens["train"], done.totals().seconds["train"], done.totals().memory_bytes) == (5, 1.0, 7)
     finished = Outline("t", (StageLine(**{**vars(line), "state": DONE}),), found.machine, ())
-    assert finished.notes() == ["All is finished."]
+    assert finished.notes() == ["All stages are finished."]
 
 
 def test_a_model_beside_that_is_not_there_is_named_by_its_setting() -> None:

@@ -130,7 +130,7 @@ def test_a_made_model_that_was_altered_since_is_made_anew_and_is_what_it_was(tmp
 
 @pytest.mark.usefixtures("short")
 def test_a_dry_run_makes_nothing_and_says_that_keys_are_not_known(tmp_path: Path) -> None:
-    said = "Finished stages are known once tiny-oracle is made: its weights are part of every key."
+    said = "Finished stages are unknown until tiny-oracle is trained: its weights are part of every key."
     before = make_outline(request(tmp_path))
     assert said in before.notes()
     assert {line.state for line in before.lines} == {TO_DO}

@@ -64,7 +64,9 @@ def test_the_missions_command_says_what_is_missing_and_its_price() -> None:
     outline = make_outline(request)
     of_one = sum(line.seconds or 0 for line in outline.lines if line.stage in ("train", "evaluate"))
     assert found.seconds == pytest.approx(5 * of_one)
-    assert any(line.startswith("Verdicts that 1 objective with 1 seed can give") for line in outline.notes())
+    notes = outline.notes()
+    assert any(line.startswith("Verdicts that 1 objective with 1 seed can give") for line in notes)
+    assert any("5 more than this plan" in line and "stored runs" in line for line in notes)
 
 
 def test_seeds_and_a_baseline_make_a_verdict_possible() -> None:
