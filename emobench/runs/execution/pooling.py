@@ -105,21 +105,21 @@ def _read_stages(key: str, runs: Path, *, declared: bool) -> _Stages:
             del trained["seed"]
             stages.facts.append(trained)
         for name in (SCORES, EXAMPLES):
-            _sealed(folder, name)
+            sealed(folder / name)
         stages.evaluations.append(Evaluation(folder, score))
     return stages
 
 
 def _stage_facts(folder: Path) -> dict[str, Any]:
-    return json.loads(_sealed(folder, FACTS).read_text(encoding="utf-8"))
+    return json.loads(sealed(folder / FACTS).read_text(encoding="utf-8"))
 
 
-def _sealed(folder: Path, name: str) -> Path:
+def sealed(path: Path) -> Path:
     """Return a file of a finished stage; StorageError if it is missing or any byte of it changed."""
-    damage = find_damage(folder, full=True, only=name)
+    damage = find_damage(path.parent, full=True, only=path.name)
     if damage is not None:
-        raise StorageError(f"{damage}.")
-    return folder / name
+        raise StorageError(f"{damage}; nothing was recorded. Restore it, or remove {path.parent} and run again.")
+    return path
 
 
 def _share(entry: Entry) -> EntryCost:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import emobench
-from emobench.core.errors import ConfigError, EmobenchError, MetricError, StorageError
+from emobench.core.errors import ConfigError, EmobenchError, MetricError
 from emobench.core.locks import locked
-from emobench.core.seals import find_damage
 from emobench.core.settings import PRETRAINED, canonical_json, content_hash, to_plain
 from emobench.data.local_files import data_name
 from emobench.leaderboard.entry import Entry, new_entry
@@ -29,7 +28,7 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.models.device import MPS, cores
 from emobench.runs.execution.environment import ENVIRONMENT, read_environment
 from emobench.runs.execution.execution import Execution
-from emobench.runs.execution.pooling import PooledRun, other_seeds, total_cost
+from emobench.runs.execution.pooling import PooledRun, other_seeds, sealed, total_cost
 from emobench.runs.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.runs.stages.evaluate import EXAMPLES, Evaluation, merged_scores
 from emobench.runs.stages.stage import Stages, storage_errors
@@ -110,13 +109,17 @@ def _recorded(board: Leaderboard, fields: dict[str, Any], stages: Stages) -> Ent
 
 def _check_declaration(entry: Entry, fields: dict[str, Any], keys: Mapping[str, int], board: Leaderboard) -> None:
     """Raise ConfigError if an entry of several seeds declares a run of the fields otherwise."""
-    same = all(to_plain(getattr(entry, name)) == to_plain(fields[name]) for name in ("objective", "recipe"))
+    same = True
+    for name in ("objective", "recipe"):
+        same = same and to_plain(getattr(entry, name)) == to_plain(fields[name])
     for run in entry.runs:
-        if run.key in keys and not (same and run.seed == keys[run.key]):
-            raise ConfigError(
-                f"The checkpoint is seed {run.seed} of {entry.objective.label} in entry {entry.id}, with other seeds. "
-                f"To declare it otherwise, remove {board.path(entry)} and evaluate its checkpoints again."
-            )
+        seed = keys.get(run.key)
+        if seed is None or (same and seed == run.seed):
+            continue
+        raise ConfigError(
+            f"The checkpoint is seed {run.seed} of {entry.objective.label} in entry {entry.id}, with other seeds. "
+            f"To declare it otherwise, remove {board.path(entry)} and evaluate its checkpoints again."
+        )
 
 
 def _pooled(
@@ -228,7 +231,7 @@ def _run(plan: Plan, row: PlannedRow, run: PlannedRun, execution: Execution) -> 
     fields["examples"] = _file(folder / EXAMPLES, stages)
     for training, tasks in run.parts:
         if training is not None:
-            fields["curves"].append(_file(_sealed(stages.folder(training) / LOG), stages))
+            fields["curves"].append(_file(sealed(stages.folder(training) / LOG), stages))
             digests = _summary(training, stages).get("weights")
             if digests is not None:
                 weights = {when: digests[when][plan.request.weights] for when in ("base", "trained")}
@@ -249,15 +252,7 @@ def _run(plan: Plan, row: PlannedRow, run: PlannedRun, execution: Execution) -> 
 
 def _summary(training: PlannedTraining, stages: Stages) -> dict[str, Any]:
     """Return the summary that a training wrote."""
-    return json.loads(_sealed(stages.folder(training) / "training.json").read_text())
-
-
-def _sealed(path: Path) -> Path:
-    """Return a file of a finished stage; StorageError if any byte of it changed."""
-    damage = find_damage(path.parent, full=True, only=path.name)
-    if damage is not None:
-        raise StorageError(f"{damage}; nothing was recorded. Restore it, or remove {path.parent} and run again.")
-    return path
+    return json.loads(sealed(stages.folder(training) / "training.json").read_text())
 
 
 def _file(path: Path, stages: Stages) -> dict[str, str]:

@@ -107,7 +107,8 @@ class PlannedTraining(Stage):
             tools.launch_training(self)
             return
         rows = {split: tools.corpora.rows(corpus) for split, corpus in self.corpora.items()}
-        options, reporter = self.options, tools.reporter
+        options, reporter, tracking = self.options, tools.reporter, self._tracking(tools)
+        language = known_language(self.texts.values())
         with quick_collections(), quiet_libraries(), reporter.work(self.what, "steps") as progress:
 
             def on_step(values: dict[str, float]) -> None:
@@ -122,12 +123,10 @@ class PlannedTraining(Stage):
                 padding = tokenizer.pad_token_id
                 if padding is None:
                     padding = tokenizer.eos_token_id or 0
-                # What a copy of the objective holds on a device is gone with this training.
-                objective = copy.deepcopy(self.objective.objective)
                 return Training(
                     model=loaded.model,
                     tokenizer=tokenizer,
-                    objective=objective,
+                    objective=copy.deepcopy(self.objective.objective),  # its tensors go with this training
                     recipe=recipe,
                     split=recipe != self.recipe,
                     train=rows["train"],
@@ -137,10 +136,10 @@ class PlannedTraining(Stage):
                     folder=folder,
                     pretrained=self._pretrained,
                     device=options.device,
-                    tracking=self._tracking(tools),
+                    tracking=tracking,
                     load_head=partial(head_of, options=options),
                     load_model=partial(model_of, options=options),
-                    known_language=known_language(self.texts.values()),
+                    known_language=language,
                     progress=on_step,
                     note=reporter.note,
                 )
