@@ -121,7 +121,7 @@ def newest_trainings(trainings: Sequence[FoundTraining]) -> tuple[list[FoundTrai
 def _of_board(name: str, runs: Path, board: Path) -> Iterator[FoundTraining]:
     trained = [entry for entry in select(name, board) if entry.runs and not (entry.untrained or entry.declared)]
     if not trained:
-        raise ConfigError(f"{name} names no entry with a training by emobench, and so no curves.")
+        raise ConfigError(f"{name} names no training by emobench, and so no curves.")
     boards = boards_of([name], board)
     for entry in trained:
         for run in entry.runs:
