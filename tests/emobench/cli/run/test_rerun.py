@@ -265,7 +265,7 @@ def test_what_cannot_be_repeated_is_a_sentence(
         job.command("rerun", name, "--leaderboard", board.root).refused(text)
     job.command("rerun", "emo", "--leaderboard", board.root).refused("names 2 entries", imported.id)
     unnamed = ("rerun", written.id, "--leaderboard", job.folder / "board", "--runs", job.folder / "runs")
-    job.command(*unnamed).refused("does not tell where it is: --model FOLDER")
+    job.command(*unnamed).refused("small", "--model FOLDER")
     job.again(written, "--set", "recipe.epochs=2").refused("the entry decides it")
     job.again(written, "--set", "generation.prefix=5").refused("Task lm-quick has the protocol")
 
