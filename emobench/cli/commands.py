@@ -213,7 +213,7 @@ def lazy_group(
 
 def _command(name: str, target: Any) -> Any:
     if isinstance(target, typer.Typer):
-        target.rich_markup_mode = None  # as of the group above
+        target.rich_markup_mode, target._add_completion = None, False  # the group above has completion
         for registered in target.registered_commands:
             registered.cls = Command
         group = typer.main.get_command(target)
