@@ -99,7 +99,7 @@ class TorchRows:
         logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
     ) -> dict[str, Tensor]:
         """Return `log_prob`, `log_partition` and the statistics in `needs`, each (C,)."""
-        scratch = _Scratch(logits_CV)
+        scratch = _scratch(logits_CV)
         blocks = [
             reduce_rows(logits_CV[rows], targets_C[rows], costs, needs, rows, scratch) for rows in _blocks(logits_CV)
         ]
@@ -118,12 +118,12 @@ class TorchRows:
 
         Return the sum of squares of each token's d loss / d logits, (C,).
         """
-        scratch, squares = _Scratch(logits_CV), []
+        scratch, squares = _scratch(logits_CV), []
         for rows in _blocks(logits_CV):
             block_RV = logits_CV[rows]
             slope = map_slope(map_, block_RV)
             differentiate_rows(block_RV, targets_C[rows], costs, log_partition_C[rows], numbers, rows, scratch)
-            squares.append(square_sums(block_RV, scratch.first(len(block_RV))))
+            squares.append(square_sums(block_RV, scratch[0, : len(block_RV)]))
             if slope is not None:
                 block_RV.mul_(slope)
         return torch.cat(squares)
@@ -144,18 +144,10 @@ def _map_in_place(map_: LogitMap, out_CV: Tensor) -> None:
         out_CV.div_(map_.cap).tanh_().mul_(map_.cap)
 
 
-class _Scratch:
-    """Two blocks of rows that all steps of a pass reuse. New memory for each step would take as long as the step."""
-
-    def __init__(self, logits_CV: Tensor) -> None:
-        largest_RV = logits_CV[_blocks(logits_CV)[0]]
-        self._first_RV, self._second_RV = torch.empty_like(largest_RV), torch.empty_like(largest_RV)
-
-    def first(self, rows: int) -> Tensor:
-        return self._first_RV[:rows]
-
-    def second(self, rows: int) -> Tensor:
-        return self._second_RV[:rows]
+def _scratch(logits_CV: Tensor) -> Tensor:
+    """Return two blocks of rows, (2, R, V), for all steps of a pass. New memory for each would take as long as it."""
+    largest_RV = logits_CV[_blocks(logits_CV)[0]]
+    return largest_RV.new_empty(2, *largest_RV.shape)
 
 
 def reduce_rows(
@@ -164,7 +156,7 @@ def reduce_rows(
     costs: CostRows | None,
     needs: frozenset[str],
     rows: slice,
-    scratch: _Scratch,
+    scratch: Tensor,
 ) -> dict[str, Tensor]:
     """Return the statistics of a block of logits, each (R,). `rows` is the block's slice of its chunk.
 
@@ -173,8 +165,8 @@ def reduce_rows(
     """
     top_R = logits_RV.amax(dim=1)
     target_logit_R = logits_RV.gather(1, targets_R[:, None])[:, 0]
-    mass_RV = _exp_in_place(torch.sub(logits_RV, top_R[:, None], out=scratch.first(len(logits_RV))))
-    product_RV = scratch.second(len(logits_RV))
+    mass_RV = _exp_in_place(torch.sub(logits_RV, top_R[:, None], out=scratch[0, : len(logits_RV)]))
+    product_RV = scratch[1, : len(logits_RV)]
     target_mass_R = (target_logit_R - top_R).exp()
     mass_RV.scatter_(1, targets_R[:, None], 0)
     rest_R = mass_RV.sum(dim=1)
@@ -207,15 +199,15 @@ def differentiate_rows(
     log_partition_R: Tensor,
     numbers: Coefficients,
     rows: slice,
-    scratch: _Scratch,
+    scratch: Tensor,
 ) -> None:
     """Overwrite a block of logits with d loss / d logits. `rows` is the block's slice of its chunk."""
     q_RV = _exp_in_place(logits_RV.sub_(log_partition_R[:, None]))
     factor_RV = numbers.base_C[rows, None]
     if costs is not None and numbers.cost_C is not None:
-        factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch.first(len(q_RV)))
+        factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch[0, : len(q_RV)])
     if numbers.q_C is not None:
-        factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch.second(len(q_RV))).add_(factor_RV)
+        factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch[1, : len(q_RV)]).add_(factor_RV)
     # -q log q = entr(q) is 0 at q = 0, but log q is -inf: this term is added apart.
     if numbers.log_q_C is not None:
         spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
