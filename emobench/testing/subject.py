@@ -28,7 +28,6 @@ from emobench.objectives import (
     objective_loss,
 )
 from emobench.objectives.dense import LANGUAGE
-from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 
 CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
 
@@ -236,33 +235,24 @@ class ExampleContext:
 
 @dataclass(frozen=True)
 class ExampleTeacher:
-    """A simple causal model: the hidden state of a position is the mean of the embeddings up to it."""
+    """A simple causal model: the hidden state of a position is the embedding of its token."""
 
     embedding_VD: Tensor
     head_VD: Tensor
 
     def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
-        sums_BTD = self.embedding_VD[input_ids_BT].cumsum(dim=1)
-        return sums_BTD / torch.arange(1, input_ids_BT.shape[1] + 1, device=sums_BTD.device)[:, None]
+        return self.embedding_VD[input_ids_BT]
 
     def logits(self, hidden_CH: Tensor) -> Tensor:
-        out_CV = self.head_VD.new_empty(len(hidden_CH), len(self.head_VD), dtype=accumulator_dtype(self.head_VD.dtype))
-        multiply_wide(hidden_CH.to(self.head_VD.dtype), self.head_VD, out_CV)
-        return out_CV.float()
+        return (hidden_CH.to(self.head_VD) @ self.head_VD.T).float()
 
 
 @dataclass(frozen=True)
 class ExampleLanguage:
-    """A hidden Markov model. With probability 1/2 it keeps its state, else all states are equally likely."""
+    """A language whose next state depends on the last token alone."""
 
     emission_SV: Tensor
 
     def state_probs(self, input_ids_BT: Tensor) -> Tensor:
-        states = len(self.emission_SV)
-        now_BS = self.emission_SV.new_full((len(input_ids_BT), states), 1 / states)
-        steps = []
-        for ids_B in input_ids_BT.T:
-            now_BS = now_BS * self.emission_SV[:, ids_B].T
-            now_BS = 0.5 * now_BS / now_BS.sum(dim=1, keepdim=True) + 0.5 / states
-            steps.append(now_BS)
-        return torch.stack(steps, dim=1)
+        weight_SBT = self.emission_SV[:, input_ids_BT]
+        return (weight_SBT / weight_SBT.sum(dim=0)).movedim(0, -1)
