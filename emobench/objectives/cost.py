@@ -149,11 +149,3 @@ class CostEmbedding:
         cost_CV = torch.sub(probs_CV.sum(dim=1, keepdim=True), cost_CV, out=cost_CV)
         # A zero row has cost 1 to every other token and cost 0 to itself.
         return cost_CV.sub_(probs_CV * (self.inverse_norm_V == 0)).clamp_(min=0)
-
-    def to(self, device: torch.device | str) -> CostEmbedding:
-        """Move the rows to a device, in place. `model.to()` does not move them."""
-        self._rows_PE = self._rows_PE.to(device)
-        self.rows_VE = self._rows_PE[: len(self)]
-        self.inverse_norm_V = self.inverse_norm_V.to(device)
-        self._kept = None if self._kept is None else (self._kept[0].to(device), self._kept[1].to(device))
-        return self

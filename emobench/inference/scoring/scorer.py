@@ -61,11 +61,6 @@ class TokenCounts:
     slots: int = 0
     """Tokens and padding."""
 
-    @property
-    def padding(self) -> float:
-        """The share of padding."""
-        return 1 - self.tokens / self.slots if self.slots else 0.0
-
 
 @dataclass(frozen=True)
 class PlannedRow:
@@ -130,8 +125,6 @@ class PromptScorer:
         self._budget = token_budget or TOKEN_BUDGET.get(device, TOKEN_BUDGET["cuda"])
         self._compared = [0] * 6
         """The largest sizes of the rows that were compared with `plain`, and the longest prompt with a mask."""
-        self._refused_from: dict[str, list[int]] = {}
-        """The sizes at which a layout was refused; larger rows are then refused without a comparison."""
         self._planned: dict[tuple[tuple[int, ...], ...], tuple[int, int]] = {}
         """The tokens of an example -> those of its trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
@@ -204,14 +197,11 @@ class PromptScorer:
         sizes.append(masked * sizes[0])
         if all(size <= compared for size, compared in zip(sizes, self._compared, strict=True)):
             return None
-        refused = self._refused_from.get(self.layout)
-        if refused is not None and all(size >= least for size, least in zip(sizes, refused, strict=True)):
-            return self.refused[self.layout]
         with reading(self.model) as device:
             for row in {id(row): row for row in extreme}.values():
                 reason = difference_from_plain(self.model, prompts, row.examples, row.trunk, device, masked)
                 if reason is not None:
-                    self.refused[self.layout], self._refused_from[self.layout] = reason, sizes
+                    self.refused[self.layout] = reason
                     return reason
         self._compared = list(map(max, sizes, self._compared))
         return None

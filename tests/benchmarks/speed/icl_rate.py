@@ -92,7 +92,7 @@ def measure(name: str, model: Any, shape: dict[str, int], options: argparse.Name
         row["examples_per_second"] = len(prompts) / row["seconds"]
         row["prompts_per_second"] = row["examples_per_second"] * LENGTHS[name][0]
         row["flops"] = flops(prompts, shape, engine)
-        row["padding"] = round(scorers[engine].counts.padding, 4)
+        row["padding"] = round(1 - scorers[engine].counts.tokens / scorers[engine].counts.slots, 4)
     return {
         "shape": {"task": name, "labels": LENGTHS[name][0], "examples": len(prompts)}
         | {"vocabulary": shape["vocab_size"], "width": shape["hidden_size"]},

@@ -227,7 +227,7 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
         "tokens_of_trie": len({ids[:n] for prompt in prompts for ids in prompt.tokens for n in range(1, len(ids))}),
         "least_flops": least,
         "flops_over_least": flops,
-        "padding": round(scorer.counts.padding, 4),
+        "padding": round(1 - scorer.counts.tokens / scorer.counts.slots, 4),
         "variants": {name: median_and_spread(times) for name, times in seconds.items()},
         "loop_over_ours": over(seconds["loop"], seconds["ours"]),
         "largest_difference": max(abs(a - b) for a, b in pairs),
