@@ -122,7 +122,21 @@ class TorchRows:
         for rows in _blocks(logits_CV):
             block_RV = logits_CV[rows]
             slope = map_slope(map_, block_RV)
-            differentiate_rows(block_RV, targets_C[rows], costs, log_partition_C[rows], numbers, rows, scratch)
+            q_RV = _exp_in_place(block_RV.sub_(log_partition_C[rows, None]))
+            factor_RV = numbers.base_C[rows, None]
+            if costs is not None and numbers.cost_C is not None:
+                factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch[0, : len(q_RV)])
+            if numbers.q_C is not None:
+                factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch[1, : len(q_RV)]).add_(factor_RV)
+            # -q log q = entr(q) is 0 at q = 0, but log q is -inf: this term is added apart.
+            if numbers.log_q_C is not None:
+                spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
+                q_RV.mul_(factor_RV).add_(spread_RV)
+            else:
+                q_RV.mul_(factor_RV)
+            if numbers.shift_C is not None:
+                q_RV.add_(numbers.shift_C[rows, None])
+            q_RV.scatter_(1, targets_C[rows, None], numbers.target_C[rows, None])
             squares.append(square_sums(block_RV, scratch[0, : len(block_RV)]))
             if slope is not None:
                 block_RV.mul_(slope)
@@ -190,33 +204,6 @@ def reduce_rows(
         mass_RV /= total_R[:, None]
         values["entropy"] = torch.special.entr(mass_RV, out=product_RV).sum(dim=1) - log_prob_R * log_prob_R.exp()
     return values
-
-
-def differentiate_rows(
-    logits_RV: Tensor,
-    targets_R: Tensor,
-    costs: CostRows | None,
-    log_partition_R: Tensor,
-    numbers: Coefficients,
-    rows: slice,
-    scratch: Tensor,
-) -> None:
-    """Overwrite a block of logits with d loss / d logits. `rows` is the block's slice of its chunk."""
-    q_RV = _exp_in_place(logits_RV.sub_(log_partition_R[:, None]))
-    factor_RV = numbers.base_C[rows, None]
-    if costs is not None and numbers.cost_C is not None:
-        factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch[0, : len(q_RV)])
-    if numbers.q_C is not None:
-        factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch[1, : len(q_RV)]).add_(factor_RV)
-    # -q log q = entr(q) is 0 at q = 0, but log q is -inf: this term is added apart.
-    if numbers.log_q_C is not None:
-        spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
-        q_RV.mul_(factor_RV).add_(spread_RV)
-    else:
-        q_RV.mul_(factor_RV)
-    if numbers.shift_C is not None:
-        q_RV.add_(numbers.shift_C[rows, None])
-    q_RV.scatter_(1, targets_R[:, None], numbers.target_C[rows, None])
 
 
 def _exp_in_place(rows_RV: Tensor) -> Tensor:
