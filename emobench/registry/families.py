@@ -111,18 +111,16 @@ CLOSE = 0.7
 _NAME = re.compile(r"[A-Za-z][\w-]{0,99}")
 
 
-@dataclass(frozen=True)
-class LoadedObjective:
+class LoadedObjective(Loaded["Objective"]):
     """An objective with its parameters, and what identifies its code."""
 
-    objective: Objective
-    source_sha256: str
-    versions: Mapping[str, str]
-    """Of the packages that a stranger's brings: its own, and what it requires."""
+    @property
+    def objective(self) -> Objective:
+        return self.plugin
 
     @property
     def name(self) -> str:
-        return self.objective.name
+        return self.plugin.name
 
 
 class _Objectives(Family["Objective"]):
@@ -152,9 +150,8 @@ class _Objectives(Family["Objective"]):
             return [(terms[0].call, "")]
         return [(term.call, str(term.weight or 1)) for term in terms]
 
-    def load(self, text: str) -> Loaded[Objective]:
-        loaded = load_objective(text)
-        return Loaded(loaded.objective, loaded.source_sha256, loaded.versions)
+    def load(self, text: str) -> LoadedObjective:
+        return load_objective(text)
 
 
 OBJECTIVES = _Objectives(
