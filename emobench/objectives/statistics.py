@@ -45,7 +45,9 @@ class TokenStatistics:
         if name in self._values:
             return self._values[name]
         if name in STATISTICS:
-            raise PluginError(f"The statistic '{name}' was not asked for; write needs = {{'{name}'}} in the objective.")
+            raise PluginError(
+                f"The objective does not request the statistic '{name}'; write needs = {{'{name}'}} in the objective."
+            )
         raise UnknownNameError("statistic", name, STATISTICS)
 
     def __len__(self) -> int:

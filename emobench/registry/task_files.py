@@ -165,7 +165,7 @@ def _file(folder: str, name: str, kind: str) -> Path:
             raise ConfigError(f"There is no file {path}; expected the YAML of a {kind}.")
         if path.stem in map(short_name, files):  # an installed name means one thing
             raise ConfigError(
-                f"{path} has the name of an installed {kind}, and entries would not tell them apart. Give the file and "
+                f"{path} has the name of an installed {kind}, so entries could not distinguish them. Give the file and "
                 "the `name` in it another name."
             )
         return path

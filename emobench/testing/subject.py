@@ -199,7 +199,7 @@ def distance(value: Tensor, expected: Tensor) -> float:
 
 @dataclass
 class ExampleContext:
-    """A `SetupContext` with a random head, and models of its device and dtype; `read` has those that were asked for."""
+    """A `SetupContext` with a random head, and models of its device and dtype."""
 
     weight_VD: Tensor
     total_steps: int = 8

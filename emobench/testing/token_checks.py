@@ -117,7 +117,7 @@ def tolerance(subject: CheckedObjective) -> float:
 
 
 @check(
-    "A part of the loss is cut from autograd without `.detach()`: a tensor made anew, `.item()`, rounding, or a "
+    "A part of the loss is cut from autograd without `.detach()`: a newly created tensor, `.item()`, rounding, or a "
     "custom backward that is another function's. Constants are marked by `.detach()` or torch.no_grad(); or a "
     "token's loss reads other tokens.",
 )

@@ -47,7 +47,7 @@ def iter_continuations(
 
     `model` is in memory; with the backend vllm, it is an `emobench.models.model.Model`. `prompt_keys` are the prompts'
     ids: with the seed and the sample's index they fix the randomness of a row. Ids from `vocabulary` on are padding of
-    the head, and are never drawn. `ends` are ids that end a text besides those of the model's configuration.
+    the head, and are never drawn. `ends` are further ids that end a text, added to those of the model's configuration.
 
     Batches without a prompt outside `done` are left out. The others are those of an undisturbed run, so that an
     interrupted run continues to the same texts in bfloat16, too, where the batch matters.

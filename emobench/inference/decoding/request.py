@@ -16,7 +16,7 @@ VLLM_TEMPERATURES = (0.01, 2.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How continuations are decoded; everything that determines them besides model and prompts."""
+    """How continuations are decoded; everything that determines them except model and prompts."""
 
     method: Literal["sample", "greedy", "beam"] = "sample"
     """sample: draw each token. greedy: take the most probable one. beam: beam search."""
