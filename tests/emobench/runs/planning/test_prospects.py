@@ -87,6 +87,7 @@ def test_seeds_and_a_baseline_make_a_verdict_possible() -> None:
     assert by_metric(base)["sst2/accuracy"].verdict == "possible"
     assert (base.runs, base.needed) == (3, 3)
     alone = planned(objectives=("pretrained",))
+    assert not any("more than this plan" in line for line in alone.lines())
     assert "--objective NAME" in by_metric(alone)["sst2/accuracy"].missing[0]
 
 
