@@ -28,14 +28,17 @@ NEAREST = 20
 """Names that an error lists at most."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-NAMES: dict[str, Callable[[Row], tuple[str, ...]]] = {
-    "model": lambda row: (row.model,),
-    "objective": lambda row: (row.objective, row.label),
-    "suite": lambda row: (row.suite, f"{row.suite}@{row.suite_version}"),
-    "kind": lambda row: (row.kind,),
-    "metric": lambda row: row.metrics,
-}
-"""Key of a query, and option of `leaderboard show` -> the names that a row has."""
+KEYS = ("model", "objective", "suite", "kind", "metric")
+"""Keys of a query, and options of `leaderboard show`."""
+
+
+def names_of(row: Row, key: str) -> Sequence[str]:
+    """Return the names by which a key of a query means a row."""
+    if key == "objective":
+        return row.objective, row.label
+    if key == "suite":
+        return row.suite, f"{row.suite}@{row.suite_version}"
+    return row.metrics if key == "metric" else (getattr(row, key),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,7 @@ def matching(rows: Sequence[Row], key: str, name: str, hint: str = "") -> list[R
     """
     matches, known = [], set()
     for row in rows:
-        names: Sequence[str] = NAMES[key](row)
+        names = names_of(row, key)
         is_meant = name in names
         if key == "objective":
             is_meant = is_row(name, row.id, row.objective, row.label)
@@ -153,8 +156,8 @@ def select(text: str, root: Path) -> list[Entry]:
             terms.append((key.strip(), value.strip()) if equals and "(" not in key else ("objective", term.strip()))
     try:
         for key, value in terms:
-            if key not in NAMES:
-                raise UnknownNameError("key of a query", key, NAMES, where=f"{name}: ", hint=FORMS)
+            if key not in KEYS:
+                raise UnknownNameError("key of a query", key, KEYS, where=f"{name}: ", hint=FORMS)
             rows = matching(rows, key, value, hint=FORMS)
     except UnknownNameError as error:
         if not board.problems:
