@@ -145,5 +145,5 @@ def test_tables_comparisons_and_pages_name_changed_rules(decoded: Callable[..., 
     assert " with " not in board_markdown([decoded("mle", {})])
     (sheet,), _ = compared([compare(decoded("mle", greedy), [decoded("emo", greedy)])])
     assert sheet.heading.endswith(" · sampling.method=greedy, limit=40")
-    groups = BoardData([decoded("mle", rules) for rules in (greedy, top_p, {"limit": 40})], None).plain["groups"]
+    (groups,) = BoardData([decoded("mle", rules) for rules in (greedy, top_p, {"limit": 40})], None).groups
     assert {g["title"] for g in groups} == {"tiny", "tiny · sampling method greedy", "tiny · sampling top p 0.9"}
