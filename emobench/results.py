@@ -192,8 +192,11 @@ def _recorded(run_plan: Callable[[Any], Any], suite: str, options: RunOptions, f
     from emobench.runs.planning.plan import make_plan
     from emobench.runs.planning.request import Request
 
-    words = [f"{name}={setting_word(to_plain(value))}" for name, value in (options.get("settings") or {}).items()]
-    same: Any = {name: options[name] for name in ("model", "tokenizer", "limit", "offline") if name in options}
+    given: Mapping[str, Any] = dict(options)
+    words = []
+    for name, value in (given.get("settings") or {}).items():
+        words.append(f"{name}={setting_word(to_plain(value))}")
+    same = {name: given[name] for name in given.keys() & {"model", "tokenizer", "limit", "offline"}}
     leaderboard, runs = Path(options.get("leaderboard", BOARD)), Path(options.get("runs", RUNS))
     request = Request(
         suite=suite,

@@ -52,7 +52,7 @@ def find_answers(entry: Entry, runs: Path, tasks: Sequence[str]) -> list[FoundAn
             if name not in known or (tasks and name not in tasks):
                 continue
             prompts, remarks = _prompts(entry, facts, runs)
-            found = FoundAnswers(
+            answer = FoundAnswers(
                 **named_run(entry, run),
                 task=name,
                 kind=kind,
@@ -60,7 +60,7 @@ def find_answers(entry: Entry, runs: Path, tasks: Sequence[str]) -> list[FoundAn
                 remarks=remarks,
                 table=read_json(folder / kinds[kind].TABLE, entry),
             )
-            answers.append(found)
+            answers.append(answer)
     return answers
 
 

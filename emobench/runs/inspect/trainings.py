@@ -98,8 +98,8 @@ def find_trainings(given: Sequence[str], runs: Path, board: Path) -> list[FoundT
     for name in given or [str(runs)]:
         folders = [Path(name), runs / "train" / name, runs / "train" / f"{name}{PART}"]
         folder = next(filter(Path.is_dir, folders), None)
-        found = _of_board(name, runs, board) if folder is None else _of_folder(folder, runs)
-        for training in found:
+        named = _of_board(name, runs, board) if folder is None else _of_folder(folder, runs)
+        for training in named:
             trainings.setdefault(training.folder, training)
     return list(trainings.values())
 
