@@ -76,7 +76,7 @@ def test_200_rows_of_csv_give_verdicts(
         *places,
         "--offline",
     )
-    assert "nothing different here" in command(*again, "--dry-run").ok().out
+    assert "nothing different here" in command(*again, "--dry-run").ok().err
     kept = (folder / "reviews.csv").read_text()
     (folder / "reviews.csv").write_text(kept.replace("film", "play"))
     command(*again, "--dry-run").refused("./reviews.csv:review")
