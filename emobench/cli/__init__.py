@@ -35,7 +35,7 @@ COMMANDS = {
     "runs": ("runs:app", "Stages on disk: list, prune."),
     "doctor": ("doctor:doctor", "Show what this machine can run, and which packages are missing."),
     "leaderboard": ("leaderboard:app", "Recorded results: show, site, view, export, verify, pack, push, pull, import."),
-    "objectives": ("", "Training objectives: list, show, check, new."),
+    "objectives": ("", "Training objectives: list, show, check, bench, new."),
     "kinds": ("", "Kinds of task: list, show, check, new."),
     "retrievers": ("", "Retrievers of shots: list, show, check, new."),
     "metrics": ("", "Metrics of generated texts: list, show, check, new."),

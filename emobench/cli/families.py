@@ -29,7 +29,7 @@ from emobench.registry import families
 PACKAGE = Path(inspect.getfile(families)).parent / "templates" / "package"
 """The files that packages of all families have."""
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
-MORE = {"judges": {"score": "emobench.cli.judge:score"}}
+MORE = {"objectives": {"bench": "emobench.cli.bench:bench"}, "judges": {"score": "emobench.cli.judge:score"}}
 """Further commands of a family."""
 NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
 """Facts that `show` prints at the top or at the end, without a label."""

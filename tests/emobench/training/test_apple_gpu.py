@@ -40,6 +40,7 @@ def test_a_machine_without_it(command: Callable[..., Any], tmp_path: Path, monke
     assert "--device mps trains in float32" in " ".join(shown.out.split())  # and where it evaluates
     assert "H100" not in shown.out
     command("run", "--device", "mps:1", "--objective", "mle").refused("mps:1")
+    command("objectives", "bench", "mle", "--device", "mps").refused("mps")
     command("sample-corpus", "gpt2", "--out", "sampled", "--device", "mps").refused("mps")
     command("run", "--device", "mps", "--processes", 2).refused("mps", "--processes")
 

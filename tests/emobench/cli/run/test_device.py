@@ -44,7 +44,7 @@ def test_every_command_with_a_device_takes_the_one_that_is_there() -> None:
     assert defaults.pop("stage run") is None  # the plan has chosen one
     assert set(defaults) == {
         *("run", "train", "evaluate", "judge", "reproduce", "rerun", "sweep run"),
-        *("plan", "prompts", "sample-corpus", "tasks export"),
+        *("plan", "prompts", "sample-corpus", "objectives bench", "tasks export"),
     }
     assert set(defaults.values()) == {"auto"}
 
