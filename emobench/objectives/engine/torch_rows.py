@@ -125,9 +125,9 @@ class TorchRows:
             q_RV = _exp_in_place(block_RV.sub_(log_partition_C[rows, None]))
             factor_RV = numbers.base_C[rows, None]
             if costs is not None and numbers.cost_C is not None:
-                factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch[0, : len(q_RV)])
+                factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch[0][: len(q_RV)])
             if numbers.q_C is not None:
-                factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch[1, : len(q_RV)]).add_(factor_RV)
+                factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch[1][: len(q_RV)]).add_(factor_RV)
             # -q log q = entr(q) is 0 at q = 0, but log q is -inf: this term is added apart.
             if numbers.log_q_C is not None:
                 spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
@@ -137,7 +137,7 @@ class TorchRows:
             if numbers.shift_C is not None:
                 q_RV.add_(numbers.shift_C[rows, None])
             q_RV.scatter_(1, targets_C[rows, None], numbers.target_C[rows, None])
-            squares.append(square_sums(block_RV, scratch[0, : len(block_RV)]))
+            squares.append(square_sums(block_RV, scratch[0][: len(block_RV)]))
             if slope is not None:
                 block_RV.mul_(slope)
         return torch.cat(squares)
@@ -158,10 +158,10 @@ def _map_in_place(map_: LogitMap, out_CV: Tensor) -> None:
         out_CV.div_(map_.cap).tanh_().mul_(map_.cap)
 
 
-def _scratch(logits_CV: Tensor) -> Tensor:
-    """Return two blocks of rows, (2, R, V), for all steps of a pass. New memory for each would take as long as it."""
+def _scratch(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two blocks of rows, (R, V), for all steps of a pass. New memory for each would take as long as it."""
     largest_RV = logits_CV[_blocks(logits_CV)[0]]
-    return largest_RV.new_empty(2, *largest_RV.shape)
+    return torch.empty_like(largest_RV), torch.empty_like(largest_RV)
 
 
 def reduce_rows(
@@ -170,7 +170,7 @@ def reduce_rows(
     costs: CostRows | None,
     needs: frozenset[str],
     rows: slice,
-    scratch: Tensor,
+    scratch: tuple[Tensor, Tensor],
 ) -> dict[str, Tensor]:
     """Return the statistics of a block of logits, each (R,). `rows` is the block's slice of its chunk.
 
@@ -179,8 +179,8 @@ def reduce_rows(
     """
     top_R = logits_RV.amax(dim=1)
     target_logit_R = logits_RV.gather(1, targets_R[:, None])[:, 0]
-    mass_RV = _exp_in_place(torch.sub(logits_RV, top_R[:, None], out=scratch[0, : len(logits_RV)]))
-    product_RV = scratch[1, : len(logits_RV)]
+    mass_RV = _exp_in_place(torch.sub(logits_RV, top_R[:, None], out=scratch[0][: len(logits_RV)]))
+    product_RV = scratch[1][: len(logits_RV)]
     target_mass_R = (target_logit_R - top_R).exp()
     mass_RV.scatter_(1, targets_R[:, None], 0)
     rest_R = mass_RV.sum(dim=1)
