@@ -3,7 +3,7 @@
     combination  =  term { "+" term }
     term         =  [ weight "*" ] call
     call         =  name | name(key=value, ...) | path.py:Class | path.py:Class(key=value, ...)
-    weight       =  number | constant(a) | linear(a, b) | step(a, b, at=0.3)
+    weight       =  number | constant(a) | linear(a, b) | cosine(a, b) | step(a, b, at=0.3)
 
 Weights are at least 0, and there is no subtraction: a subtracted loss would be maximised and has no minimum.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -138,6 +139,18 @@ class Linear(Schedule):
 
 
 @dataclasses.dataclass(frozen=True)
+class Cosine(Schedule):
+    """(1 - f) a + f b with f = (1 - cos(pi p)) / 2: half a wave, flat at both ends"""
+
+    first: float
+    last: float
+
+    def __call__(self, progress: float) -> float:
+        f = (1 - math.cos(math.pi * progress)) / 2
+        return (1 - f) * self.first + f * self.last
+
+
+@dataclasses.dataclass(frozen=True)
 class Step(Schedule):
     """a where p < at, then b"""
 
@@ -157,8 +170,8 @@ class Step(Schedule):
         return f"step({number(self.first)}, {number(self.last)}, at={number(self.at)})"
 
 
-SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "step": Step}
-EXAMPLES = "constant(0.5), linear(1, 0), step(1, 0, at=0.3)"
+SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "cosine": Cosine, "step": Step}
+EXAMPLES = "constant(0.5), linear(1, 0), cosine(1, 0), step(1, 0, at=0.3)"
 
 
 def make_schedule(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Schedule:

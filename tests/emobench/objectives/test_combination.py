@@ -24,7 +24,7 @@ from emobench.objectives import (
     objective_loss,
 )
 from emobench.objectives.combination import combine
-from emobench.objectives.expression import Constant, Linear, Schedule, Step
+from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step
 from emobench.registry import load_objective, objective_names
 from emobench_objectives.emo import Emo
 from emobench_objectives.mixce import MixCE
@@ -194,7 +194,7 @@ def test_slopes_are_the_weighted_sum_and_those_of_autograd() -> None:
 
 
 def test_weights_follow_the_steps() -> None:
-    combined = combine([Mle(), MixCE(), TaiLr()], [Linear(1, 0), Linear(0, 1), Step(0.2, 0.4, at=0.5)])
+    combined = combine([Mle(), MixCE(), TaiLr()], [Linear(1, 0), Cosine(0, 1), Step(0.2, 0.4, at=0.5)])
     alone = [(run(cls())) for cls in (MixCE, Mle, TaiLr)]  # in the order of the combination
     for step, weights in ((0, [0, 1, 0.2]), (4, [0.5, 0.5, 0.4]), (8, [1, 0, 0.4])):
         combined.begin_step(step, 9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emobench.core.errors import ConfigError, UserError
-from emobench.objectives.expression import Constant, Linear, Schedule, Step, parse_terms
+from emobench.objectives.expression import Constant, Cosine, Linear, Schedule, Step, parse_terms
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from emobench.objectives.expression import Constant, Linear, Schedule, Step, par
         ("0.5*emo + 0.5*mle", [(Constant(0.5), "emo"), (Constant(0.5), "mle")]),
         (" .50 * emo+mle ", [(Constant(0.5), "emo"), (None, "mle")]),
         ("1e-3*emo-1-adaptive + 2.*mle\n", [(Constant(0.001), "emo-1-adaptive"), (Constant(2), "mle")]),
-        ("linear(1, 0)*mle + linear(0,1)*emo", [(Linear(1, 0), "mle"), (Linear(0, 1), "emo")]),
+        ("linear(1, 0)*mle + cosine(0,1)*emo", [(Linear(1, 0), "mle"), (Cosine(0, 1), "emo")]),
         ("step(1, 0, at=0.3)*mle + step(0,1)*x", [(Step(1, 0, at=0.3), "mle"), (Step(0, 1, at=0.5), "x")]),
         ("constant(0.5)*mle", [(Constant(0.5), "mle")]),
         ("linear(0.5, 0.5)*mle", [(Constant(0.5), "mle")]),
@@ -52,7 +53,7 @@ def test_a_single_call_is_left_as_it_is(text: str) -> None:
         ("mle + 0.5*0.5*mle", 7, "expected NAME or WEIGHT*NAME"),
         ("mle + tailr(gamma=1) mle", 22, "expected `+` and another term"),
         ("mle + lineer(1, 0)*emo", 7, "There is no schedule 'lineer'; did you mean 'linear'?"),
-        ("tailr(gamma=1)*mle", 1, "There is no schedule 'tailr'. Known: constant, linear, step."),
+        ("tailr(gamma=1)*mle", 1, "There is no schedule 'tailr'. Known: constant, cosine, linear, step."),
         ("linear(1)*mle", 1, "linear: missing a required argument: 'last'; expected one of constant(0.5), linear"),
         ("linear(1, 0, 2)*mle", 1, "too many positional arguments"),
         ("linear(1, x)*mle", 1, "`last` is 'x'; expected a number"),
@@ -82,6 +83,7 @@ numbers = st.floats(min_value=0, max_value=1e6, allow_subnormal=False)
 schedules = (
     st.builds(Constant, numbers)
     | st.builds(Linear, numbers, numbers)
+    | st.builds(Cosine, numbers, numbers)
     | st.builds(Step, numbers, numbers, at=st.floats(min_value=0, max_value=1))
 )
 
@@ -101,5 +103,8 @@ def test_weights_at_the_first_middle_and_last_step() -> None:
     assert values(Constant(0.3)) == [0.3] * 4
     assert values(Linear(1, 0)) == [1.0, 0.75, 0.5, 0.0]
     assert values(Linear(0.1, 0.3)) == [0.1, pytest.approx(0.15), pytest.approx(0.2), 0.3]
+    # Half a wave: cos(pi / 4) = sqrt(1/2) at a quarter.
+    assert values(Cosine(1, 0)) == [1.0, pytest.approx((1 + math.sqrt(0.5)) / 2), pytest.approx(0.5), 0.0]
+    assert values(Cosine(0.1, 0.3))[::3] == [0.1, 0.3]  # exact at both ends
     assert values(Step(1, 0.2, at=0.5)) == [1.0, 1.0, 0.2, 0.2]
     assert values(Step(1, 0.2, at=0)) == [0.2] * 4

@@ -20,7 +20,7 @@ from emobench.core.errors import NonFiniteLossError
 from emobench.data.packing import WEIGHTS, RowCollator
 from emobench.objectives import LogitsObjective, ModelObjective, UnitLosses
 from emobench.objectives.combination import combine
-from emobench.objectives.expression import Linear, Schedule, Step
+from emobench.objectives.expression import Cosine, Linear, Schedule, Step
 from emobench.training.train import train
 from emobench_objectives.emo import Emo
 from emobench_objectives.mixce import MixCE
@@ -234,7 +234,7 @@ def test_seconds_leave_saving_and_validation_out(kit: SimpleNamespace, tmp_path:
 def test_weights_follow_the_steps_of_the_trainer(kit: SimpleNamespace, tmp_path: Path) -> None:
     """Three epochs of three steps."""
     recipe = {"epochs": 3, "batch": 8, "accumulation": 2, "warmup": 0.2, "schedule": "cosine"}
-    weights: list[Schedule] = [Linear(1, 0), Linear(0, 0.8), Step(0.1, 0.7, at=0.5)]
+    weights: list[Schedule] = [Linear(1, 0), Cosine(0, 0.8), Step(0.1, 0.7, at=0.5)]
     combined = combine([Mle(), Emo(), MixCE()], weights)
     lines = kit.train_sgd(kit.job(tmp_path, objective=combined, recipe=recipe), rate=0.01)
     assert [line["step"] for line in lines] == list(range(1, 10))
