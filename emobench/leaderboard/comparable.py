@@ -174,7 +174,9 @@ def _words(rules: Rules) -> str:
     texts = []
     for name, value in rules.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        texts.append(f"{name}={text[:LONGEST]}{'…' if len(text) > LONGEST else ''}")
+        if len(text) > LONGEST:
+            text = text[:LONGEST] + "…"
+        texts.append(f"{name}={text}")
     return _listed(texts, MOST_RULES)
 
 
@@ -187,7 +189,11 @@ def _listed(texts: Sequence[str], most: int) -> str:
 
 def _other_than(rules: Rules, others: Rules) -> dict[str, Any]:
     """Return the rules that `others` has not, or with another value."""
-    return {name: value for name, value in rules.items() if name not in others or others[name] != value}
+    own = {}
+    for name, value in rules.items():
+        if name not in others or others[name] != value:
+            own[name] = value
+    return own
 
 
 def _model(entry: Entry) -> str:

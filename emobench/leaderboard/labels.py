@@ -18,7 +18,11 @@ MEAN = "mean"
 
 def clean(text: str) -> str:
     """Return text in one line, with anything that a terminal would act on replaced."""
-    return "".join(c if c.isprintable() else "�" for c in text.replace("\n", " "))
+    shown = text.replace("\n", " ")
+    for sign in set(shown):
+        if not sign.isprintable():
+            shown = shown.replace(sign, "�")
+    return shown
 
 
 def is_row(text: str, identity: str, name: str, label: str) -> bool:

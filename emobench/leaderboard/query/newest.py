@@ -45,4 +45,6 @@ def older_groups(count: int, how: str) -> str:
     """Return a sentence on groups that are not shown, and `how` to see them; empty if there is none."""
     if not count:
         return ""
-    return f"{count:,} older group{'s are' if count > 1 else ' is'} not shown: {how}."
+    if count == 1:
+        return f"1 older group is not shown: {how}."
+    return f"{count:,} older groups are not shown: {how}."

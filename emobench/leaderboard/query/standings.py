@@ -306,7 +306,9 @@ def _ranking(group: Entries, metrics: Sequence[str], pairs: PairContrasts, view:
     if not tests:
         return replace(plain, remark=reasons[0])
     places = {key: 1 for key in ranked if key not in unranked}
-    ps = [1.0 if test.p_holm is None else test.p_holm for test in tests.values()]  # equal rows have no test
+    ps = []
+    for test in tests.values():
+        ps.append(1.0 if test.p_holm is None else test.p_holm)  # equal rows have no test
     for ((a, b), test), p in zip(tests.items(), holm(ps), strict=True):
         if p <= ALPHA:
             places[b if (test.effect > 0) == bool(test.higher_is_better) else a] += 1

@@ -101,7 +101,7 @@ def _spreads(df: float) -> tuple[Any, Any]:
 def _normal_table() -> tuple[Any, Any]:
     """Return numbers and the normal probabilities of at most these; between them a line is wrong by 3e-8."""
     numbers = np.linspace(-9, 9, 20_001)
-    return numbers, np.array([NORMAL.cdf(number) for number in numbers.tolist()])
+    return numbers, np.array(list(map(NORMAL.cdf, numbers.tolist())))
 
 
 @lru_cache(maxsize=10_000)

@@ -106,7 +106,9 @@ class Series:
             return self
 
         def chosen(by_seed: Mapping[Seed, Any]) -> dict[Seed, Any]:
-            return {seed: by_seed[None if None in by_seed else seed] for seed in seeds}
+            if None in by_seed:
+                return dict.fromkeys(seeds, by_seed[None])
+            return {seed: by_seed[seed] for seed in seeds}
 
         if self.examples is None:
             return replace(self, values=chosen(self.values))

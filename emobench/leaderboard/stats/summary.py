@@ -112,7 +112,8 @@ def _check_score(score: Score, first: Score) -> None:
         raise MetricError("A score is of no examples; one that could not be computed is missing, with a reason.")
     if score.examples and score.aggregate in ("mean", "exp_mean"):
         mean = weighted_mean(score.examples)
-        mean = math.exp(mean) if score.aggregate == "exp_mean" else mean
+        if score.aggregate == "exp_mean":
+            mean = math.exp(mean)
         if not math.isclose(mean, score.value, rel_tol=1e-3, abs_tol=1e-6):
             raise MetricError(f"A score is {score.value}, but the {score.aggregate} of its examples is {mean}.")
 
