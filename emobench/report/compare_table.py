@@ -49,7 +49,8 @@ def report(comparisons: Sequence[Comparison], *, explain: bool = True) -> Report
     if explain:
         noise = noise_tables(comparisons)
         tables += noise
-        meanings += [captions.NOISE_EXPLAINED] if noise else []
+        if noise:
+            meanings.append(captions.NOISE_EXPLAINED)
     elif meanings:
         meanings = [captions.EXPLAIN]
     lines = dict.fromkeys(map(clean, remarks + meanings))

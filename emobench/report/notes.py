@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from typing import TYPE_CHECKING
 
 from emobench.core.settings import content_hash
@@ -289,7 +289,7 @@ def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> st
     counts.sort(key=lambda counted: counted[0].count is None)
     separator = "; " if counts[-1][0].count is None else ", or "
     effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
-    return f"{effect}: {separator.join(count_text(*counted) for counted in counts)}"
+    return f"{effect}: {separator.join(starmap(count_text, counts))}"
 
 
 def count_text(count: Count, what: str, now: int = 0) -> str:

@@ -19,7 +19,9 @@ TEXT = "#374151"
 LIGHT = {word: tone.light for word, tone in VERDICTS.items()}
 """Colours of marks on paper; the verdict also stands beside each row."""
 PAGE_VERDICTS = dict.fromkeys(VERDICTS, "var(--open-text)") | {
-    word: f"var(--{word}-text)" for word in ("better", "worse", "tied")
+    "better": "var(--better-text)",
+    "worse": "var(--worse-text)",
+    "tied": "var(--tied-text)",
 }
 """Colours on a page, which follow the theme."""
 
@@ -39,7 +41,9 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         for (label, *_), contrast in zip(table.rows, contrasts, strict=True):
             words = contrast.word or ""
             if contrast.p_holm is not None:
-                words += f", p {p_value(contrast.p_holm)}" + (" (Holm)" if contrast.tests > 1 else "")
+                words += f", p {p_value(contrast.p_holm)}"
+                if contrast.tests > 1:
+                    words += " (Holm)"
             row = {"metric": label.text, "verdict": contrast.word or "none", "label": words}
             by_unit.setdefault(unit_of(contrast), []).append({**row, **contrast_ends(contrast)})
         title = table.title

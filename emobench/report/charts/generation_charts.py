@@ -126,8 +126,12 @@ def histograms(samples: Sequence[Row], *, title: str, unit: str, counted: str, w
 
 def _around(points: Sequence[Row], name: str) -> tuple[float, float]:
     """Return bounds of an axis around values and intervals; equal values stand in the middle."""
-    ends = [point.get(f"{name}{end}") for point in points for end in ("", "_low", "_high")]
-    values = [value for value in ends if value is not None]
+    values = []
+    for point in points:
+        for end in ("", "_low", "_high"):
+            value = point.get(f"{name}{end}")
+            if value is not None:
+                values.append(value)
     room = max(0.08 * (max(values) - min(values)), 0.02)
     return min(values) - room, max(values) + room
 

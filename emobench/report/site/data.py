@@ -213,8 +213,12 @@ def _facts(entry: Entry) -> dict[str, str]:
     if entry.declared:
         facts["recipe.name"] += " (declared)"
     for name, value in facts.items():
-        text = clean(value[7:13] if value.startswith("sha256:") else value)
-        facts[name] = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+        if value.startswith("sha256:"):
+            value = value[7:13]
+        text = clean(value)
+        if len(text) > LONGEST:
+            text = text[:LONGEST] + "…"
+        facts[name] = text
     return facts
 
 
@@ -222,7 +226,7 @@ def _distinguishing(facts: Sequence[Mapping[str, str]], chosen: list[str]) -> li
     """Return the names of facts that distinguish the groups, by tier: those chosen, and each that adds to them."""
 
     def kinds(names: Sequence[str]) -> int:
-        return len({itemgetter(*names)(own) for own in facts}) if names else 1
+        return len(set(map(itemgetter(*names), facts))) if names else 1
 
     for start in TIERS:
         for name in sorted(facts[0]):

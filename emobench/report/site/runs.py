@@ -153,7 +153,9 @@ class RunFiles:
 def _thin(curve: Curve) -> dict[str, list[Any]]:
     """Return steps and values of at most `POINTS` blocks; a block without a finite value holds None."""
     blocks = averaged(curve, POINTS)
-    values = [float(f"{value:.5g}") if math.isfinite(value) else None for value in blocks.values()]
+    values = []
+    for value in blocks.values():
+        values.append(float(f"{value:.5g}") if math.isfinite(value) else None)
     return {"steps": list(blocks), "values": values}
 
 
@@ -177,12 +179,16 @@ def _sample(text: WrittenText) -> dict[str, Any]:
     parts = {"prefix": text.prefix, "reference": text.human, "source": text.source, "text": text.generated}
     if text.preferred == TIE:
         parts["verdict"] = "A judge sees a tie with the reference."
+    elif text.preferred is not None and text.preferred > TIE:
+        parts["verdict"] = "A judge prefers it."
     elif text.preferred is not None:
-        parts["verdict"] = f"A judge prefers {'it' if text.preferred > TIE else 'the reference'}."
+        parts["verdict"] = "A judge prefers the reference."
     sample: dict[str, Any] = {"prompt": text.prompt, "sample": text.sample, "scores": {}}
     for name, part in parts.items():
         if part is not None:
-            sample[name] = part if len(part) <= LONGEST_TEXT else part[:LONGEST_TEXT] + "…"
+            if len(part) > LONGEST_TEXT:
+                part = part[:LONGEST_TEXT] + "…"
+            sample[name] = part
     return sample
 
 
