@@ -211,7 +211,10 @@ def grouped(outline: Outline) -> list[StageLine]:
             group = "" if outline.several and line.stage == "evaluate" else line.group
             key = (line.stage, line.subject, line.objective, group)
         groups.setdefault(key, []).append(line)
-    return [lines[0] if len(lines) == 1 else _as_one(lines) for lines in groups.values()]
+    shown = []
+    for lines in groups.values():
+        shown.append(lines[0] if len(lines) == 1 else _as_one(lines))
+    return shown
 
 
 def _as_one(lines: Sequence[StageLine]) -> StageLine:
@@ -360,8 +363,10 @@ def make_evaluation_outline(request: Request, *, exact: bool = True, planner: Pl
     full = make_outline(request, exact=exact, planner=planner)
     kept, missing = [], []
     for line in full.lines:
-        untrained = line.stage == "train" and line.objective and line.state != DONE
-        (missing if untrained else kept).append(line)
+        if line.stage == "train" and line.objective and line.state != DONE:
+            missing.append(line)
+        else:
+            kept.append(line)
     if not missing:
         return full
     advice = (

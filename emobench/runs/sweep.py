@@ -284,7 +284,7 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
     if errors:
         listed = "\n".join(errors[:SHOWN])
         raise ConfigError(f"{len(errors)} of {len(requests)} requests of the sweep cannot run, such as:\n{listed}")
-    _write(sweep, "json", [vars(row) for row in rows])
+    _write(sweep, "json", list(map(vars, rows)))
     return rows, jobs
 
 

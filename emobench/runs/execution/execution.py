@@ -98,8 +98,7 @@ class Execution:
         if self._loaded:
             self._loaded.clear()
             free_memory()
-        trained = None if training is None else self.folder(training, reads=True) / "model"
-        loaded = self.base(model) if trained is None else model.trained_in(trained)
+        loaded = self.base(model) if training is None else model.trained_in(self.folder(training, reads=True) / "model")
         if weights:
             self._loaded[key] = loaded
         return loaded

@@ -139,8 +139,10 @@ def total_cost(own: EntryCost, others: Sequence[EntryCost]) -> EntryCost:
     total = dict(vars(own))
     for cost in others:
         for name, value in vars(cost).items():
-            if value is None or total[name] is None:
-                total[name] = value if total[name] is None else total[name]
+            if value is None:
+                continue
+            if total[name] is None:
+                total[name] = value
             elif name in ("peak_memory_bytes", "accumulation"):
                 total[name] = max(total[name], value)
             else:

@@ -260,7 +260,7 @@ def _file(path: Path, stages: Stages) -> dict[str, str]:
 
 
 def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any], dict[str, str]]:
-    by_seed, metrics = [merged_scores(of_run) for of_run in evaluations], {}
+    by_seed, metrics = list(map(merged_scores, evaluations)), {}
     missing: dict[str, str] = {}
     for evaluation in chain.from_iterable(evaluations):
         missing |= evaluation.missing

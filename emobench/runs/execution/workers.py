@@ -169,7 +169,7 @@ class Workers:
 
         Keys that are no jobs of these workers belong to stages that were finished before.
         """
-        left = [self._schedule.keys.intersection(keys) for keys in wanted]
+        left = list(map(self._schedule.keys.intersection, wanted))
         places: dict[str, list[int]] = {}
         for place, keys in enumerate(left):
             for key in keys:

@@ -175,7 +175,7 @@ def _type(hint: Any) -> str:
     if origin is Literal:
         return " | ".join(map(str, inner))
     if origin in (Union, types.UnionType):
-        return " | ".join(_type(part) for part in inner)
+        return " | ".join(map(_type, inner))
     if origin is tuple:
         return f"list of {_type(inner[0])}"
     if dataclasses.is_dataclass(hint) or origin in (dict, Mapping):

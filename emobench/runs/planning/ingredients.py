@@ -167,7 +167,9 @@ class Ingredients:
 
     def __init__(self, request: Request, *, look: bool, known: Ingredients | None = None) -> None:
         self.look = look
-        self.request = replace(request, offline=True) if look else request
+        if look:
+            request = replace(request, offline=True)
+        self.request = request
         self.missing: dict[str, Missing] = {}
         self._read: dict[object, Any] = {}
         """Texts, conversations, data of tasks and models, by what was asked for."""

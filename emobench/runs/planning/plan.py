@@ -253,7 +253,9 @@ class Planner:
                 uses[task.name] = load_kind(task.kind).key_facts(task, self.model if ready else None)
         asked = request.objectives
         if not asked or request.section("objective"):
-            asked = [PRETRAINED if one is None else repr(one.objective) for one in self.objectives]
+            asked = []
+            for one in self.objectives:
+                asked.append(PRETRAINED if one is None else repr(one.objective))
         rows = []
         for objective, text in zip(self.objectives, asked, strict=True):
             seeds = (0,) if objective is None else self.seeds
@@ -280,8 +282,12 @@ class Planner:
 
     def _texts(self, recipe: Recipe) -> dict[str, Texts]:
         """Return the train and validation splits of a recipe's corpus, as far as they are on this machine."""
-        splits = {split: self.ingredients.training_texts(recipe, split) for split in ("train", "validation")}
-        return {split: texts for split, texts in splits.items() if texts is not None}
+        splits = {}
+        for split in ("train", "validation"):
+            texts = self.ingredients.training_texts(recipe, split)
+            if texts is not None:
+                splits[split] = texts
+        return splits
 
     def _look(self) -> None:
         """Look for all files that the request needs, and note missing ones."""

@@ -100,8 +100,11 @@ def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:
         raise ConfigError(f"KEY {key}: expected the key of a stage, 16 digits from 0 to f, or the first ones of them.")
     paths: dict[str, Path] = {}
     for kind in KINDS:
-        paths |= {path.parent.name: path for path in (runs / kind).glob(f"{key}*/{FACTS}") if not path.parent.suffix}
-    paths |= {path.stem: path for path in (runs / PLANNED).glob(f"{key}*.json")}
+        for path in (runs / kind).glob(f"{key}*/{FACTS}"):
+            if not path.parent.suffix:
+                paths[path.parent.name] = path
+    for path in (runs / PLANNED).glob(f"{key}*.json"):
+        paths[path.stem] = path
     if len(paths) != 1:
         raise ConfigError(
             f"KEY {key}: {len(paths)} stages of {runs} have such a key; expected one. Planned stages are "

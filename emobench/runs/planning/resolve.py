@@ -69,8 +69,10 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
     rows: set[tuple[str, str]] = set()
     load = declared_objective if request.declared else load_objective
     for text in wanted:
-        loaded = None if text == PRETRAINED else load(text, settings)
-        row = (PRETRAINED, "") if loaded is None else (repr(loaded.objective), loaded.source_sha256)
+        loaded, row = None, (PRETRAINED, "")
+        if text != PRETRAINED:
+            loaded = load(text, settings)
+            row = (repr(loaded.objective), loaded.source_sha256)
         if row in rows:
             raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
         rows.add(row)

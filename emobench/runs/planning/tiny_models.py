@@ -79,7 +79,8 @@ def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> Non
     """
     from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
-    tokenizer = oracle_tokenizer() if tokenizer is None else tokenizer
+    if tokenizer is None:
+        tokenizer = oracle_tokenizer()
     eos_id = len(tokenizer) - 1
     set_seed(tiny.seed)
     config = GPT2Config(

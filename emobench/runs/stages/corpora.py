@@ -49,8 +49,9 @@ class Corpus(Stage):
     def facts(self) -> dict[str, Any]:
         recipe, tokenizer = self.recipe, self.model.tokenizer
         chats = recipe.template != "none"
-        rules = ("template", "responses") if chats else ("ends", "mask_until")
-        modules = (packing, chat_templates, conversations, responses) if chats else (packing,)
+        rules, modules = ("ends", "mask_until"), [packing]
+        if chats:
+            rules, modules = ("template", "responses"), [packing, chat_templates, conversations, responses]
         files = [str(Path(str(module.__file__))) for module in modules]
         if chats:
             files.append(str(chat_templates.SCRIPT))  # not imported: it imports jinja2

@@ -222,7 +222,7 @@ class RunExamples(Stage):
 
     def make(self, folder: Path, tools: Execution) -> None:
         write_examples(folder / EXAMPLES, merged_scores(tools.evaluations(self.tasks)))
-        join_environments(folder, [tools.stages.folder(stage) for stage in self.needs])
+        join_environments(folder, list(map(tools.stages.folder, self.needs)))
         (folder / COMMAND).write_text(f"{self.command}\n", encoding="utf-8", errors="surrogateescape")
 
 
