@@ -377,7 +377,7 @@ def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
 def listed(value: Any, *keys: str) -> list[Mapping[str, Any]]:
     """Return the list of mappings under nested keys; an empty one for anything else."""
     value = at(value, *keys)
-    return [mapping(one) for one in value] if isinstance(value, list) else []
+    return list(map(mapping, value)) if isinstance(value, list) else []
 
 
 def text_of(value: Any, *keys: str) -> str | None:

@@ -317,7 +317,9 @@ def compare_files(
     named = list(dict.fromkeys([*texts, baseline or texts[-1]]))
     if len(named) < 2:
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
-    read = {text: frames[text] if text in frames else read_evaluation(text) for text in named}
+    read: dict[str, Evaluation] = {}
+    for text in named:
+        read[text] = frames[text] if text in frames else read_evaluation(text)
     base = read[baseline or texts[-1]]
     titles = [evaluation.title for evaluation in read.values()]
     over_seeds = _over_seeds(read)

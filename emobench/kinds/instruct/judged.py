@@ -199,7 +199,7 @@ class Answered:
     def read(self, key: str, parse: Callable[[JudgeReply], float | None]) -> tuple[list[float | None], str]:
         """Return the verdicts of the replies about a pair, and why one is missing."""
         digests = self.digests[key]
-        replies = [self.replies.known.get(digest) for digest in digests]
+        replies = map(self.replies.known.get, digests)
         verdicts = [reply and parse(reply) for reply in replies]
         reasons = [self.problems[digest] for digest in digests if digest in self.problems]
         return verdicts, (reasons or ["the reply has no verdict"])[0] if None in verdicts else ""
@@ -267,7 +267,7 @@ def request_key(identity: str, request: JudgeRequest) -> str:
     """Return the digest of the model that answers, the prompt and the options."""
     prompt: Any = request.prompt
     if not isinstance(prompt, str):
-        prompt = [dict(message) for message in prompt]
+        prompt = list(map(dict, prompt))
     text = json.dumps([identity, prompt, dict(request.options)], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

@@ -237,7 +237,8 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without where it and its data are: the documents identify the data."""
     kept = {key: value for key, value in config.items() if key not in _PLACES}
     if isinstance(kept.get("metadata"), Mapping):
-        kept["metadata"] = {key: value for key, value in kept["metadata"].items() if key != "config_source"}
+        kept["metadata"] = dict(kept["metadata"])
+        kept["metadata"].pop("config_source", None)
     return kept
 
 

@@ -217,7 +217,7 @@ def oracle_distances(
         )
     context = getattr(model.config, "max_position_embeddings", None)
     rows = [[language.eos_id, *text][:context] for text in texts]
-    counts = [len(row) for row in rows]
+    counts = list(map(len, rows))
     with reading(model) as device:
         means_XS = compare(
             of_language(language),
@@ -254,7 +254,7 @@ def oracle_perplexity(language: HiddenMarkovLanguage, samples: Sequence[Sequence
     too. An example is a sample: nats per symbol, weighted by its symbols. Samples without any symbol are left out;
     MetricError where none is left.
     """
-    counts_X = np.array([len(sample) for sample in samples], int) + np.array(ended, int)
+    counts_X = np.array(list(map(len, samples)), int) + np.array(ended, int)
     if not counts_X.sum():
         raise MetricError("PPL_oracle needs at least one sampled symbol; sample more or longer texts.")
     nats_X = -language.log_prob(samples, ended)

@@ -142,5 +142,5 @@ def facts(cls: type[Judge]) -> dict[str, Any]:
 def example(judge: Judge) -> dict[str, Any]:
     """Return the request of a judge about two short answers."""
     asked = CheckedJudge(judge).request(Pair("Name a prime number.", "Seven is prime.", "Nine is prime."))
-    prompt = asked.prompt if isinstance(asked.prompt, str) else [dict(message) for message in asked.prompt]
+    prompt = asked.prompt if isinstance(asked.prompt, str) else list(map(dict, asked.prompt))
     return {"model": judge.model, "options": dict(asked.options), "prompt": prompt}

@@ -268,7 +268,9 @@ def _with_deadline(seconds: float) -> Any:
                         await response.aclose()
             except TimeoutError:
                 raise library.ReadTimeout("no whole reply in time", request=request) from None
-            extensions = {name: value for name, value in response.extensions.items() if name == "http_version"}
+            extensions = {}
+            if "http_version" in response.extensions:
+                extensions["http_version"] = response.extensions["http_version"]
             return library.Response(
                 response.status_code, headers=response.headers, content=body, request=request, extensions=extensions
             )
@@ -369,7 +371,10 @@ class Scrubber:
     def reason(self, text: str) -> str:
         """Return a server's message as one line, without secrets and control characters, cut to its beginning."""
         text = self._hidden(text, SHORTEST)
-        text = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+        for sign in set(text):
+            if not sign.isprintable():
+                text = text.replace(sign, " ")
+        text = " ".join(text.split())
         return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
 
 
