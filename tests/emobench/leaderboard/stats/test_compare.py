@@ -362,7 +362,7 @@ def test_a_metric_without_a_direction_describes(make_row: MakeEntry) -> None:
     rows = [make_row(name, {"t/entropy": [v, v + 0.1, v + 0.3]}) for name, v in (("mle", 3.0), ("emo", 5.0))]
     (found,) = compare(rows[0], rows[1:]).contrasts
     assert (found.verdict, found.p, found.detectable, found.word) == (None, None, None, NO_VERDICT)
-    assert "no better direction" in (found.why or "")
+    assert "no known better direction" in (found.why or "")
     other = make_row("emo", {"t/entropy": [5.0, 5.1, 5.2]}, recipe={"name": "lm", "epochs": 7})
     (found,) = compare(rows[0], [other], anyway=True).contrasts
     assert (found.word, found.why, found.ci95) == (None, None, None)
