@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import ConfigError, PluginError, UnknownNameError
@@ -267,6 +269,20 @@ def objective_files(text: str) -> set[Path]:
     return files
 
 
+class _ContentLoader(SourceFileLoader):
+    """Loads a file's content as it was read.
+
+    Python's own loader would take the bytecode of an earlier content that has the same size and second of change.
+    """
+
+    def __init__(self, name: str, path: Path, content: bytes) -> None:
+        super().__init__(name, str(path))
+        self._content = content
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._content, self.path)
+
+
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     from emobench.objectives import Objective
 
@@ -278,14 +294,11 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     # The digest in the name separates two files of one name, and an edited file from its earlier content.
     name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
-    # Python's own loader would take the bytecode of an earlier content with the same size and second of change.
-    file = str(path.absolute())
-    module = ModuleType(name)
-    module.__file__ = file
+    loader = _ContentLoader(name, path.absolute(), content)
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=loader.path))
+    module.__file__ = loader.path
     sys.modules[name] = module
-    run_foreign(
-        lambda: exec(compile(content, file, "exec", dont_inherit=True), vars(module)), f"The file {path}", file=file
-    )
+    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=loader.path)
     classes = {}
     for own_name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Objective) and value.__module__ == name:

@@ -26,7 +26,7 @@ from emobench.leaderboard.stats.difference import Difference, compare_rows
 from emobench.leaderboard.stats.series import effective
 from emobench.leaderboard.store import Leaderboard
 from emobench.report.charts.compare_chart import LIGHT, TEXT, forest
-from emobench.report.charts.vega_lite import axis, panel, picture, shape, write_picture
+from emobench.report.charts.vega_lite import axis, panel, picture, write_picture
 from emobench.training.curves import read_curves
 
 ROOT = Path(__file__).parents[3]
@@ -386,7 +386,7 @@ def trade_off(study: Study) -> Iterator[dict[str, Any]]:
              "y": 100 * entry.metrics["wikitext2/mauve"].mean}
             for name, entry in trained
         ]  # fmt: skip
-        encoding = {"x": axis("x", title), "y": axis("y", "MAUVE (%)"), "shape": shape(names)}
+        encoding = {"x": axis("x", title), "y": axis("y", "MAUVE (%)")}
         yield panel(f"{title} against MAUVE", points, [{**marks, "encoding": encoding}], names)
 
 

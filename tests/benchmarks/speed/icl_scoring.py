@@ -120,7 +120,7 @@ def measure(arms: Arms, names: list[str], rounds: int) -> dict[str, Any]:
     }
     if "trie" in names:
         found["counted"] = {"tokens": counts.tokens, "tokens_exact": sum(map(exact, prompts))}
-        found["padding"] = round(counts.padding, 4)
+        found["padding"] = round(1 - counts.tokens / counts.slots, 4)
     return found | agreement(arms, names)
 
 

@@ -125,8 +125,8 @@ def test_two_imported_models_are_paired_example_by_example(
     assert differences(before, after) == []
     (left,), (right,) = entry_examples(before, runs), entry_examples(after, runs)
     assert left.keys() == right.keys()
-    # F1 and the group are no means of examples.
-    assert left.keys() == before.metrics.keys() - {"tiny_two/f1", "tiny_group/acc"}
+    # F1 is no mean of examples.
+    assert left.keys() == before.metrics.keys() - {"tiny_two/f1"}
     for entry, examples in ((before, left), (after, right)):
         for name, values in examples.items():
             assert len(values) == 20
@@ -148,7 +148,7 @@ def test_samples_found_later_supersede(
     first = import_results([alone], board, runs, ALONE)
     assert (first.paired, first.entry.runs[0].examples) == (0, None)
     second = import_results([results_files[0]], board, runs, ALONE)
-    assert (second.added, second.paired, second.entry.supersedes) == (True, 7, first.entry.id)
+    assert (second.added, second.paired, second.entry.supersedes) == (True, 8, first.entry.id)
     assert second.replaced == first.entry
     third = import_results(
         [results_files[0]], board, runs, ImportedModel("base", "emo(temperature=2)", (7,)), renamed=True
@@ -164,7 +164,7 @@ def test_files_of_several_seeds_are_one_entry(results_files: list[Path], board: 
     subject = ImportedModel("base", "emo", (3, 5))
     done = import_results(results_files, board, runs, subject)
     entry = done.entry
-    assert (entry.seeds, [run.seed for run in entry.runs], done.paired) == ((3, 5), [3, 5], 7)
+    assert (entry.seeds, [run.seed for run in entry.runs], done.paired) == ((3, 5), [3, 5], 8)
     both = [json.loads(path.read_text())["results"] for path in results_files]
     for name, metric in entry.metrics.items():
         task, _, key = name.partition("/")
@@ -193,7 +193,7 @@ def test_altered_samples_are_left_behind(
     lines = samples.read_text().splitlines()
     samples.write_text("\n".join(lines[:-1]) + "\n")  # the mean of 19 is not that of 20
     done = import_results([path], board, runs, ALONE)
-    assert done.paired == 5
+    assert done.paired == 6
     samples.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
     cut = import_results([path], Leaderboard(tmp_path / "other"), runs, ALONE)
     assert cut.paired == 0

@@ -66,7 +66,7 @@ def test_a_value_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
         ("[1]", ":2: expected JSON with metric"),
         ('{"metric": "t/m", "example": "1", "value": NaN, "weight": 1}', ":2: value nan"),
         ('{"metric": "t/m", "example": "1", "value": 1, "weight": -1}', ":2: value 1.0 with weight -1.0"),
-        ('{"metric": "t/m", "example": "0", "value": 1, "weight": 1}', ":2: the example '0' of t/m is there twice"),
+        ('{"metric": "t/m", "example": "0", "value": 1, "weight": 1}', ":2: the example '0' of t/m appears twice"),
         ("\udcff", "is not UTF-8"),
     ],
 )

@@ -169,7 +169,7 @@ def test_metrics_of_one_side_are_named_and_p_is_adjusted_for_each_candidate(comp
     of = {entry.model.name: found.of(entry) for entry in found.candidates}
     assert [c.metric for c in of["m0"]] == ["a/score", "b/score"]
     assert [c.metric for c in of["m1"]] == [f"{task}/score" for task in "ecab"]
-    assert found.missing == {found.candidates[0].id: tuple(f"{task}/score" for task in "cdef")}
+    assert found.missing == {found.candidates[0].id: tuple(f"{task}/score" for task in "ecfd")}
     assert (found.replicates, found.apart) == ("items", {})
     for made in of.values():
         ps = [c.p for c in made]
