@@ -19,6 +19,7 @@ from emobench.registry import OBJECTIVES, objective_names
 FAMILY = {
     "brier",
     "dft",
+    "eaft",
     "emo",
     "emo-1-adaptive",
     "emo-2-adaptive",
@@ -30,6 +31,7 @@ FAMILY = {
     "mixce",
     "mle",
     "power",
+    "profit",
     "tailr",
     "tailr-official",
     "total-variation",
