@@ -24,7 +24,7 @@ def nothing_was_made(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "texts"),
     [
-        (["--objective", "emoo"], ["There is no objective 'emoo'; did you mean 'emo'? Known: brier, ", "mle, "]),
+        (["--objective", "emoo"], ["There is no objective 'emoo'; did you mean 'emo'? Known: asft, brier, ", "mle, "]),
         (["--objective", "tailr(gama=1)"], ["objective tailr: There is no setting 'gama'; did you mean 'gamma'?"]),
         (["--objective", "./none.py:X"], ["There is no file none.py"]),
         (["--objective", "my_loss.txt"], ["'my_loss.txt' names no class of a Python file; expected ./FILE.py:"]),
