@@ -6,6 +6,7 @@ pass of a teacher is not included. Legend: B rows, T positions of a row, N token
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Callable, Mapping
@@ -62,10 +63,11 @@ class _Benched(CheckedObjective):
     @cached_property
     def batch(self) -> dict[str, Tensor]:
         # Zipf-Mandelbrot: for 500 to 10,000 tokens, the share of distinct ones is about that of WikiText-2 in GPT-2's.
-        most_V = ((torch.arange(self.vocabulary, dtype=torch.float64) + 3.7) ** -1.25).cumsum(0)
-        drawn_BT = torch.rand(-(-self.tokens // ROW), min(ROW, self.tokens) + 1, generator=self._generator(0))
-        ids_BT = torch.searchsorted(most_V / most_V[-1], drawn_BT.double()).clamp(max=self.vocabulary - 1)
-        ids_BT = ids_BT.to(self.weight_VD.device)
+        rank_V = torch.arange(self.vocabulary, dtype=torch.float64)
+        frequency_V = (rank_V + 3.7) ** -1.25
+        rows, positions = math.ceil(self.tokens / ROW), min(ROW, self.tokens) + 1
+        drawn = torch.multinomial(frequency_V, rows * positions, replacement=True, generator=self._generator(0))
+        ids_BT = drawn.view(rows, positions).to(self.weight_VD.device)
         return self._batch(ids_BT, ids_BT)
 
     def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
