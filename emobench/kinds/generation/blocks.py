@@ -14,13 +14,11 @@ from itertools import compress
 import numpy as np
 
 from emobench.core.errors import MetricError
+from emobench.kinds.generation.kind import BLOCKS
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedTexts
 from emobench.models.model import Model
 from emobench.tasks.scores import Score
-
-BLOCKS = 20
-"""A metric is computed as many times again."""
 
 
 class TextsAlone(MetricContext):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from emobench.kinds.generation.metric import MetricGroup
     from emobench.models.model import Model
 
+BLOCKS = 20
+"""Blocks of documents; without each of them a metric of a corpus is computed again, for its pseudo-values."""
 METRICS: Family[MetricGroup] = Family(
     name="metric",
     title="Metrics of generated texts",
@@ -89,7 +91,7 @@ class GenerationKind(Kind):
             rules={name: getattr(rules, name) for name in decided},
             models=models,
             backend=rules.sampling.backend,
-            scores={"metrics": metrics} if metrics else {},
+            scores={"blocks": BLOCKS, "metrics": metrics},
             score_packages=(*MAUVE_PACKAGES, *rouge_packages(stemming=rules.stemming), *encoder),
         )
 

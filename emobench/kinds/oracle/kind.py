@@ -73,6 +73,7 @@ class OracleKind(Kind):
         return KeyFacts(
             rules={name: getattr(rules, name) for name in decided},
             models={"featurizer": rules.mauve.model},
+            generation={"samples": 2},  # 2: a file of samples has the prefixes and the human continuations, too
             score_packages=packages,
         )
 
