@@ -36,7 +36,10 @@ def plan(
     metric: Annotated[str | None, typer.Option("--metric", help="Default: the primary endpoint.")] = None,
     like: Annotated[
         list[str] | None,
-        typer.Option("--like", help=f"The two entries whose noise is used. Default: the newest. {options.ENTRY}"),
+        typer.Option(
+            "--like",
+            help=f"The two entries whose noise is used. Default: the newest of this model, or of any. {options.ENTRY}",
+        ),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     probe: Annotated[bool, typer.Option("--probe", help="Time some steps and examples first.")] = False,

@@ -142,6 +142,7 @@ class Outline:
     """The verdicts that the entries can give, and what is missing for them."""
     several: bool = False
     """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
+    model: str = ""
 
     def totals(self) -> Totals:
         """Return sums over unfinished stages."""
@@ -346,6 +347,7 @@ def make_outline(
         assumptions=tuple(assumptions),
         ahead=tuple(ahead),
         verdicts=tuple(verdicts),
+        model=plan.model.name,
     )
 
 

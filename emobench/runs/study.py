@@ -54,11 +54,17 @@ def plan_study(
 ) -> Study:
     """Return what shows a true difference of `detect`, in the shown unit, with 80 % power.
 
+    Of the comparisons, those of the plan's model come first, and the newest of these.
     Raises ConfigError if no comparison shows the noise of one of the plan's metrics.
     """
     request, read = replace(request, seeds=tuple(range(MIN_SEEDS))), Read()
     outline = outline_of(request, exact=False, read=read)
-    pilot, entry = _pilot(comparisons, _sizes(outline))
+
+    def nearness(comparison: Comparison) -> tuple[bool, str]:
+        entries = (comparison.baseline, *comparison.candidates)
+        return entries[0].model.name == outline.model, max(entry.provenance.created for entry in entries)
+
+    pilot, entry = _pilot(sorted(comparisons, key=nearness, reverse=True), _sizes(outline))
     found, most = [], 0
     for part in PARTS:
         if most:
@@ -66,7 +72,10 @@ def plan_study(
         sizes = []
         for task in pilot.tasks:
             sizes.append(_sizes(outline)[f"{task}/{pilot.metric.partition('/')[2]}"])
-        found.append(_choice(outline, sizes, pilot, entry, detect))
+        choice = _choice(outline, sizes, pilot, entry, detect)
+        if found and choice.examples == found[-1].examples:
+            break  # a limit shortens no test text
+        found.append(choice)
         most = most or max(one.examples or 0 for one in sizes)
         if found[-1].missing or not most:
             break

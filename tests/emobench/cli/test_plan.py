@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.power import seeds_needed
 from emobench.leaderboard.store import Leaderboard
+from emobench.runs.dry_run import make_outline
 
 REQUEST = (
     *("--suite", "nlu", "--set", "tasks=[sst2]", "--objective", "mle", "--objective", "emo", "--model", "llama-7b"),
@@ -61,6 +63,27 @@ def test_each_choice_is_that_of_the_noise_and_of_the_dry_run(
             assert choice["seconds"] > 0
 
 
+@pytest.mark.parametrize("newest_model", ["tiny", "other"])
+def test_the_noise_is_that_of_the_newest_entries_of_the_model(
+    newest_model: str, pilot: tuple[Entry, Entry], make_entry: Callable[..., Entry], command: Any, tmp_path: Path
+) -> None:
+    board = Leaderboard(tmp_path / "board")
+    rng, pairs = np.random.default_rng(7), {}
+    for day, model in enumerate(("llama-7b", "llama-7b", newest_model), 1):
+        fields = {"model": {"name": model, "source": model}, "recipe": {"name": f"lm-{day}"}}
+        for name in ("mle", "emo"):
+            answers_SI = rng.integers(0, 2, (3, 200)).astype(float)
+            entry = make_entry(name, {"sst2": answers_SI}, created=f"2026-02-0{day}T12:00:00", **fields)
+            board.append(entry)
+            pairs.setdefault(day, set()).add(entry.id)
+    for model, day in (("llama-7b", 2), ("gpt2", 3)):
+        words = [model if word == "llama-7b" else word for word in REQUEST]
+        done = command(
+            "plan", *words, "--leaderboard", board.root, "--runs", tmp_path / "runs", "--detect", "9", "--json"
+        )
+        assert set(json.loads(done.out)["noise"]["entries"]) == pairs[day]
+
+
 def test_a_larger_difference_needs_fewer_seeds(pilot: tuple[Entry, Entry], planned: Callable[..., Any]) -> None:
     counts = []
     for detect in (3, 4, 30):
@@ -70,6 +93,16 @@ def test_a_larger_difference_needs_fewer_seeds(pilot: tuple[Entry, Entry], plann
     text = planned("--detect", "3").out
     assert f"{counts[0]} seeds" in text
     assert "1,821" in text
+
+
+def test_examples_that_no_limit_shortens_are_one_choice(
+    pilot: tuple[Entry, Entry], planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "emobench.cli.plan.make_outline", lambda request, **more: make_outline(replace(request, limit=None), **more)
+    )
+    (choice,) = json.loads(planned("--detect", "3", "--json").out)["choices"]
+    assert choice["examples"] == MOST
 
 
 def test_too_few_examples_for_a_verdict_end_the_choices(
