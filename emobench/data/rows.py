@@ -159,8 +159,9 @@ def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Rows:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    size, decoded, number = file.stat().st_size, 0, 0
+    decoded = number = 0
     try:
+        size = file.stat().st_size
         with pq.ParquetFile(file) as opened:
             rows = opened.metadata.num_rows
             if rows > max(MOST_REPEATED, size):
@@ -175,6 +176,8 @@ def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Rows:
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{where}:{number}", row
+    except FileNotFoundError as error:
+        raise DataError(f"{where} could not be read: {error.strerror}.") from None
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{where} is not a whole Parquet file ({error}).") from None
 
@@ -197,7 +200,9 @@ def _csv_rows(file: Path, where: str) -> Rows:
                         raise ValueError(f"it has {len(fields)} fields or a NUL byte; expected {len(names)} fields")
                     yield f"{where}:{line}", dict(zip(names, fields, strict=True))
                 line = reader.line_num + 1
-    except (ValueError, csv.Error, OSError) as error:
+    except OSError as error:
+        raise DataError(f"{where} could not be read: {error.strerror}.") from None
+    except (ValueError, csv.Error) as error:
         raise DataError(
             f"{where}:{line}: the row that begins here is not CSV in UTF-8 ({error}). Put quotes around a field with a "
             'comma or an end of line, and write a quote in it as "".'
