@@ -64,20 +64,25 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     """
     fields, stages = _fields(plan, row, evaluations, execution), execution.stages
     board = Leaderboard(plan.request.leaderboard)
+    notes: list[str] = []
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
     with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
+        entry = new_entry(fields)
         recorded = _recorded(board, fields, stages)
+        if recorded is None:
+            others = other_seeds(entry, board, stages.root, notes.append)
+            if others:
+                fields = _pooled(entry, fields, evaluations, others)
+                recorded = _recorded(board, fields, stages)
         if recorded is not None:
+            execution.reporter.note(
+                f"{row.label}: these results are in entry {recorded.id} already; nothing was recorded"
+            )
             return recorded
         entry = new_entry(fields)
-        others = other_seeds(entry, board, stages.root, execution.reporter.note)
-        if others:
-            fields = _pooled(entry, fields, evaluations, others)
-            recorded = _recorded(board, fields, stages)
-            if recorded is not None:
-                return recorded
-            entry = new_entry(fields)
         board.append(entry)
+    for note in notes:
+        execution.reporter.note(note)
     return entry
 
 

@@ -37,10 +37,10 @@ def evaluate(
     command: Callable[..., Any], small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
-    given = ("--suite", SUITE, "--data-dir", small_data, "--limit", 12, "--offline", "--quiet", "--json", *SETTINGS)
+    given = ("--suite", SUITE, "--data-dir", small_data, "--limit", 12, "--offline", "--json", *SETTINGS)
 
-    def run(model: Path, *arguments: object) -> Any:
-        return command("evaluate", "--model", model, *given, *arguments)
+    def run(model: Path, *arguments: object, quiet: bool = True) -> Any:
+        return command("evaluate", "--model", model, *given, *["--quiet"] * quiet, *arguments)
 
     return run
 
@@ -68,6 +68,18 @@ def test_checkpoints_of_another_program_are_rows_of_their_base(
     assert set(compared.frame.verdict.dropna()) == {"undetermined"}
     assert all("declared" in note for note in compared.notes if "outside" in note)
     assert board.compare("emo", "pretrained").comparisons
+
+
+def test_a_recorded_checkpoint_is_not_pooled_with_itself(
+    evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    said = []
+    for seed in (0, 1, 0):
+        checkpoint = _checkpoint(small_model, tmp_path / f"ckpt{seed}", seed)
+        declared = ("--from", small_model, "--trained-with", "emo", "--seed", seed)
+        done = evaluate(checkpoint, *declared, quiet=False).ok()
+        said.append(("pooled with" in done.err, "already" in done.err))
+    assert said == [(False, False), (True, False), (False, True)]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")

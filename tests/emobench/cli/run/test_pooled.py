@@ -60,7 +60,9 @@ def test_one_by_one_is_the_same_as_at_once(run: Run, shared_runs: Path, tmp_path
     assert [row.id for row in Leaderboard(board).rows()] == [apart["id"]]
     assert verify(Leaderboard(board), shared_runs)[1] == []
     for seed in (0, 1, 2):  # nothing new is recorded
-        assert entry_of(run(board, seed))["id"] == apart["id"]
+        again = run(board, seed)
+        assert entry_of(again)["id"] == apart["id"]
+        assert f"in entry {apart['id']} already" in again.err
     assert len(Leaderboard(board).rows(superseded=True)) == 3
     (group,) = command("leaderboard", "show", "--leaderboard", board, "--json").ok().json["groups"]
     assert [entry["seeds"] for entry in group["entries"]] == [[0, 1, 2]]
