@@ -35,6 +35,12 @@ NOISE_EXPLAINED = (
     "Sources: sd of a value if only that source varied. averaged over: seeds x sampling runs x k-means seeds. left: "
     "standard error of a mean, for these texts."
 )
+SKEWED = (
+    "Intervals longer on one side, as a few examples differ far more than the others (skewness, for which p is "
+    "corrected, too; detectable is not)"
+)
+VISIBLE = 1.3
+"""The sides of an interval that differ by this factor are noticed."""
 DUELS = (
     "win: preferred in both orders; tie: the orders disagree. win rate: mean of both orders. 95 %: over instructions.",
 )
@@ -364,8 +370,19 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         if not of_examples:
             over += ", for these texts"
         yield f"By {test} ({over}): {', '.join(dict.fromkeys(metrics))}."
+    if skewed := [contrast.metric.split("/", 1)[1] for contrast in tested if _is_skewed(contrast)]:
+        yield f"{SKEWED}: {', '.join(dict.fromkeys(skewed))}."
     if any(contrast.log_scale or contrast.unit == "fraction" for contrast in contrasts):
         yield f"Differences: {UNITS}."
+
+
+def _is_skewed(contrast: Contrast) -> bool:
+    """Return whether one side of the interval is visibly longer than the other."""
+    if contrast.ci95 is None:
+        return False
+    low, high = contrast.ci95
+    sides = sorted((contrast.effect - low, high - contrast.effect))
+    return sides[1] > VISIBLE * sides[0]
 
 
 def _tested(contrasts: Sequence[Contrast]) -> list[Contrast]:

@@ -97,6 +97,14 @@ def test_the_direction_follows_from_the_metric_s_name() -> None:
     assert verdicts == {"score": "better", "accuracy": "better", "loss": "worse", "frobs": None}
 
 
+def test_a_longer_side_of_an_interval_is_explained() -> None:
+    noise_I = np.random.default_rng(1).normal(0, 1.2, N)
+    for scores_I, is_skewed in ((noise_I, False), (np.exp(noise_I), True)):
+        left = frame(0.7).assign(score=scores_I)
+        notes = emobench.compare(left, left.assign(score=0.0)).notes
+        assert any("skewness" in note and note.endswith(": score.") for note in notes) == is_skewed
+
+
 GOOD = "example,score,seed\na,1,0\nb,0,0\n"
 
 
@@ -139,7 +147,8 @@ def test_what_is_no_table_or_has_other_examples_is_refused() -> None:
         emobench.compare(frame(0.4), [1, 2])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="not available for the same examples"):
         emobench.compare(frame(0.7), frame(0.4).assign(example=range(N, 2 * N)))
-    with pytest.raises(UserError, match=r"no\.csv"):
-        emobench.compare("no.csv", frame(0.4))
+    for name in ("no.csv", "no.jsonl", "no.parquet"):
+        with pytest.raises(UserError, match=f"^{name} could not be read: No such file or directory"):
+            emobench.compare(name, frame(0.4))
     with pytest.raises(ConfigError, match="--suite"):
         emobench.compare(frame(0.7), frame(0.4), suite="nlu")
