@@ -23,7 +23,7 @@ from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.private_paths import published
 from emobench.leaderboard.query.standings import Standings, View, group_metrics, standings
 from emobench.leaderboard.run_files import ExamplesOf
-from emobench.leaderboard.stats.classical import MIN_SEEDS
+from emobench.leaderboard.stats.classical import MIN_SEEDS, SMALL_N_FLAG
 from emobench.leaderboard.stats.compare import NO_VERDICT, Contrast, compare, series_reader
 from emobench.leaderboard.stats.series import mean_summary
 from emobench.registry.measures import describe
@@ -431,6 +431,7 @@ class _Suite:
         facts["interval"] = metric.ci95 and interval_of(metric, column.places)
         facts["marks"] = " ".join(map(str, self._notes.number(flags)))
         facts["best"] = group.standings.best.get(column.key) == entry.id
+        facts["small"] = SMALL_N_FLAG in metric.flags
         for name in list(facts):
             if not facts[name]:
                 del facts[name]

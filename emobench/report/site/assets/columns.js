@@ -49,14 +49,17 @@ function dot(entry) {
   return node;
 }
 
-/** Return what shades a cell: the better a value stands in its column, the deeper; of perplexities by their logarithm. */
+/**
+ * Return what shades a cell: the better a value stands in its column, the deeper; of perplexities by their logarithm.
+ * A value of too few examples has no shade.
+ */
 function tinted(rows, metric, place) {
   const scaled = (mean) => (metric.log ? Math.log(mean) : mean);
-  const known = rows.map((row) => measured(row, place)).filter(Boolean).map((cell) => scaled(cell.mean));
+  const known = rows.map((row) => measured(row, place)).filter((cell) => cell && !cell.small).map((cell) => scaled(cell.mean));
   const [low, high] = [Math.min(...known), Math.max(...known)];
   return (node, _, row) => {
     const cell = measured(row, place);
-    if (!cell || metric.better === null || !(high > low)) return;
+    if (!cell || cell.small || metric.better === null || !(high > low)) return;
     const share = (scaled(cell.mean) - low) / (high - low);
     node.classList.add("heat");
     node.style.setProperty("--share", `${(100 * (metric.better ? share : 1 - share)).toFixed(0)}%`);

@@ -109,6 +109,19 @@ def test_the_better_a_value_in_its_column_the_deeper_its_shade(scored: Callable[
     assert shares == {"mle": ["0%", "0%"], "emo": ["100%", "100%"], "=sum": ["50%", "58%"]}
 
 
+def test_a_value_of_too_few_examples_has_no_shade(
+    opened: Opened, page_of: Callable[..., Path], row: Row, tmp_path: Path
+) -> None:
+    entries = []
+    for number, name in enumerate(("mle", "emo", "tailr")):
+        entry = row(name, {"toy/accuracy": [0.1 * number, 0.2], "toy/mauve": [0.9, 0.9 - 0.1 * number]})
+        few = replace(entry.metrics["toy/mauve"], flags=("small_n",))
+        entries.append(replace(entry, metrics={**entry.metrics, "toy/mauve": few}))
+    page = opened(page_of(tmp_path / "out", entries, tmp_path))
+    expect(page.locator("table.grid td", has_text="±")).to_have_count(6)
+    expect(page.locator("table.grid td.heat")).to_have_count(3)
+
+
 def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page], tmp_path: Path) -> None:
     page = scored()
     page.get_by_label("Search", exact=True).fill("m")  # emo, =sum and mle
