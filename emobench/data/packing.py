@@ -286,7 +286,8 @@ def _tokenize(tokenizer: Any, batch: list[str], *, add_special_tokens: bool) -> 
         )["input_ids"]
     except Exception as error:  # `tokenizers` raises bare Exceptions, such as for a word it has no token for
         raise DataError(
-            f"The model's tokenizer cannot read these texts ({error}); give texts of its language."
+            f"The model's tokenizer cannot read these texts ({error}). Give texts of its language, or a suite and a "
+            "model for these texts, such as --suite lm-quick --model gpt2."
         ) from None
 
 

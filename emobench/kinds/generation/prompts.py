@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 from emobench.core.errors import DataError, ModelError
@@ -64,26 +65,40 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
     bos = bos_ids(tokenizer, rule)
     prompts: list[ContinuationPrompt] = []
     dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
-    longest = looked_at = 0
+    lengths: list[int] = []
     for text, ids in _encoded(texts[: rule.first_texts], tokenizer, rule):
         if limit is not None and len(prompts) >= limit:
             break
-        looked_at += 1
         length = len(ids) if rule.unit == "tokens" else len(text.split(" "))
-        longest = max(longest, length)
         if reason := _reason(text, length, rule):
             dropped[reason] += 1
         else:
-            prompts.append(_prompt(text, looked_at - 1, ids, bos, tokenizer, rule))
+            prompts.append(_prompt(text, len(lengths), ids, bos, tokenizer, rule))
+        lengths.append(length)
     if not prompts:
-        raise DataError(
-            f"None of {looked_at} texts gives a prompt: a prefix of {rule.prefix} and a continuation of "
-            f"{rule.continuation} need at least {rule.shortest} {rule.unit}, {rule.min_characters} characters and none "
-            f"of the strings {list(rule.without)}; the longest text has {longest} {rule.unit}. Use longer texts, or a "
-            "protocol with shorter lengths."
-        )
-    dropped["not_looked_at"] = len(texts) - looked_at
+        raise DataError(_without_prompts(lengths, rule))
+    dropped["not_looked_at"] = len(texts) - len(lengths)
     return SelectedPrompts(prompts=prompts, texts=len(texts), limit=limit, dropped=dropped)
+
+
+def _without_prompts(lengths: Sequence[int], rule: PromptRule) -> str:
+    """Return why texts of these lengths give no prompt, and lengths that half of them allow if all are too short."""
+    needed = f"at least {rule.shortest} {rule.unit}"
+    if rule.min_characters:
+        needed += f", at least {rule.min_characters} characters"
+    if rule.without:
+        needed += f", none of the strings {list(rule.without)}"
+    longest = max(lengths, default=0)
+    advice = "Use longer texts."
+    half = median_low(lengths or [0]) - rule.margin
+    if longest < rule.shortest and half > 1:
+        prefix = max(half * rule.prefix // (rule.prefix + rule.continuation), 1)
+        settings = f"--set generation.prefix={prefix} --set generation.continuation={half - prefix}"
+        advice = f"Use longer texts, or {settings}, for which half of the texts are long enough."
+    return (
+        f"None of {len(lengths)} texts gives a prompt: a prefix of {rule.prefix} and a continuation of "
+        f"{rule.continuation} need {needed}; the longest text has {longest} {rule.unit}. {advice}"
+    )
 
 
 def _reason(text: str, length: int, rule: PromptRule) -> str | None:

@@ -89,6 +89,20 @@ def test_no_qualifying_text_says_how_many_and_how_long() -> None:
         PromptRule(unit="tokens", prefix=0, continuation=2)
 
 
+def test_texts_that_are_too_short_are_told_lengths_that_fit() -> None:
+    texts = [text_of(count) for count in (4, 3, 4, 2)]
+    with pytest.raises(DataError) as refused:
+        select_prompts(texts, word_tokenizer(), PAPER)
+    message = str(refused.value)
+    assert "--set generation.prefix=1 --set generation.continuation=2," in message
+    assert "characters" not in message
+    assert "strings" not in message
+    assert len(prompts_of(texts, word_tokenizer(), PromptRule(unit="tokens", prefix=1, continuation=2))) == 3
+    banned = build(PromptRule, {**OFFICIAL, "prefix": 3, "continuation": 20}, "test")
+    with pytest.raises(DataError, match=r"at least 100 characters, none of the strings \['=='\].*longer texts\.$"):
+        select_prompts(["== " + text_of(40)], word_tokenizer(), banned)
+
+
 def test_the_official_filters_leave_971_texts_of_wikitext(wikitext: list[str], real_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(real_model)
     rule = build(PromptRule, {**OFFICIAL, "prefix": 20, "continuation": 80}, "test")
