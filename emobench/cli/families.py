@@ -29,8 +29,11 @@ from emobench.registry import families
 PACKAGE = Path(inspect.getfile(families)).parent / "templates" / "package"
 """The files that packages of all families have."""
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
-MORE = {"objectives": {"bench": "emobench.cli.bench:bench"}, "judges": {"score": "emobench.cli.judge:score"}}
-"""Further commands of a family."""
+MORE = {
+    "objectives": {"show": "emobench.cli.show.objective:show", "bench": "emobench.cli.bench:bench"},
+    "judges": {"score": "emobench.cli.judge:score"},
+}
+"""Further commands of a family. One with the name of a general command takes its place."""
 NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
 """Facts that `show` prints at the top or at the end, without a label."""
 NOT_LABELLED |= {"title", "definition", "higher_is_better", "secondary", "fewest"}  # of a metric; others repeat them
@@ -43,7 +46,7 @@ def commands(plural: str) -> typer.Typer | None:
     if family is None:
         return None
     more = MORE.get(plural, {})
-    verbs = ", ".join(["list", "show", "check", *more, "new"])
+    verbs = ", ".join(dict.fromkeys(["list", "show", "check", *more, "new"]))
     app = typer.Typer(help=f"{family.title}: {verbs}.", no_args_is_help=True)
     what = family.title[0].lower() + family.title[1:]
 
@@ -63,7 +66,7 @@ def commands(plural: str) -> typer.Typer | None:
         help=f"Show one of the {what}: its description, its parameters, and where it comes from.",
     )
     def show(name: Annotated[str, typer.Argument(help=CALL)], json: options.Json = False) -> None:
-        _show(family, name, json)
+        print_facts(facts_of_call(family, name), json)
 
     @app.command(
         epilog=f"{line} check {own}",
@@ -177,11 +180,17 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _show(family: Family[Any], text: str, json: bool) -> None:
+def facts_of_call(family: Family[Any], text: str) -> list[dict[str, Any]]:
+    """Return the facts of a plugin, of the terms of a sum, or of another name that the family defines."""
     shown = _defined(family, text) or facts_of_terms(family, text)
     for facts in shown:
         if family.example:
             facts |= resolve_name(family.example)(family.load(text).plugin)
+    return shown
+
+
+def print_facts(shown: Sequence[dict[str, Any]], json: bool) -> None:
+    """Print the facts of plugins, as text or as JSON."""
     if json:
         print_json(shown if len(shown) > 1 or "weight" in shown[0] else shown[0])
         return

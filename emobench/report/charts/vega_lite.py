@@ -11,8 +11,8 @@ from emobench.core.errors import ConfigError, StorageError
 from emobench.leaderboard.labels import clean
 from emobench.report.palette import GREY, on_paper
 
-HUMAN = "human"
-"""A series that is drawn in grey."""
+HUMAN, PREDICTION = "human", "prediction"
+"""Series that are drawn in grey."""
 SIDE, COLUMNS, SCALE = 260, 3, 3
 """Points of a panel's side, panels in a row, and pixels for each point."""
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -86,13 +86,13 @@ def panel(
     series: Sequence[str],
     subtitle: str = "",
 ) -> dict[str, Any]:
-    """Return a panel; each series has the colour of its objective."""
-    colours = dict(zip(series, on_paper(series), strict=True)) | {HUMAN: GREY.light}
+    """Return a panel; each series has the colour of its objective, unless a layer has colours of its own."""
+    colours = dict(zip(series, on_paper(series), strict=True)) | dict.fromkeys((HUMAN, PREDICTION), GREY.light)
     scale = {"domain": list(series), "range": [colours[name] for name in series]}
     colour = {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
     drawn = []
     for layer in layers:
-        drawn.append({**layer, "encoding": {**layer["encoding"], "color": colour}})
+        drawn.append({**layer, "encoding": {"color": colour, **layer["encoding"]}})
     heading = {"text": clean(title), "fontSize": 12, "fontWeight": "bold", "anchor": "middle", **_below(subtitle, 10)}
     return {"title": heading, "width": SIDE, "height": SIDE, "data": {"values": list(rows)}, "layer": drawn}
 
