@@ -180,12 +180,19 @@ function forestSpec(rows, unit) {
   return { ...spec, layer: [...spec.layer, { transform: has("heading"), ...heading }], height: 24 * rows.length, data: { values: rows } };
 }
 
+/** A heading in lines that fit the window, broken at spaces. */
+function wrapped(heading) {
+  const letters = Math.floor((document.documentElement.clientWidth - 90) / 7.5);
+  const lines = heading.match(new RegExp(`.{1,${letters}}(?= |$)|\\S+`, "g")) ?? [];
+  return lines.map((line) => line.trim());
+}
+
 /** A forest plot for each unit of [heading or "", name, test]; a test is {unit, effect, low, high, word, ...}. */
 function forests(named) {
   const drawn = named.filter(([, , test]) => Number.isFinite(test?.effect));
   return [...Map.groupBy(drawn, ([, , test]) => test.unit)].map(([unit, own]) => {
     const rows = [...Map.groupBy(own, ([heading]) => heading)].flatMap(([heading, tests]) => [
-      ...(heading ? [{ metric: `${heading}\t`, heading, label: "" }] : []),
+      ...wrapped(heading).map((line, i) => ({ metric: `${heading} ${i}\t`, heading: line, label: "" })),
       ...tests.map(([, name, test]) => ({ ...test, name, metric: `${heading}\t${name}`, verdict: test.word, label: test.word })),
     ]);
     return chart(`Differences in ${unit}`, forestSpec(rows, unit));
