@@ -1,0 +1,184 @@
+"""Equal tuning: the space of the tuned settings, and the trials that a sampler takes from it.
+
+    recipe.learning_rate=1e-6..1e-4     a range; on a log scale if its ends differ by a factor of 10 or more
+    recipe.epochs=1..4                  whole numbers
+    recipe.batch=[16, 32]               a list of values
+
+Every objective gets the same number of trials. Settings that objectives share get the same values for each of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from emobench.core.errors import ConfigError
+from emobench.core.settings import dotted_settings, parse_overrides
+
+Sampler = Literal["grid", "random", "tpe"]
+LOG_FACTOR = 10
+"""A range whose ends differ by this factor or more is searched on a log scale."""
+DIGITS = 3
+"""Significant digits of a value taken from a range."""
+MOST_TRIALS = 1000
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One tuned setting: a range of numbers, or a list of values."""
+
+    name: str
+    values: tuple[Any, ...] = ()
+    """The values of a list; empty for a range."""
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+
+    @property
+    def log(self) -> bool:
+        """Whether the range is searched on a log scale."""
+        return self.low > 0 and self.high >= LOG_FACTOR * self.low
+
+    @property
+    def size(self) -> float:
+        """The number of different values; infinite for a range of real numbers."""
+        if self.values:
+            return len(self.values)
+        return self.high - self.low + 1 if self.whole else math.inf
+
+    def at(self, share: float) -> Any:
+        """Return the value at a share of the range or list, from 0 to 1."""
+        if self.values:
+            return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+        value = self.low + (self.high - self.low) * share
+        if self.log:
+            value = self.low * (self.high / self.low) ** share
+        return self.rounded(value)
+
+    def rounded(self, value: float) -> float:
+        """Return a value of the range as it is written in a setting."""
+        if self.whole:
+            return round(value)
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+    def grid(self, count: int) -> list[Any]:
+        """Return `count` values at equal distances, both ends included; all values of a list that has no more."""
+        if count == 1:
+            return [self.at(0.5)]
+        if self.values:
+            return list(self.values[:count])
+        return [self.at(point / (count - 1)) for point in range(count)]
+
+    def is_edge(self, value: Any) -> bool:
+        """Whether a value of a range is one of its ends, so that a better one may lie outside of it."""
+        return not self.values and value in (self.at(0.0), self.at(1.0))
+
+
+def parse_space(given: Iterable[str]) -> tuple[Dimension, ...]:
+    """Read `--tune NAME=SPACE` options. Raises ConfigError for a space without two values, or a setting given twice."""
+    space = []
+    for name, value in dotted_settings(parse_overrides(given)):
+        space.append(_dimension(name, value))
+    return tuple(space)
+
+
+def _dimension(name: str, value: Any) -> Dimension:
+    if isinstance(value, list):
+        if len(value) < 2 or len(set(map(repr, value))) < len(value):
+            raise ConfigError(f"--tune {name}={value}: expected at least two different values.")
+        return Dimension(name, values=tuple(value))
+    low, dots, high = str(value).partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        ends = math.nan, math.nan
+    if not dots or not math.isfinite(ends[0]) or not math.isfinite(ends[1]) or ends[0] >= ends[1]:
+        raise ConfigError(
+            f"--tune {name}={value}: expected a range of numbers, such as {name}=1e-6..1e-4, or a list, such as "
+            f"{name}=[1, 2]."
+        )
+    whole = low.strip().lstrip("-").isdecimal() and high.strip().lstrip("-").isdecimal()
+    return Dimension(name, low=ends[0], high=ends[1], whole=whole)
+
+
+def grid_trials(space: Sequence[Dimension], trials: int) -> list[dict[str, Any]]:
+    """Return every combination of a grid of exactly `trials` points, the finest in the settings that come first.
+
+    Raises ConfigError if no grid has as many points.
+    """
+    counts = next(_factors(trials, [dimension.size for dimension in space]), None)
+    if counts is None:
+        names = ", ".join(dimension.name for dimension in space)
+        raise ConfigError(
+            f"--trials {trials}: no grid over {names} has {trials} points; give another number, or --sampler random."
+        )
+    axes = [dimension.grid(count) for dimension, count in zip(space, counts, strict=True)]
+    names = [dimension.name for dimension in space]
+    return [dict(zip(names, point, strict=True)) for point in itertools.product(*axes)]
+
+
+def _factors(number: int, sizes: Sequence[float]) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to write a number as a product of one factor of at least 2 for each size, the most even first."""
+    if not sizes:
+        if number == 1:
+            yield ()
+        return
+    even = number ** (1 / len(sizes))
+    factors = [factor for factor in range(2, number + 1) if number % factor == 0 and factor <= sizes[0]]
+    for factor in sorted(factors, key=lambda factor: (factor < even - 1e-9, abs(factor - even))):
+        for others in _factors(number // factor, sizes[1:]):
+            yield (factor, *others)
+
+
+def random_trials(space: Sequence[Dimension], trials: int, seed: int) -> list[dict[str, Any]]:
+    """Return random points of a space. A setting has the same values whatever other settings the space has."""
+    drawn: list[dict[str, Any]] = [{} for _ in range(trials)]
+    for dimension in space:
+        digest = hashlib.sha256(f"{seed} {dimension.name}".encode()).digest()
+        shares = np.random.default_rng(int.from_bytes(digest[:8], "big")).random(trials)
+        for trial, share in zip(drawn, shares, strict=True):
+            trial[dimension.name] = dimension.at(float(share))
+    return drawn
+
+
+def next_tpe_trial(
+    space: Sequence[Dimension], finished: Sequence[tuple[Mapping[str, Any], float | None]], seed: int, *, maximise: bool
+) -> dict[str, Any]:
+    """Return the point that optuna's TPE sampler takes after finished trials and their results; None is a failed one.
+
+    The same finished trials give the same point, so an interrupted search goes on as it would have.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=seed + len(finished))
+    study = optuna.create_study(direction="maximize" if maximise else "minimize", sampler=sampler)
+    distributions = {dimension.name: _distribution(dimension) for dimension in space}
+    for settings, value in finished:
+        state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
+        trial = optuna.trial.create_trial(
+            params=dict(settings), distributions=distributions, values=None if value is None else [value], state=state
+        )
+        study.add_trial(trial)
+    asked = study.ask(distributions)
+    point = {}
+    for dimension in space:
+        value = asked.params[dimension.name]
+        point[dimension.name] = value if dimension.values else dimension.rounded(value)
+    return point
+
+
+def _distribution(dimension: Dimension) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if dimension.values:
+        return CategoricalDistribution(dimension.values)
+    if dimension.whole:
+        return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
+    return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
