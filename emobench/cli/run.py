@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,13 @@ from emobench.cli.commands import OPTIONS_FILE
 from emobench.cli.leaderboard.show import print_board
 from emobench.cli.options.file import OptionsFile
 from emobench.cli.options.groups import takes_groups
-from emobench.cli.options.request import BudgetOptions, CheckpointOptions, LaunchOptions, ParallelOptions
+from emobench.cli.options.request import (
+    BudgetOptions,
+    CheckpointOptions,
+    LaunchOptions,
+    ParallelOptions,
+    TuneOptions,
+)
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
@@ -25,7 +31,7 @@ from emobench.core.settings import PRETRAINED
 from emobench.exchange.model_repo import check_name, send, upload_command, write_repo
 from emobench.leaderboard.entry import Entry
 from emobench.models.catalog import CATALOG
-from emobench.models.device import MPS, MPS_NOTE, Place, resolve_device
+from emobench.models.device import MPS, MPS_NOTE, Place, default_places, resolve_device
 from emobench.registry import DEFAULT_RECIPE
 from emobench.runs.dry_run import (
     Outline,
@@ -41,6 +47,7 @@ from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.plan import Plan, Planner, make_plan
 from emobench.runs.planning.request import Request, declared_fields
 from emobench.runs.run import evaluate_plan, require_one_model, run_plan, run_stage, train_plan, trained_model
+from emobench.runs.tuned import run_tuned, tuned_outline
 
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
 
@@ -60,6 +67,7 @@ def run(
     context: typer.Context,
     training: LaunchOptions,
     start: StartOptions,
+    tuning: TuneOptions,
     options_file: OptionsFile = None,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
@@ -76,6 +84,13 @@ def run(
     """
     command = shlex.join(["emobench", "run", *context.meta[OPTIONS_FILE]])
     fields = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or [], "command": command}
+    search = tuning.search()
+    if search:
+        if push is not None or training.launch is not None or start.probe:
+            raise ConfigError("--tune makes several trainings, each in one process; drop --push, --launch and --probe.")
+        entries = _run_tuned(training, start, {**fields, **search})
+        _show_entries(leaderboard, training.runs, entries, json=start.json, quiet=start.quiet)
+        return
     with ExitStack() as stack:
         planned = _planned(stack, training, start, fields)
         if planned is None:  # nothing is left to do, as after a dry run
@@ -84,6 +99,20 @@ def run(
         entries = run_plan(*planned)
     _show_entries(leaderboard, training.runs, entries, json=start.json, quiet=start.quiet)
     _push(planned[0], entries, push)
+
+
+def _run_tuned(training: LaunchOptions, start: StartOptions, fields: dict[str, Any]) -> list[Entry]:
+    """Tune, choose and test within the limits of the budget; return the entries, none after a dry run."""
+    places = training.places(training.device) or default_places(training.device)
+    request = replace(training, device=places[0].device).training(**fields, max_memory=start.memory)
+    request = replace(request, asked_device=training.device)  # the default places are not asked for
+    if start.dry_run:
+        show_outline(advised(request, tuned_outline), start.json)
+        raise typer.Exit
+    require_short(request, tuned_outline)
+    with start.in_time():
+        start.check_tokens([request])
+        return run_tuned([request], places, reporter(start.quiet))
 
 
 @takes_groups

@@ -20,6 +20,7 @@ from emobench.runs.dry_run import DONE, Read, make_outline
 from emobench.runs.execution.clusters import cluster_of
 from emobench.runs.planning.estimate import duration
 from emobench.runs.sweep import Sweep, differing_settings, read_sweep, run_sweep, status_of
+from emobench.runs.tuned import run_tuned, tuned_outline
 
 app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run, status.", no_args_is_help=True)
 
@@ -72,7 +73,10 @@ def run(
         places, start = cluster_of(on, runs=runs, device=device, processes=loading.processes, memory=budget.memory)
     with budget.in_time():
         budget.check_tokens(sweep.requests)
-        entries, failed = run_sweep(sweep, places, reporter(quiet), start)
+        if sweep.requests[0].search is not None:
+            entries, failed = run_tuned(sweep.requests, places, reporter(quiet), start), []
+        else:
+            entries, failed = run_sweep(sweep, places, reporter(quiet), start)
     if json:
         unmade = [{**vars(row), "reason": reason} for row, reason in failed]
         print_json({"entries": entries, "failed": unmade})
@@ -102,7 +106,7 @@ def _show_plan(sweep: Sweep, json: bool) -> None:
     """Print the totals of each request's dry run."""
     read, plans, rows, machine = Read(), [], [], ""
     for request, settings in zip(sweep.requests, differing_settings(sweep.requests), strict=True):
-        outline = make_outline(request, read=read)
+        outline = tuned_outline(request, read=read) if request.search else make_outline(request, read=read)
         totals, machine = outline.totals(), outline.machine.name
         plans.append({"command": request.command, "totals": totals})
         states = Counter(line.state for line in outline.lines if line.stage in ("train", "evaluate"))

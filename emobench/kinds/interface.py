@@ -134,6 +134,9 @@ class Kind:
     """The data that a task's file names: a corpus of texts, or a labelled data set. "any corpus": `--set corpus=NAME`
     replaces the corpus."""
 
+    validation: ClassVar[Mapping[str, Any]] = {}
+    """The rules that move an evaluation from the test data to validation data, for tuning; empty if it has none."""
+
     families: ClassVar[tuple[Family[Any], ...]] = ()
     """Plugins that its rules name, such as judges: they get commands, checks and a template like all families."""
 

@@ -28,7 +28,15 @@ def conditions(entry: Entry) -> dict[str, Any]:
         facts[f"data of {name}"] = digest
     recipe = dict(entry.recipe)
     recipe.pop("objective", None)
-    return facts | dict(dotted_settings(to_plain(recipe), "recipe."))
+    facts |= dict(dotted_settings(to_plain(recipe), "recipe."))
+    if entry.tuning is not None:
+        # Tuned settings may differ; the space and the budget that they are from may not.
+        for name in entry.tuning.space:
+            ending = f".{name.removeprefix('recipe.')}"
+            for of_recipe in [fact for fact in facts if fact.startswith("recipe.") and fact.endswith(ending)]:
+                del facts[of_recipe]
+        facts["recipe.tuning"] = str(entry.tuning)
+    return facts
 
 
 def digests(entry: Entry) -> dict[str, str]:

@@ -327,6 +327,59 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One trial of a tuned objective: its settings, by their dotted names, and its result on validation data.
+
+    `value` is the mean of the metric over the tasks, and `half_width` that of its 95 % interval over examples. A trial
+    without a value has the reason in `missing`; it cannot be chosen. `trainings` are the keys of its trainings.
+    """
+
+    settings: Mapping[str, Any]
+    value: float | None
+    half_width: float | None = None
+    missing: str | None = None
+    trainings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How the settings of an entry were tuned: the space and the budget, each trial, and the chosen one.
+
+    `asked` is the space as it was given, which is the same for all objectives, and `space` the settings of it that this
+    objective has. `validation` has the protocol of each task whose scores decided, on validation data. `edge` names the
+    settings whose chosen value is the smallest or the largest that was tried: a better one may lie outside.
+    """
+
+    asked: Mapping[str, str]
+    space: Mapping[str, str]
+    sampler: str
+    seed: int
+    metric: str
+    unit: str
+    higher_is_better: bool
+    validation: Mapping[str, str]
+    trials: tuple[Trial, ...]
+    chosen: int
+    """The place of the chosen trial."""
+    edge: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.chosen < len(self.trials) or self.trials[self.chosen].value is None:
+            raise ConfigError(f"`chosen` is {self.chosen}; expected the place of a trial that has a value.")
+
+    @property
+    def choice(self) -> Trial:
+        """The chosen trial."""
+        return self.trials[self.chosen]
+
+    def __str__(self) -> str:
+        """Return the condition that entries share which may be compared: all but the results."""
+        space = ", ".join(f"{name}={values}".rstrip("=") for name, values in self.asked.items())
+        tasks = ", ".join(f"{task} {protocol}" for task, protocol in self.validation.items())
+        return f"tuned {len(self.trials)} x ({self.sampler}, seed {self.seed}): {space}; by {self.metric} on {tasks}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
 
@@ -355,6 +408,8 @@ class Entry:
     cost: EntryCost
     source: EntrySource
     provenance: Provenance
+    tuning: Tuning | None = field(default=None, metadata=OPTIONAL)
+    """How the recipe and the parameters of the objective were tuned; None: they were given."""
 
     def __post_init__(self) -> None:
         _refuse(self._wrong())

@@ -21,6 +21,7 @@ from emobench.report import notes as captions
 from emobench.report.numbers import ABSENT, contrast_mean, contrast_texts, deviation, unit_label
 from emobench.report.palette import TERMINAL
 from emobench.report.tables import Cell, Notes, Report, Table, csv_text
+from emobench.report.tuning import tuning_tables
 from emobench.tasks.families import PRIMARY
 
 _CSV = (
@@ -47,6 +48,8 @@ def report(comparisons: Sequence[Comparison], *, explain: bool = True) -> Report
             remarks += captions.compare_remarks(comparison, candidate)
             meanings += captions.compare_legend(comparison, candidate)
     if explain:
+        for comparison in comparisons:
+            tables += tuning_tables((comparison.baseline, *comparison.candidates))
         noise = noise_tables(comparisons)
         tables += noise
         if noise:

@@ -15,6 +15,7 @@ from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
 from emobench.leaderboard.stats.compare import Comparison, Contrast, rows_of
 from emobench.leaderboard.stats.power import Count, what_decides
 from emobench.report.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
+from emobench.report.tuning import in_words
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
 from emobench.tasks.scores import SECONDARY
 
@@ -81,6 +82,9 @@ def conditions(rows: Sequence[Entry], tasks: Sequence[str], above: Sequence[Entr
         local = " (local)" if "(local" in "\n".join(data) else ""
         parts.append(f"data {content_hash(digests(first))[:6]}{local}")
     lines = [" · ".join(parts), parameters(rows)]
+    for entry in rows:
+        if entry.tuning is not None:
+            lines.append(f"{entry.objective.name}: {in_words(entry.tuning)}.")
     if first.declared:
         lines.append(DECLARED)
     if above:
@@ -325,6 +329,9 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     if not contrasts:
         yield f"{name} and the baseline have no metric in common."
     yield from comparison.remarks
+    for entry in (baseline, candidate):
+        if entry.tuning is not None:
+            yield f"{entry.objective.name}: {in_words(entry.tuning)}."
     if candidate.declared or baseline.declared:
         yield DECLARED
     if "published" in (baseline.kind, candidate.kind):

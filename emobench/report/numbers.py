@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from emobench.leaderboard.entry import ROUNDING, MetricSummary
+from emobench.leaderboard.entry import ROUNDING, MetricSummary, Tuning
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.stats.compare import Contrast
 
@@ -25,7 +25,7 @@ def scale(unit: str) -> int:
     return 100 if unit == "fraction" else 1
 
 
-def unit_label(summaries: Sequence[MetricSummary | Contrast]) -> str:
+def unit_label(summaries: Sequence[MetricSummary | Contrast | Tuning]) -> str:
     """Return the unit of a metric with the arrow that points to its better side, such as "(%) ↑"."""
     if not summaries:
         return ""

@@ -37,7 +37,7 @@ from emobench.runs.planning.request import Request
 from emobench.runs.planning.resolve import merged, parts_of
 from emobench.runs.run import run_plan, score_plan
 from emobench.runs.stages.evaluate import Evaluation
-from emobench.tasks.scores import Score
+from emobench.runs.tuned import score_of
 from emobench.tasks.spec import Task
 from emobench.tasks.table import CandidateSelection, Oracle, Scale, Table
 from emobench.training.recipe import Recipe
@@ -524,7 +524,7 @@ def choose(
     for text in candidates:
         try:
             tasks = list(chain.from_iterable(measured[text]))
-            scores = [_score(task, select.metric) for task in tasks]
+            scores = [score_of(task, select.metric) for task in tasks]
         except MetricError as error:
             left_out[text] = str(error)
         else:
@@ -538,17 +538,6 @@ def choose(
         )
     best = max(means, key=lambda text: sign * means[text])
     return Choice(row=row, objective=best, scores=means, left_out=left_out)
-
-
-def _score(evaluation: Evaluation, metric: str) -> Score:
-    """Return a task's score by a metric's name alone. Raises MetricError, with the reason, if it is missing."""
-    for name, score in evaluation.scores().items():
-        if name.split("/", 1)[1] == metric:
-            return score
-    for name, reason in evaluation.missing.items():
-        if name.split("/", 1)[1] == metric:
-            raise MetricError(f"{name}: {reason}")
-    raise MetricError(f"a task has no metric {metric}.")
 
 
 # The paper's numbers and ours

@@ -19,6 +19,10 @@
     objective = ["mixce"]
     seed = [0]
 
+    [choose]                                     # as --tune: each objective of a cell is tuned, and its choice tested
+    trials = 8
+    "recipe.learning_rate" = "1e-6..1e-4"
+
 A cell is one objective, model, seed and choice of settings. Cells that differ in objective and seed alone are one
 request, so that what they share is looked up once, and the seeds of an objective are one entry. Workers make the
 stages of all requests, and each row is recorded when it is complete:
@@ -33,7 +37,8 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
@@ -49,10 +54,11 @@ from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.execution.workers import Job, Workers, jobs_of
 from emobench.runs.planning.ingredients import Ingredients
-from emobench.runs.planning.plan import Plan, make_plan
-from emobench.runs.planning.request import Request
+from emobench.runs.planning.plan import Plan, PlannedRow, make_plan
+from emobench.runs.planning.request import Request, Search
 from emobench.runs.run import prepared, record
 from emobench.runs.stages.corpora import PackedCorpora
+from emobench.runs.stages.evaluate import Evaluation
 from emobench.runs.stages.stage import Stages
 
 FIELDS = {"suite": "suite", "model": "model", "objective": "objectives", "seed": "seeds", "limit": "limit"}
@@ -81,6 +87,16 @@ class SweepFile:
     grid: Mapping[str, Any] | None = None
     skip: tuple[Mapping[str, Any], ...] = ()
     also: tuple[Mapping[str, Any], ...] = ()
+    choose: Mapping[str, Any] | None = None
+
+    def search(self, where: str) -> Search | None:
+        """Return what `choose` tunes."""
+        if self.choose is None:
+            return None
+        given = _flat(self.choose, where)
+        fields = {name: given.pop(name) for name in ("trials", "sampler") if name in given}
+        space = {name: setting_word(value) for name, value in given.items()}
+        return build(Search, {"trials": 8, **fields, "space": space}, f"{where}: choose")
 
     def cells(self, where: str) -> Iterator[dict[str, Any]]:
         """Yield the values of each cell by the names of its grid, without those that a `skip` matches."""
@@ -150,6 +166,9 @@ def _request(file: SweepFile, cell: dict[str, Any], given: Mapping[str, Any], wh
     fields = {"data_dirs": folders, "from_scratch": file.from_scratch, **to_plain(given)}
     if file.dtype is not None:
         fields.setdefault("dtype", file.dtype)
+    search = file.search(where)
+    if search is not None:
+        fields["search"] = search
     words, settings = ["emobench", "run"], []
     for name, values in cell.items():
         if name in FIELDS:
@@ -217,36 +236,86 @@ def run_sweep(
 
     Raises ConfigError, before anything is made, for requests that cannot be planned.
     """
-    rows, jobs = plan_sweep(sweep, reporter)
+    rows, jobs = plan_requests(sweep.requests, reporter)
+    _write(sweep, "json", list(map(vars, rows)))
+    _write(sweep, "failed", {})
     entries: list[Entry] = []
     failed: list[tuple[SweepRow, str]] = []
-    last: tuple[int, Plan, Execution] | None = None
-    runs = sweep.requests[0].runs.resolve()
-    groups = []
-    for row in rows:
-        groups.append([stage.partition("/")[2] for stage in row.stages])
-    _write(sweep, "failed", {})
-    with Workers(places, jobs, runs, reporter, start) as workers, reporter.work("sweep", "entries") as progress:
-        for place, error in workers.completed(groups):
-            row = rows[place]
+    with closing(make_rows(sweep.requests, rows, jobs, places, reporter, start)) as all_made:
+        for made in all_made:
             try:
-                if error is not None:
-                    raise error
-                if last is None or last[0] != row.request:
-                    plan = make_plan(sweep.requests[row.request])
-                    last = row.request, plan, Execution(plan.request, plan.model, reporter)
-                _, plan, execution = last
-                entries.append(record(plan, plan.rows[row.row], execution))
+                entries.append(made.record())
             except EmobenchError as failure:
-                reporter.note(f"{row.label}: failed, and is not recorded")
-                failed.append((row, str(failure)))
+                reporter.note(f"{made.row.label}: failed, and is not recorded")
+                failed.append((made.row, str(failure)))
                 _write(sweep, "failed", {f"{row.request}/{row.row}": reason for row, reason in failed})
-            progress(len(entries) + len(failed), len(rows))
     return entries, failed
 
 
-def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[Job]]:
-    """Plan and check each request, and write down its stages and rows; files that requests share are read once.
+@dataclass(frozen=True)
+class MadeRow:
+    """A row whose stages have ended: its plan, or the first error."""
+
+    row: SweepRow
+    plan: Plan | None
+    execution: Execution | None
+    error: EmobenchError | None = None
+
+    @property
+    def planned(self) -> PlannedRow:
+        """The row in its plan. Raises the error of a stage that failed."""
+        if self.error is not None:
+            raise self.error
+        assert self.plan is not None
+        return self.plan.rows[self.row.row]
+
+    def record(self) -> Entry:
+        """Record the row, and return its entry. Raises the error of a stage that failed."""
+        planned = self.planned
+        assert self.plan is not None
+        assert self.execution is not None
+        return record(self.plan, planned, self.execution)
+
+    def evaluations(self) -> list[Evaluation]:
+        """Return the evaluations of its first seed. Raises the error of a stage that failed."""
+        planned = self.planned
+        assert self.execution is not None
+        return self.execution.evaluations(planned.runs[0].tasks())
+
+
+def make_rows(
+    requests: Sequence[Request],
+    rows: Sequence[SweepRow],
+    jobs: Sequence[Job],
+    places: Sequence[Place],
+    reporter: Reporter,
+    start: Callable[[Place, Path], Any] | None = None,
+) -> Generator[MadeRow]:
+    """Make the planned stages of requests, and yield each row when its stages have ended; see `run_sweep`."""
+    last: tuple[int, Plan, Execution] | None = None
+    groups = []
+    for row in rows:
+        groups.append([stage.partition("/")[2] for stage in row.stages])
+    runs = requests[0].runs.resolve()
+    with Workers(places, jobs, runs, reporter, start) as workers, reporter.work("sweep", "rows") as progress:
+        for ended, (place, error) in enumerate(workers.completed(groups), 1):
+            row = rows[place]
+            if error is None and (last is None or last[0] != row.request):
+                try:
+                    plan = make_plan(requests[row.request])
+                    last = row.request, plan, Execution(plan.request, plan.model, reporter)
+                except EmobenchError as failure:
+                    error = failure
+            if error is not None:
+                yield MadeRow(row, None, None, error)
+            else:
+                assert last is not None
+                yield MadeRow(row, *last[1:])
+            progress(ended, len(rows))
+
+
+def plan_requests(requests: Sequence[Request], reporter: Reporter) -> tuple[list[SweepRow], list[Job]]:
+    """Plan and check each request, and write down its stages; files that requests share are read once.
 
     Raises ConfigError, which names them, for requests that cannot be planned.
     """
@@ -254,7 +323,6 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
     jobs: list[Job] = []
     errors: list[str] = []
     known: Ingredients | None = None
-    requests = sweep.requests
     corpora = PackedCorpora(Stages(requests[0].runs), reporter)
     with reporter.work("plan", "requests") as progress:
         for place, (request, settings) in enumerate(zip(requests, differing_settings(requests), strict=True)):
@@ -284,7 +352,6 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
     if errors:
         listed = "\n".join(errors[:SHOWN])
         raise ConfigError(f"{len(errors)} of {len(requests)} requests of the sweep cannot run, such as:\n{listed}")
-    _write(sweep, "json", list(map(vars, rows)))
     return rows, jobs
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from emobench.core.errors import ConfigError
-from emobench.core.settings import dotted_settings, parse_overrides
+from emobench.core.settings import parse_overrides
 
 Sampler = Literal["grid", "random", "tpe"]
 LOG_FACTOR = 10
@@ -75,15 +75,22 @@ class Dimension:
             return list(self.values[:count])
         return [self.at(point / (count - 1)) for point in range(count)]
 
-    def is_edge(self, value: Any) -> bool:
-        """Whether a value of a range is one of its ends, so that a better one may lie outside of it."""
-        return not self.values and value in (self.at(0.0), self.at(1.0))
+    def is_edge(self, value: Any, tried: Collection[Any]) -> bool:
+        """Whether a number is the smallest or the largest of those that were tried, of three or more."""
+        numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in tried)
+        return numbers and len(tried) > 2 and value in (min(tried), max(tried))
+
+    def __str__(self) -> str:
+        if self.values:
+            return f"[{', '.join(map(str, self.values))}]"
+        return f"{self.low:g}..{self.high:g}"
 
 
-def parse_space(given: Iterable[str]) -> tuple[Dimension, ...]:
-    """Read `--tune NAME=SPACE` options. Raises ConfigError for a space without two values, or a setting given twice."""
+def parse_space(given: Mapping[str, str]) -> tuple[Dimension, ...]:
+    """Read the ranges and lists of settings, as `--tune` takes them. Raises ConfigError for fewer than two values."""
     space = []
-    for name, value in dotted_settings(parse_overrides(given)):
+    for name, text in given.items():
+        value = parse_overrides([f"value={text}"])["value"]
         space.append(_dimension(name, value))
     return tuple(space)
 

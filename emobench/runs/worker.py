@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from emobench.core.errors import EmobenchError
+from emobench.core.errors import EmobenchError, NonFiniteLossError
 from emobench.runs.execution.launch import GROUP, LOST, is_loss
 from emobench.runs.execution.reporter import Progress, Reporter, Silent
 from emobench.runs.run import DescribedStages
@@ -98,7 +98,8 @@ def main() -> None:
             try:
                 maker.make(key, together=together)
             except EmobenchError as error:
-                events.send("failed", text=str(error), code=error.exit_code)
+                diverged = isinstance(error, NonFiniteLossError)
+                events.send("failed", text=str(error), code=error.exit_code, diverged=diverged)
             except Exception as error:
                 if was_interrupted(error):
                     break

@@ -31,7 +31,8 @@ from emobench.models.device import (
 )
 from emobench.runs.dry_run import Read, make_outline
 from emobench.runs.execution.launch import LAUNCHERS, ZERO, JoinedLaunch, Launch, LocalLaunch, world_size
-from emobench.runs.planning.request import UNNAMED, Request
+from emobench.runs.planning.request import UNNAMED, Request, Search
+from emobench.runs.tuned import tuned_outline
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -284,6 +285,48 @@ class SweepOptions(LoadingOptions, PlaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """How settings are tuned."""
+
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tune",
+            help="Tune a setting for each objective, on validation data: NAME=LOW..HIGH or NAME=[A, B, C], such as "
+            "recipe.learning_rate=1e-6..1e-4. A range whose ends differ by a factor of 10 or more is searched on a log "
+            "scale. objective.* tunes the main parameter of each objective. Repeatable.",
+            show_default=False,
+        ),
+    ] = None
+    trials: Annotated[
+        int | None,
+        typer.Option("--trials", help="With --tune: the trials of each objective. Default: 8.", show_default=False),
+    ] = None
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            "--sampler",
+            help="With --tune: random, grid, or tpe (optuna's). Default: random.",
+            show_default=False,
+        ),
+    ] = None
+
+    def search(self) -> dict[str, Any]:
+        """Return these options as fields of a request."""
+        if not self.tune:
+            if self.trials is not None or self.sampler is not None:
+                raise ConfigError("--trials and --sampler are for --tune; add --tune NAME=LOW..HIGH.")
+            return {}
+        space: dict[str, str] = {}
+        for text in self.tune:
+            name, _, values = text.partition("=")
+            if name in space:
+                raise ConfigError(f"--tune {name} is given twice; keep one.")
+            space[name] = values
+        return {"search": Search(space=space, trials=self.trials or 8, sampler=self.sampler or "random")}
+
+
+@dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
     """Limits of a command; none by default. They decide no result."""
 
@@ -335,7 +378,8 @@ class BudgetOptions:
         read = Read()
         tokens = 0
         for request in requests:
-            totals = make_outline(request, read=read).totals()
+            outline = tuned_outline(request, read=read) if request.search else make_outline(request, read=read)
+            totals = outline.totals()
             tokens += totals.tokens["train"]
         if tokens > self.max_tokens:
             raise ConfigError(

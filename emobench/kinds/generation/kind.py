@@ -41,6 +41,7 @@ class GenerationKind(Kind):
 
     name = "generation"
     rules = GenerationProtocol
+    validation: ClassVar = {"split": "validation"}
     reads = "any corpus"
     families = (METRICS,)
     views: ClassVar = dict.fromkeys(

@@ -23,6 +23,7 @@ class IclKind(Kind):
 
     name = "icl"
     rules = IclProtocol
+    validation: ClassVar = {"held_out": 200}
     reads = "dataset"
     families = (RETRIEVERS,)
     views: ClassVar = {

@@ -51,7 +51,8 @@ SAMPLES = "samples.json"
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
-    return load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
+    rules = task.protocol_as(OracleProtocol)
+    return load_texts(task.corpus, rules.split, data_dirs=data_dirs, offline=offline)
 
 
 def cost(task: Task, data: Texts | None, model: Model) -> Cost:

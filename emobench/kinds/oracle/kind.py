@@ -21,6 +21,10 @@ from emobench.tasks.spec import Task
 class OracleProtocol(Rules):
     """Exact comparison with the oracle language, and samples from the model alone."""
 
+    ABSENT_BY_DEFAULT: ClassVar = ("split",)
+
+    split: Literal["test", "validation"] = "test"
+    """The split of the corpus that the model reads."""
     domain: Literal["source", "target"] = "target"
     """Reference version of the oracle language: target (of the training) or source (of the pre-training)."""
     texts: int = setting(1000, low=1, high=10**6)
@@ -53,6 +57,7 @@ class OracleKind(Kind):
 
     name = "oracle"
     rules = OracleProtocol
+    validation: ClassVar = {"split": "validation"}
     views: ClassVar = dict.fromkeys((Runtime, KnownMetrics, WrittenTexts), "emobench.kinds.oracle.evaluate")
 
     @property

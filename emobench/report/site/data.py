@@ -51,6 +51,7 @@ from emobench.report.palette import slots
 from emobench.report.site.finding import GroupDifference, finding
 from emobench.report.site.runs import links
 from emobench.report.tables import Notes
+from emobench.report.tuning import tuning_panels
 
 ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""
@@ -410,8 +411,12 @@ class _Suite:
                 name = self.metrics[metric]["short"]
                 row = rows[place][1]
                 self.differences.append(GroupDifference(id(group), row, name, contrast, group.rows[place]))
+        tuning = []
+        if any(entry.tuning is not None for entry in group.rows):
+            tuning = tuning_panels(group.rows)
         return {
             "lines": lines,
+            "tuning": tuning,
             "protocols": dict(first.protocols),
             "recipe": content_hash(to_plain(first.recipe))[:12],
             "rows": rows,

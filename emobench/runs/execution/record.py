@@ -101,7 +101,7 @@ def _recorded(board: Leaderboard, fields: dict[str, Any], stages: Stages) -> Ent
             entry = board.read(listed)
         except EmobenchError:  # altered a moment ago: `leaderboard verify` names it
             continue
-        if entry.declared != declared:
+        if entry.declared != declared or to_plain(entry.tuning) != fields.get("tuning"):
             continue
         if _holds(entry, fields) and not _names_damaged(entry, fields["runs"], stages):
             return entry
@@ -207,7 +207,11 @@ def _fields(
         "environment": environment,
     }
     runs = [_run(plan, row, run, execution) for run in row.runs]
+    tuning = {}
+    if request.tuning is not None and row.objective is not None:
+        tuning["tuning"] = to_plain(request.tuning)
     return {
+        **tuning,
         "kind": "measured",
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
         "protocols": protocols,

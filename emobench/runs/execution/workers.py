@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.core.errors import EmobenchError, RunError, UserError
+from emobench.core.errors import EmobenchError, NonFiniteLossError, RunError, UserError
 from emobench.models.device import Place
 from emobench.runs.execution.reporter import Progress, Reporter
 from emobench.runs.stages.stage import Stages
@@ -276,7 +276,11 @@ class Worker:
                     case "made":
                         return None
                     case "failed":
-                        kind = UserError if event["code"] == UserError.exit_code else RunError
+                        kind: type[EmobenchError] = RunError
+                        if event["code"] == UserError.exit_code:
+                            kind = UserError
+                        elif event.get("diverged"):
+                            kind = NonFiniteLossError
                         return kind(f"{what}: {event['text']}")
                     case "begin":
                         work = shown.enter_context(ExitStack())

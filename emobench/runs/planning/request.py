@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import OPTIONAL, PRETRAINED, dotted_settings, to_plain, utf8
+from emobench.leaderboard.entry import Tuning
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted, rule_groups
@@ -23,6 +24,7 @@ MOST_EXAMPLES = 10**12
 RECIPE_SETTINGS = frozenset((*dotted(Recipe, "recipe."), *dotted(Lora, "recipe.lora.")))
 LONGEST_NAME = 100
 """Characters of the name of a declared recipe."""
+MOST_TRIALS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,24 @@ class Recorded:
     """Task -> the corpus that it reads, for those that read another one than their file says."""
     recipes: tuple[Mapping[str, Any], ...]
     """All values of each training, in the order of the suite; none for a model as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is tuned: the space, and the number of trials of each objective."""
+
+    space: Mapping[str, str]
+    """Setting -> its range or list, as `--tune` takes them; "objective.*" -> "" for the main parameter of each."""
+    trials: int
+    sampler: Literal["grid", "random", "tpe"] = "random"
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.trials <= MOST_TRIALS:
+            raise ConfigError(
+                f"--trials is {self.trials}; expected 2 to {MOST_TRIALS:,}, the number of trials of each objective."
+            )
+        if self.sampler not in ("grid", "random", "tpe"):
+            raise ConfigError(f"--sampler is {self.sampler}; expected grid, random or tpe.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +100,10 @@ class Request:
     """The user's name for the training of `model`, a checkpoint of another program; None: no training is declared."""
     recorded: Recorded | None = field(default=None, metadata=OPTIONAL)
     """What an entry says, where one is repeated."""
+    search: Search | None = field(default=None, metadata=OPTIONAL)
+    """What is tuned before the test; None: nothing."""
+    tuning: Tuning | None = field(default=None, metadata=OPTIONAL)
+    """How the settings were tuned, of a request that tests a choice."""
 
     def __post_init__(self) -> None:
         # Names and settings become part of keys and entries. The other folders may have any name.

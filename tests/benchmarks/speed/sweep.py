@@ -23,7 +23,7 @@ from measuring import RESULTS, fresh_process, origin, program, write
 
 from emobench.runs.execution.reporter import Silent
 from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
-from emobench.runs.sweep import plan_sweep, read_sweep
+from emobench.runs.sweep import plan_requests, read_sweep
 
 OBJECTIVES, SEEDS = ("mle", "emo", "mixce", "tailr(gamma=0.2)"), 5
 LIMITS = {"plan": 60.0, "status": 2.0}
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--plan", type=Path, help="plan the sweep of this file, and nothing else")
     options = parser.parse_args(argv)
     if options.plan:
-        rows, jobs = plan_sweep(read_sweep(options.plan, "", runs=Path("runs"), offline=True), Silent())
+        rows, jobs = plan_requests(read_sweep(options.plan, "", runs=Path("runs"), offline=True).requests, Silent())
         print(json.dumps({"entries": len(rows), "stages": len(jobs)}))
         return
     measured = [measure(count, options.cells // count) for count in options.settings]

@@ -187,6 +187,14 @@ function wrapped(heading) {
   return lines.map((line) => line.trim());
 }
 
+/** A panel of the picture of a search, in the page's colours. */
+function tuningSpec({ width, title, ...spec }, rows) {
+  const objectives = new Map(rows.map((row) => [row.label, row.entry.name]));
+  const own = structuredClone(spec);
+  for (const { encoding: { color } } of own.layer) color.scale.range = color.scale.domain.map((name) => colourOf(objectives.get(name)));
+  return { ...own, title: title.text };
+}
+
 /** A forest plot for each unit of [heading or "", name, test]; a test is {unit, effect, low, high, word, ...}. */
 function forests(named) {
   const drawn = named.filter(([, , test]) => Number.isFinite(test?.effect));

@@ -1,0 +1,176 @@
+"""How settings were tuned: trials and choices in words, as tables, and as pictures.
+
+The expected best of n trials (Dodge et al., EMNLP 2019) is the mean over all subsets of n trials (`best_of.py`). It
+says which objective is ahead with a smaller budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emobench.leaderboard.entry import Entry, Tuning
+from emobench.leaderboard.labels import clean, labels
+from emobench.leaderboard.stats.best_of import ExpectedBest, expected_best
+from emobench.report.charts.vega_lite import axis, known, panel, picture
+from emobench.report.numbers import ABSENT, plain, scale, unit_label
+from emobench.report.tables import Cell, Table
+
+AVERAGED = "Expected best: the mean of the best validation result over all subsets of so many of the trials."
+
+
+def tuned_rows(entries: Sequence[Entry]) -> dict[str, Tuning]:
+    """Return the searches of tuned entries, by the labels that tables and the page give them."""
+    tuned = {}
+    for label, entry in zip(labels(entries, ()), entries, strict=True):
+        if entry.tuning is not None:
+            tuned[label] = entry.tuning
+    return tuned
+
+
+def in_words(tuning: Tuning) -> str:
+    """Return the choice of a search: its settings, its result on validation data, and whether it is at an edge."""
+    choice = tuning.choice
+    settings = ", ".join(f"{name}={value}" for name, value in choice.settings.items())
+    trials = f"the best of {len(tuning.trials)} trials ({tuning.sampler})"
+    words = f"{settings}: {tuning.metric} {_result(tuning, choice.value)} on validation data, {trials}"
+    failed = sum(trial.value is None for trial in tuning.trials)
+    if failed:
+        words += f", {failed} of them without a result"
+    if tuning.edge:
+        words += f". {', '.join(tuning.edge)} is at the edge of the values tried: a better one may lie outside"
+    return words
+
+
+def curve(tuning: Tuning) -> list[ExpectedBest]:
+    """Return the expected best of 1, 2, ... trials; trials without a result are left out."""
+    values = [trial.value for trial in tuning.trials if trial.value is not None]
+    return expected_best(values, higher_is_better=tuning.higher_is_better)
+
+
+def ahead(entries: Sequence[Entry]) -> str:
+    """Return who has the best expected result at which number of trials: "mle up to 2 trials, emo from 3"."""
+    tuned = tuned_rows(entries)
+    curves = {label: curve(tuning) for label, tuning in tuned.items()}
+    sign = 1 if next(iter(tuned.values())).higher_is_better else -1
+    spans: list[tuple[str, int]] = []
+    for place in range(min(map(len, curves.values()))):
+        best = max(curves, key=lambda label: sign * curves[label][place].mean)
+        if not spans or spans[-1][0] != best:
+            spans.append((best, place + 1))
+    parts = [f"{label} from {first}" for label, first in spans]
+    return f"Best expected result by the number of trials: {', '.join(parts)}."
+
+
+def tuning_tables(entries: Sequence[Entry]) -> list[Table]:
+    """Return a table of the trials of each tuned entry, and one of their expected best results."""
+    tuned = tuned_rows(entries)
+    shown = []
+    for label, tuning in tuned.items():
+        shown.append(_trials_table(label, tuning))
+    if len(tuned) > 1:
+        shown.append(_best_table(tuned, ahead(entries)))
+    return shown
+
+
+def _trials_table(label: str, tuning: Tuning) -> Table:
+    names = list(tuning.space)
+    columns = (*names, _heading(tuning), "95 % interval, ±", "")
+    rows = []
+    trials = enumerate(tuning.trials)
+    for place, trial in sorted(trials, key=lambda numbered: list(map(_order, numbered[1].settings.values()))):
+        mark = "chosen" if place == tuning.chosen else ""
+        if trial.missing is not None:
+            mark = clean(trial.missing)[:60]
+        settings = [str(trial.settings[name]) for name in names]
+        results = _result(tuning, trial.value), _result(tuning, trial.half_width)
+        rows.append(tuple(map(Cell, [*settings, *results, mark])))
+    title = f"{label}, {len(rows)} trials ({tuning.sampler})"
+    return Table(title=clean(title), columns=columns, rows=tuple(rows), left=("",))
+
+
+def _best_table(tuned: Mapping[str, Tuning], below: str) -> Table:
+    curves = {label: curve(tuning) for label, tuning in tuned.items()}
+    rows = []
+    for place in range(max(map(len, curves.values()))):
+        cells = [str(place + 1)]
+        for label, tuning in tuned.items():
+            best = curves[label]
+            cells.append(_result(tuning, best[place].mean) if place < len(best) else ABSENT)
+        rows.append(tuple(map(Cell, cells)))
+    first = next(iter(tuned.values()))
+    title = f"Expected best by the number of trials: {_heading(first)}"
+    columns = ("trials", *map(clean, tuned))
+    return Table(title=title, columns=columns, rows=tuple(rows), below=(clean(below), AVERAGED))
+
+
+def _heading(tuning: Tuning) -> str:
+    return clean(f"{tuning.metric} {unit_label([tuning])}, validation data")
+
+
+def _result(tuning: Tuning, value: float | None) -> str:
+    return ABSENT if value is None else plain(value, tuning.unit, 2)
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """Return a key that sorts numbers before text."""
+    if isinstance(value, (int, float)):
+        return (0, value)
+    return (1, str(value))
+
+
+def tuning_picture(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the picture of the searches of comparable entries."""
+    return picture("Tuning", tuning_panels(entries))
+
+
+def tuning_panels(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return a panel for each tuned setting, with the result of each trial, and one for the expected best."""
+    tuned = tuned_rows(entries)
+    series = list(tuned)
+    heading = _heading(next(iter(tuned.values())))
+    names: dict[str, None] = {}
+    best = []
+    for label, tuning in tuned.items():
+        names.update(dict.fromkeys(tuning.space))
+        for one in curve(tuning):
+            best.append({"series": label, "trials": one.trials, "value": one.mean * scale(tuning.unit)})
+    panels = []
+    for name in names:
+        points = _points(tuned, name)
+        panels.append(panel(name, points, _setting_layers(points, name, heading), series))
+    encoding = {"x": axis("trials", "trials"), "y": axis("value", heading)}
+    layers = [{"mark": {"type": "line", "point": True}, "encoding": encoding}]
+    return [*panels, panel("Expected best of n trials", best, layers, series)]
+
+
+def _points(tuned: Mapping[str, Tuning], name: str) -> list[dict[str, Any]]:
+    points = []
+    for label, tuning in tuned.items():
+        factor = scale(tuning.unit)
+        for place, trial in enumerate(tuning.trials):
+            if trial.value is None or name not in trial.settings:
+                continue
+            point = {"series": label, "setting": trial.settings[name], "value": trial.value * factor}
+            point["chosen"] = place == tuning.chosen
+            if trial.half_width is not None:
+                point["low"] = (trial.value - trial.half_width) * factor
+                point["high"] = (trial.value + trial.half_width) * factor
+            points.append(point)
+    return points
+
+
+def _setting_layers(points: Sequence[Mapping[str, Any]], name: str, heading: str) -> list[dict[str, Any]]:
+    values = [point["setting"] for point in points]
+    x: dict[str, Any] = {"field": "setting", "type": "nominal", "title": name}
+    if all(isinstance(value, (int, float)) for value in values):
+        x = axis("setting", name)
+        if min(values) > 0 and max(values) >= 10 * min(values):
+            x["scale"] = {"type": "log"}
+    y = axis("value", heading)
+    interval = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    size = {"condition": {"test": "datum.chosen", "value": 110}, "value": 35}
+    return [
+        {"transform": known("low"), "mark": {"type": "rule", "opacity": 0.5}, "encoding": interval},
+        {"mark": {"type": "point", "filled": True}, "encoding": {"x": x, "y": y, "size": size}},
+    ]

@@ -1,0 +1,193 @@
+"""Equal tuning: each objective gets the same trials, is chosen on validation data, and is tested once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+FAST = (
+    *("--limit", 40, "--offline", "--quiet", "--set", "recipe.epochs=1", "--set", "recipe.max_tokens=4096"),
+    *("--set", "mauve.seeds=[0]"),
+)
+SGD = (
+    *("--set", "recipe.trainer.optim=sgd", "--set", "recipe.weight_decay=0", "--set", "recipe.max_grad_norm=0"),
+    *("--set", "recipe.warmup=0"),
+)
+"""With plain SGD, a tenth of a loss at ten times the learning rate is the same training."""
+RATES = "recipe.learning_rate=[0.03, 0.3, 3.0]"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from emobench.runs.planning.tiny_models import TINY_MODELS, write_untrained
+
+    folder = tmp_path_factory.mktemp("model") / "model"
+    write_untrained(TINY_MODELS["tiny-oracle"], folder)
+    return folder
+
+
+def given(model: Path, folder: Path, *objectives: str) -> list[object]:
+    options: list[object] = ["--model", model, "--runs", folder / "runs", "--leaderboard", folder / "board"]
+    for objective in objectives:
+        options += ["--objective", objective]
+    return [*options, *FAST]
+
+
+@pytest.fixture(scope="module")
+def tuned(command: Callable[..., Any], model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The planted case: two objectives that are equal at their best rates, 0.3 and 3, at which they are not equal."""
+    folder = tmp_path_factory.mktemp("tuned")
+    options = given(model, folder, "mle", "0.1*mle")
+    seeds = ("--seed", 0, "--seed", 1, "--seed", 2)
+    command("run", *options, *SGD, *seeds, "--set", "recipe.learning_rate=0.3").ok()
+    search = ("--tune", RATES, "--trials", 3, "--sampler", "grid")
+    return folder, command("run", *options, *SGD, *seeds, *search, "--json").ok().json["entries"]
+
+
+def verdicts(command: Callable[..., Any], folder: Path, *names: str) -> dict[str, str]:
+    found = command("compare", *names, "--leaderboard", folder / "board", "--runs", folder / "runs", "--json").ok().json
+    (comparison,) = found["comparisons"]
+    return {one["metric"].partition("/")[2]: one["verdict"] for one in comparison["contrasts"]}
+
+
+def test_a_shared_rate_misleads_and_equal_tuning_does_not(
+    command: Callable[..., Any], tuned: tuple[Path, list[dict[str, Any]]]
+) -> None:
+    folder, entries = tuned
+    shared = command("leaderboard", "show", "--leaderboard", folder / "board", "--all", "--json").ok().json
+    groups = [[row["id"] for row in table["rows"]] for table in shared["tables"]]
+    ids = [entry["id"] for entry in entries]
+    assert sorted(ids) in [sorted(group) for group in groups], "tuned rows have a table of their own"
+    (untuned,) = [group for group in groups if not set(ids) & set(group)]
+    assert verdicts(command, folder, *untuned)["total_variation"] in ("better", "worse")
+    assert verdicts(command, folder, *ids)["total_variation"] == "tied"
+
+
+def test_an_entry_records_the_space_the_trials_and_the_choice(tuned: tuple[Path, list[dict[str, Any]]]) -> None:
+    _, entries = tuned
+    for entry, best in zip(entries, (0.3, 3.0), strict=True):
+        tuning = entry["tuning"]
+        assert tuning["asked"] == {"recipe.learning_rate": "[0.03, 0.3, 3.0]"}
+        assert [trial["settings"]["recipe.learning_rate"] for trial in tuning["trials"]] == [0.03, 0.3, 3.0]
+        assert tuning["trials"][tuning["chosen"]]["settings"] == {"recipe.learning_rate": best}
+        assert entry["recipe"]["learning_rate"] == best
+        assert (tuning["metric"], tuning["higher_is_better"]) == ("total_variation", False)
+        assert all(trial["half_width"] > 0 for trial in tuning["trials"])
+        assert entry["seeds"] == [0, 1, 2]
+    first, second = (entry["tuning"] for entry in entries)
+    assert first["edge"] == []
+    assert second["edge"] == ["recipe.learning_rate"]  # a better one may lie outside
+    assert first["trials"][1]["value"] == pytest.approx(second["trials"][2]["value"], abs=1e-4)
+
+
+def test_the_choice_is_made_on_validation_data_alone(tuned: tuple[Path, list[dict[str, Any]]]) -> None:
+    """No stage of a trial reads the test data, and no trial shares its training with a test."""
+    folder, _ = tuned
+    trials, tests = set(), set()
+    for path in (folder / "runs/score").glob("*/facts.json"):
+        facts = json.loads(path.read_text())
+        training = facts["subject"].get("training")
+        text = json.dumps(facts)
+        (trials if '"split": "validation"' in text else tests).add(training)
+    assert len(trials) == 6
+    assert not trials & tests
+
+
+def test_the_same_command_makes_nothing_again_and_explains_itself(
+    command: Callable[..., Any], tuned: tuple[Path, list[dict[str, Any]]]
+) -> None:
+    folder, entries = tuned
+    board = ("--leaderboard", folder / "board", "--runs", folder / "runs")
+    ids = [entry["id"] for entry in entries]
+    text = command("compare", *ids, *board, "--explain").ok().out
+    assert "recipe.learning_rate=3.0" in text
+    assert "edge" in text
+    figure = folder / "tuning.svg"
+    command("leaderboard", "figures", *ids, *board, "--out", figure).ok()
+    assert "<svg" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--tune", "recipe.learning_rate"), "recipe.learning_rate"),
+        (("--tune", "recipe.learning_rate=fast"), "recipe.learning_rate"),
+        (("--tune", "recipe.lr=1e-5..1e-3"), "recipe.lr"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--trials", 1), "--trials"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--sampler", "guess"), "--sampler"),
+        (("--tune", "objective.gamma=0..1"), "gamma"),
+        (("--tune", "objective.*"), "mle"),
+        (("--tune", "generation.sampling.top_p=0.5..1"), "generation.sampling.top_p"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--set", "oracle.split=validation"), "oracle.split"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--set", "recipe.learning_rate=1"), "recipe.learning_rate"),
+        (("--trials", 4), "--tune"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_any_training(
+    command: Callable[..., Any], model: Path, tmp_path: Path, options: tuple[object, ...], named: str
+) -> None:
+    done = command("run", *given(model, tmp_path, "mle"), *options)
+    assert done.code == 2
+    assert named in done.err
+    assert not (tmp_path / "runs/train").exists()
+
+
+@pytest.mark.parametrize("suite", ["alpaca-eval", "figure-2"])
+def test_a_task_without_validation_data_is_refused(
+    command: Callable[..., Any], model: Path, tmp_path: Path, suite: str
+) -> None:
+    options = ("--suite", suite, "--tune", "recipe.learning_rate=1e-5..1e-3", "--dry-run")
+    done = command("run", "--objective", "mle", "--model", model, "--runs", tmp_path, *options)
+    assert done.code == 2
+    assert "validation" in done.err
+
+
+def test_the_dry_run_counts_all_trials_and_the_tests(command: Callable[..., Any], model: Path, tmp_path: Path) -> None:
+    search = ("--tune", "recipe.learning_rate=1e-4..1e-2", "--tune", "objective.*", "--trials", 4)
+    options = given(model, tmp_path, "mle", "tailr")
+    plan = command("run", *options, *search, "--seed", 0, "--seed", 1, "--dry-run", "--json").ok().json
+    trainings = [line for line in plan["plan"] if line["stage"] == "train" and line["objective"]]
+    assert len(trainings) == 2 * 4 + 2 * 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_trials_on_two_workers_survive_being_killed(
+    model: Path, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """24 trials on two workers, killed three times: each trial once, and the choice of an undisturbed run."""
+    search = ("--tune", "recipe.learning_rate=1e-4..1e-1", "--trials", 12, "--seed", 0)
+    options = [*given(model, tmp_path, "mle", "tailr"), "--set", "recipe.max_tokens=1024", *search]
+    options[options.index("recipe.max_tokens=4096")] = "recipe.batch=8"
+    words = [sys.executable, "-m", "emobench", "run", *map(str, options), "--processes", "2", "--json"]
+    draw = random.Random(5)
+    for _ in range(3):
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        finished = len(list((tmp_path / "runs").glob("train/*/facts.json")))
+        end = time.monotonic() + 120
+        while len(list((tmp_path / "runs").glob("train/*/facts.json"))) < finished + 3 and process.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        time.sleep(draw.random())
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    survived = json.loads(done.stdout)["entries"]
+    options[options.index(tmp_path / "runs")] = tmp_path / "other"
+    options[options.index(tmp_path / "board")] = tmp_path / "others"
+    undisturbed = command("run", *options, "--json").ok().json["entries"]
+    assert [entry["tuning"] for entry in survived] == [entry["tuning"] for entry in undisturbed]
+    keys = [key for entry in survived for trial in entry["tuning"]["trials"] for key in trial["trainings"]]
+    assert len(keys) == len(set(keys)) == 24
