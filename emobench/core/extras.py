@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from emobench.core.errors import ConfigError
 from emobench.core.versions import OWN
 
-EXTRAS = ("frames", "hub", "eval", "site", "judges", "models", "trackers", "train")
+EXTRAS = ("frames", "hub", "eval", "site", "judges", "models", "trackers", "train", "tune")
 """The extras that users need, in the order in which they are proposed."""
 DISTRIBUTIONS = {
     "faiss": "faiss-cpu",

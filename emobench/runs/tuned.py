@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, MetricError, NonFiniteLossError
+from emobench.core.extras import require
 from emobench.core.settings import PRETRAINED, dotted_settings, setting_word
 from emobench.leaderboard.entry import Entry, Trial, Tuning
 from emobench.leaderboard.stats.summary import summarise
@@ -84,12 +85,7 @@ class ObjectiveSearch:
     def tuning(self) -> Tuning:
         """Return the record of a search that has ended. Raises MetricError if no trial has a value."""
         metric, higher, unit = metric_of(self.request)
-        best, sign = None, 1 if higher else -1
-        for place, trial in enumerate(self.trials):
-            if trial.value is None:
-                continue
-            if best is None or sign * trial.value > sign * (self.trials[best].value or 0.0):
-                best = place
+        best = best_trial(self.trials, higher_is_better=higher)
         if best is None:
             raise MetricError(f"No trial of {self.objective} has a {metric}: {self.trials[0].missing}")
         return Tuning(
@@ -111,6 +107,13 @@ class ObjectiveSearch:
             tried = {trial.settings[dimension.name] for trial in self.trials}
             if dimension.is_edge(choice.settings[dimension.name], tried):
                 yield dimension.name
+
+
+def best_trial(trials: Sequence[Trial], *, higher_is_better: bool) -> int | None:
+    """Return the place of the best trial, the first of equal ones; None if no trial has a value."""
+    values = {place: trial.value for place, trial in enumerate(trials) if trial.value is not None}
+    best = max if higher_is_better else min
+    return best(values, key=values.__getitem__, default=None)
 
 
 def run_tuned(
@@ -212,6 +215,8 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
     Raises ConfigError for a space that an objective has no setting of, and for tasks without validation data.
     """
     assert request.search is not None
+    if request.search.sampler == "tpe":
+        require("optuna")
     validation_settings(request)
     wanted = [text for text in request.objectives or suite_of(request).objectives if text != PRETRAINED]
     if not wanted:

@@ -137,7 +137,7 @@ function groupPanels(rows, groups) {
     const host = h("div", {}, h("p", { class: "empty" }, "Reading the curves …"));
     curvesOf(trained.map((row) => [row.label, row.entry])).then((curves) => fill(host, curvesBody(curves)));
     return [
-      group.tuning.length > 0 && section("Tuning", `${group.title}: the trials of each objective on validation data. Large points are the choices.`, [control()], h("div", { class: "panels" }, group.tuning.map((spec) => chart(spec.title.text, tuningSpec(spec, all))))),
+      group.tuning.length > 0 && section("Tuning", `${group.title}: the trials of each objective on validation data. Large points are the choices.`, [control()], h("div", { class: "bars" }, group.tuning.map((spec) => chart(spec.title.text, tuningSpec(spec, all))))),
       section("Metrics by task", `${group.title}: every metric with its 95 % interval. Bars begin at 0.${left}`, [control()], bars(own, (row) => row.label)),
       section("Training curves", `${group.title}: logged over the optimizer's steps.`, [control()], host),
     ];
