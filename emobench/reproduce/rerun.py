@@ -111,7 +111,8 @@ def request_of(entry: Entry, given: Request) -> Request:
     request = replace(given, suite=given.suite or entry.suite.name, model=given.model or _model(entry))
     request = replace(request, objectives=(objective,), seeds=entry.seeds, settings=settings, recorded=recorded)
     from_scratch = bool(entry.recipe.get("from_scratch"))
-    return replace(request, dtype=entry.recipe.get("dtype", "float32"), from_scratch=from_scratch)
+    dtype = entry.recipe.get("dtype", "float32")
+    return replace(request, dtype=dtype, from_scratch=from_scratch, tuning=entry.tuning)
 
 
 def _require_file(entry: Entry, corpus: str) -> None:
