@@ -58,8 +58,8 @@ def ahead(entries: Sequence[Entry]) -> str:
         best = max(curves, key=lambda label: sign * curves[label][place].mean)
         if not spans or spans[-1][0] != best:
             spans.append((best, place + 1))
-    parts = [f"{label} from {first}" for label, first in spans]
-    return f"Best expected result by the number of trials: {', '.join(parts)}."
+    parts = ", ".join(f"{label} from {first}" for label, first in spans)
+    return f"Best expected result by the number of trials: {parts}."
 
 
 def tuning_tables(entries: Sequence[Entry]) -> list[Table]:

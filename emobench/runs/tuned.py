@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -88,9 +88,15 @@ class ObjectiveSearch:
         best = best_trial(self.trials, higher_is_better=higher)
         if best is None:
             raise MetricError(f"No trial of {self.objective} has a {metric}: {self.trials[0].missing}")
+        space, edge = {}, []
+        for dimension in self.space:
+            space[dimension.name] = str(dimension)
+            tried = {trial.settings[dimension.name] for trial in self.trials}
+            if dimension.is_edge(self.trials[best].settings[dimension.name], tried):
+                edge.append(dimension.name)
         return Tuning(
             asked=self.search.space,
-            space={dimension.name: str(dimension) for dimension in self.space},
+            space=space,
             sampler=self.search.sampler,
             seed=TRIAL_SEED,
             metric=metric,
@@ -99,14 +105,8 @@ class ObjectiveSearch:
             validation=self.validation,
             trials=tuple(self.trials),
             chosen=best,
-            edge=tuple(self._edge(self.trials[best])),
+            edge=tuple(edge),
         )
-
-    def _edge(self, choice: Trial) -> Iterator[str]:
-        for dimension in self.space:
-            tried = {trial.settings[dimension.name] for trial in self.trials}
-            if dimension.is_edge(choice.settings[dimension.name], tried):
-                yield dimension.name
 
 
 def best_trial(trials: Sequence[Trial], *, higher_is_better: bool) -> int | None:
@@ -127,18 +127,21 @@ def run_tuned(
     A trial whose loss becomes NaN or infinite has no value and cannot be chosen. Any other failure ends the run, so
     that nothing is chosen among the trials that happened to finish; the same command goes on.
     """
-    searches = [search for request in requests for search in searches_of(request)]
+    searches: list[ObjectiveSearch] = []
     known = None
-    for request in requests:  # what would fail after all trials fails now
+    for request in requests:
+        searches += searches_of(request)
+        # What would fail after all trials fails now.
         known = make_plan(replace(request, search=None), known=known).ingredients
-    left = searches
-    while left:
-        asked = [(search, point) for search in left for point in search.points()]
+    while searches and len(searches[0].trials) < searches[0].search.trials:
+        asked = []
+        for search in searches:
+            for point in search.points():
+                asked.append((search, point))
         trials = [search.trial_request(point) for search, point in asked]
         for place, made in _made(trials, places, reporter, start).items():
             search, point = asked[place]
             search.trials.append(_trial(search, point, made))
-        left = [search for search in left if len(search.trials) < search.search.trials]
     tests: list[Request] = []
     for search in searches:
         tuning = search.tuning()
@@ -158,13 +161,13 @@ def _made(
 ) -> dict[int, MadeRow]:
     """Make requests of one row each, and return their rows in order. Raises the first error but divergence."""
     rows, jobs = plan_requests(requests, reporter)
-    found: dict[int, MadeRow] = {}
+    by_request: dict[int, MadeRow] = {}
     with closing(make_rows(requests, rows, jobs, places, reporter, start)) as all_made:
         for made in all_made:
             if made.error is not None and not isinstance(made.error, NonFiniteLossError):
                 raise made.error
-            found[made.row.request] = made
-    return dict(sorted(found.items()))
+            by_request[made.row.request] = made
+    return dict(sorted(by_request.items()))
 
 
 def _trial(search: ObjectiveSearch, point: Mapping[str, Any], made: MadeRow) -> Trial:
@@ -221,7 +224,9 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
     wanted = [text for text in request.objectives or suite_of(request).objectives if text != PRETRAINED]
     if not wanted:
         raise ConfigError("--tune: the request trains nothing; add --objective NAME.")
-    own_names = {name for text in wanted for name in parameters_of(text)}
+    own_names: set[str] = set()
+    for text in wanted:
+        own_names.update(parameters_of(text))
     given = dict(dotted_settings(request.settings))
     for name in request.search.space:
         section, _, key = name.partition(".")
@@ -239,10 +244,10 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
                 f"--tune: {text} has none of the tuned settings, so that it would get no trials; add one that all "
                 "objectives have, such as --tune recipe.learning_rate=1e-6..1e-4."
             )
-        found = ObjectiveSearch(request, text, request.search, space)
-        for point in found.points():  # a wrong name or value fails here
-            parts_of(found.trial_request(point), suite_of(request))
-        searches.append(found)
+        search = ObjectiveSearch(request, text, request.search, space)
+        for point in search.points():  # a wrong name or value fails here
+            parts_of(search.trial_request(point), suite_of(request))
+        searches.append(search)
     return searches
 
 

@@ -125,9 +125,10 @@ def grid_trials(space: Sequence[Dimension], trials: int) -> list[dict[str, Any]]
         raise ConfigError(
             f"--trials {trials}: no grid over {names} has {trials} points; give another number, or --sampler random."
         )
-    axes = [dimension.grid(count) for dimension, count in zip(space, counts, strict=True)]
-    names = [dimension.name for dimension in space]
-    return [dict(zip(names, point, strict=True)) for point in itertools.product(*axes)]
+    axes = []
+    for dimension, count in zip(space, counts, strict=True):
+        axes.append([(dimension.name, value) for value in dimension.grid(count)])
+    return list(map(dict, itertools.product(*axes)))
 
 
 def _factors(number: int, sizes: Sequence[float]) -> Iterator[tuple[int, ...]]:
@@ -145,7 +146,9 @@ def _factors(number: int, sizes: Sequence[float]) -> Iterator[tuple[int, ...]]:
 
 def random_trials(space: Sequence[Dimension], trials: int, seed: int) -> list[dict[str, Any]]:
     """Return random points of a space. A setting has the same values whatever other settings the space has."""
-    drawn: list[dict[str, Any]] = [{} for _ in range(trials)]
+    drawn: list[dict[str, Any]] = []
+    for _ in range(trials):
+        drawn.append({})
     for dimension in space:
         digest = hashlib.sha256(f"{seed} {dimension.name}".encode()).digest()
         shares = np.random.default_rng(int.from_bytes(digest[:8], "big")).random(trials)
