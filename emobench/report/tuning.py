@@ -33,7 +33,8 @@ def in_words(tuning: Tuning) -> str:
     choice = tuning.choice
     settings = ", ".join(f"{name}={value}" for name, value in choice.settings.items())
     trials = f"the best of {len(tuning.trials)} trials ({tuning.sampler})"
-    words = f"{settings}: {tuning.metric} {_result(tuning, choice.value)} on validation data, {trials}"
+    percent = " %" if tuning.unit == "fraction" else ""
+    words = f"{settings}: {tuning.metric} {_result(tuning, choice.value)}{percent} on validation data, {trials}"
     failed = sum(trial.value is None for trial in tuning.trials)
     if failed:
         words += f", {failed} of them without a result"

@@ -250,7 +250,10 @@ class DescribedStages:
             join_group(request.device)
         with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
             if self._last is None or (self._last[0], self._last[1].request) != (folder, request):
-                plan = make_plan(request)
+                known = None
+                if self._last is not None and self._last[0] == folder:
+                    known = self._last[1].ingredients
+                plan = make_plan(request, known=known)
                 execution = Execution(request, plan.model, self._reporter)
                 execution.base(plan.model)  # the other stages have keys then
                 self._last = folder, plan, execution

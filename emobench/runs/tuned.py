@@ -26,8 +26,9 @@ from emobench.models.device import Place
 from emobench.registry import load_kind, load_objective
 from emobench.report.tuning import in_words
 from emobench.runs.dry_run import Outline, Read, make_outline
-from emobench.runs.execution.reporter import Reporter
+from emobench.runs.execution.reporter import Reporter, Silent
 from emobench.runs.planning.plan import make_plan
+from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.request import Request, Search
 from emobench.runs.planning.resolve import merged, nested_rules, parts_of, suite_of
 from emobench.runs.stages.evaluate import Evaluation
@@ -132,7 +133,10 @@ def run_tuned(
     for request in requests:
         searches += searches_of(request)
         # What would fail after all trials fails now.
-        known = make_plan(replace(request, search=None), known=known).ingredients
+        plan = make_plan(replace(request, search=None), known=known)
+        known = plan.ingredients
+        for note in [*plan.warnings(), *prospects(plan).lines(impossible=True)]:
+            reporter.note(note)
     while searches and len(searches[0].trials) < searches[0].search.trials:
         asked = []
         for search in searches:
@@ -160,7 +164,7 @@ def _made(
     start: Callable[[Place, Path], Any] | None,
 ) -> dict[int, MadeRow]:
     """Make requests of one row each, and return their rows in order. Raises the first error but divergence."""
-    rows, jobs = plan_requests(requests, reporter)
+    rows, jobs = plan_requests(requests, Silent())
     by_request: dict[int, MadeRow] = {}
     with closing(make_rows(requests, rows, jobs, places, reporter, start)) as all_made:
         for made in all_made:

@@ -12,10 +12,12 @@ from emobench.runs.tuning import Dimension, grid_trials, next_tpe_trial, parse_s
 RATE = "recipe.learning_rate=1e-6..1e-4"
 
 
+def space(*given: str) -> tuple[Dimension, ...]:
+    return parse_space(dict(text.split("=", 1) for text in given))
+
+
 def test_a_space_is_read_as_it_is_written() -> None:
-    rate, epochs, batch, gamma = parse_space(
-        [RATE, "recipe.epochs=1..4", "recipe.batch=[16, 32]", "objective.gamma=0.1..0.9"]
-    )
+    rate, epochs, batch, gamma = space(RATE, "recipe.epochs=1..4", "recipe.batch=[16, 32]", "objective.gamma=0.1..0.9")
     assert (rate.name, rate.low, rate.high, rate.log, rate.whole) == ("recipe.learning_rate", 1e-6, 1e-4, True, False)
     assert (epochs.whole, epochs.log, epochs.size) == (True, False, 4)
     assert batch.values == (16, 32)
@@ -27,22 +29,17 @@ def test_a_space_is_read_as_it_is_written() -> None:
 )
 def test_a_space_without_two_values_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--tune a="):
-        parse_space([text])
-
-
-def test_a_setting_is_tuned_once() -> None:
-    with pytest.raises(ConfigError):
-        parse_space([RATE, "recipe.learning_rate=1e-5..1e-3"])
+        space(text)
 
 
 def test_a_grid_has_both_ends_and_equal_steps() -> None:
-    trials = grid_trials(parse_space([RATE]), 5)
+    trials = grid_trials(space(RATE), 5)
     assert trials == [{"recipe.learning_rate": value} for value in (1e-6, 3.16e-6, 1e-5, 3.16e-5, 1e-4)]
 
 
 @pytest.mark.parametrize(("trials", "counts"), [(8, (4, 2)), (9, (3, 3)), (6, (3, 2)), (12, (4, 3))])
 def test_a_grid_of_two_settings_has_exactly_the_trials(trials: int, counts: tuple[int, int]) -> None:
-    points = grid_trials(parse_space([RATE, "objective.gamma=0.1..0.9"]), trials)
+    points = grid_trials(space(RATE, "objective.gamma=0.1..0.9"), trials)
     assert len({tuple(point.items()) for point in points}) == trials
     for name, count in zip(("recipe.learning_rate", "objective.gamma"), counts, strict=True):
         assert len({point[name] for point in points}) == count
@@ -51,17 +48,17 @@ def test_a_grid_of_two_settings_has_exactly_the_trials(trials: int, counts: tupl
 @pytest.mark.parametrize("trials", [5, 7, 11])
 def test_a_number_that_no_grid_has_is_refused(trials: int) -> None:
     with pytest.raises(ConfigError, match=f"--trials {trials}"):
-        grid_trials(parse_space([RATE, "objective.gamma=0.1..0.9"]), trials)
+        grid_trials(space(RATE, "objective.gamma=0.1..0.9"), trials)
     with pytest.raises(ConfigError):
-        grid_trials(parse_space(["recipe.epochs=1..3"]), trials)
+        grid_trials(space("recipe.epochs=1..3"), trials)
 
 
 def test_random_trials_of_a_setting_do_not_depend_on_the_others() -> None:
-    alone = random_trials(parse_space([RATE]), 40, seed=3)
-    both = random_trials(parse_space(["objective.gamma=0.1..0.9", RATE]), 40, seed=3)
+    alone = random_trials(space(RATE), 40, seed=3)
+    both = random_trials(space("objective.gamma=0.1..0.9", RATE), 40, seed=3)
     name = "recipe.learning_rate"
     assert [trial[name] for trial in alone] == [trial[name] for trial in both]
-    assert alone != random_trials(parse_space([RATE]), 40, seed=4)
+    assert alone != random_trials(space(RATE), 40, seed=4)
     rates = [trial[name] for trial in alone]
     assert all(1e-6 <= rate <= 1e-4 for rate in rates)
     assert 10 <= sum(rate < 1e-5 for rate in rates) <= 30  # half of a log scale
@@ -69,11 +66,11 @@ def test_random_trials_of_a_setting_do_not_depend_on_the_others() -> None:
 
 def test_tpe_goes_on_as_it_would_have_and_finds_the_best_region() -> None:
     pytest.importorskip("optuna")
-    space = parse_space([RATE, "recipe.epochs=1..4", "recipe.batch=[16, 32]"])
+    tuned = space(RATE, "recipe.epochs=1..4", "recipe.batch=[16, 32]")
 
     def search(count: int, finished: list[tuple[dict[str, object], float | None]]) -> None:
         while len(finished) < count:
-            point = next_tpe_trial(space, finished, seed=5, maximise=False)
+            point = next_tpe_trial(tuned, finished, seed=5, maximise=False)
             rate = float(point["recipe.learning_rate"])
             value = (math.log10(rate) + 4.5) ** 2 + abs(point["recipe.epochs"] - 2)
             finished.append((point, None if len(finished) == 3 else value))
@@ -89,7 +86,11 @@ def test_tpe_goes_on_as_it_would_have_and_finds_the_best_region() -> None:
     assert 1e-5 < best["recipe.learning_rate"] < 1e-4
 
 
-def test_the_ends_of_a_range_are_its_edges() -> None:
+def test_the_smallest_and_the_largest_value_tried_are_edges() -> None:
     rate = Dimension("rate", low=1e-6, high=1e-4)
-    assert [rate.is_edge(value) for value in rate.grid(5)] == [True, False, False, False, True]
-    assert not Dimension("batch", values=(1, 2)).is_edge(1)
+    tried = rate.grid(5)
+    assert [rate.is_edge(value, tried) for value in tried] == [True, False, False, False, True]
+    assert not rate.is_edge(1e-6, [1e-6, 1e-4]), "of two values both are ends"
+    assert not Dimension("schedule", values=("cosine", "linear", "flat")).is_edge(
+        "cosine", ["cosine", "linear", "flat"]
+    )
