@@ -25,7 +25,7 @@ SGD = (
     *("--set", "recipe.optimizer=sgd", "--set", "recipe.weight_decay=0", "--set", "recipe.clip=0"),
     *("--set", "recipe.warmup=0"),
 )
-"""With plain SGD, a tenth of a loss at ten times the learning rate is the same training."""
+"""With plain SGD, a tenth of a loss needs ten times the learning rate."""
 RATES = "recipe.learning_rate=[0.3, 3.0, 30.0]"
 
 
@@ -47,11 +47,11 @@ def given(model: Path, folder: Path, *objectives: str) -> list[object]:
 
 @pytest.fixture(scope="module")
 def tuned(command: Callable[..., Any], model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """The planted case: two objectives that are equal at their best rates, 3 and 30, and not at one of them."""
+    """The planted case: two objectives that are all but equal at their best rates, 3 and 30, and not at a shared one."""
     folder = tmp_path_factory.mktemp("tuned")
-    options = given(model, folder, "mle", "0.1*mle")
+    options = given(model, folder, "mle", "0.12*mle")
     seeds = ("--seed", 0, "--seed", 1, "--seed", 2)
-    command("run", *options, *SGD, *seeds, "--set", "recipe.learning_rate=3").ok()
+    command("run", *options, *SGD, *seeds, "--set", "recipe.learning_rate=0.3").ok()
     search = ("--tune", RATES, "--trials", 3, "--sampler", "grid")
     return folder, command("run", *options, *SGD, *seeds, *search, "--json").ok().json["entries"]
 
@@ -84,12 +84,13 @@ def test_an_entry_records_the_space_the_trials_and_the_choice(tuned: tuple[Path,
         assert tuning["trials"][tuning["chosen"]]["settings"] == {"recipe.learning_rate": best}
         assert entry["recipe"]["learning_rate"] == best
         assert (tuning["metric"], tuning["higher_is_better"]) == ("total_variation", False)
-        assert all(trial["half_width"] > 0 for trial in tuning["trials"])
+        assert tuning["trials"][tuning["chosen"]]["half_width"] > 0
         assert entry["seeds"] == [0, 1, 2]
     first, second = (entry["tuning"] for entry in entries)
     assert first["edge"] == []
     assert second["edge"] == ["recipe.learning_rate"]  # a better one may lie outside
-    assert first["trials"][1]["value"] == pytest.approx(second["trials"][2]["value"], abs=1e-4)
+    assert first["trials"][1]["value"] == pytest.approx(second["trials"][2]["value"], abs=0.02)
+    assert first["trials"][2]["missing"], "at a rate of 30 the whole loss diverges"
 
 
 def test_the_choice_is_made_on_validation_data_alone(tuned: tuple[Path, list[dict[str, Any]]]) -> None:
