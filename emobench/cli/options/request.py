@@ -20,7 +20,7 @@ from emobench.cli import options
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import ConfigError
 from emobench.core.extras import MissingPackageError
-from emobench.core.settings import parse_overrides
+from emobench.core.settings import build, parse_overrides
 from emobench.models.device import (
     AUTO,
     Place,
@@ -323,7 +323,12 @@ class TuneOptions:
             if name in space:
                 raise ConfigError(f"--tune {name} is given twice; keep one.")
             space[name] = values
-        return {"search": Search(space=space, trials=self.trials or 8, sampler=self.sampler or "random")}
+        fields = {
+            "space": space,
+            "trials": 8 if self.trials is None else self.trials,
+            "sampler": self.sampler or "random",
+        }
+        return {"search": build(Search, fields, "--tune")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,8 +55,6 @@ class Search:
             raise ConfigError(
                 f"--trials is {self.trials}; expected 2 to {MOST_TRIALS:,}, the number of trials of each objective."
             )
-        if self.sampler not in ("grid", "random", "tpe"):
-            raise ConfigError(f"--sampler is {self.sampler}; expected grid, random or tpe.")
 
 
 @dataclass(frozen=True, kw_only=True)

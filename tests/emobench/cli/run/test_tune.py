@@ -127,7 +127,7 @@ def test_the_same_command_makes_nothing_again_and_explains_itself(
         (("--tune", "recipe.learning_rate=fast"), "recipe.learning_rate"),
         (("--tune", "recipe.lr=1e-5..1e-3"), "recipe.lr"),
         (("--tune", "recipe.learning_rate=1e-5..1e-3", "--trials", 1), "--trials"),
-        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--sampler", "guess"), "--sampler"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--sampler", "guess"), "sampler"),
         (("--tune", "objective.gamma=0..1"), "gamma"),
         (("--tune", "objective.*"), "mle"),
         (("--tune", "generation.sampling.top_p=0.5..1"), "generation.sampling.top_p"),
