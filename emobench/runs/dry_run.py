@@ -46,6 +46,8 @@ UNCERTAIN = 2
 """The factor by which an estimate may be too long or too short: a run is long if it is so at the least."""
 ROUGH = 4
 """About how much a rough count may fall short of an exact one: it decides alone if it is this far below `LONG`."""
+FEW_STEPS = 10
+"""A training of fewer steps hardly changes a model."""
 LESS = "A smaller model, fewer tokens (--set recipe.max_tokens=N) or examples (--limit N) take less."
 
 
@@ -233,6 +235,9 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
         words[0] = f"{first.subject}: {first.objective}"
     if len({line.group for line in lines}) == 1:
         words.append(first.group)
+    amount = f"~{large(full.tokens[stage])} tokens"
+    if first.steps is not None and len({line.steps for line in lines}) == 1:
+        amount += f", {first.steps:,} steps each"
     state = TO_DO
     if done:
         state = f"{done} of {len(lines)} {DONE}"
@@ -241,7 +246,7 @@ def _as_one(lines: Sequence[StageLine]) -> StageLine:
     return replace(
         first,
         what=", ".join(words),
-        amount=f"~{large(full.tokens[stage])} tokens",
+        amount=amount,
         state=state,
         tokens=full.tokens[stage],
         seconds=left.seconds[stage],
@@ -556,7 +561,14 @@ class Costs:
         return replace(line, seconds=operations / rate)
 
     def notes(self) -> Iterator[str]:
-        """Yield a note for each recipe whose validations take longer than its trainings."""
+        """Yield a note for each recipe of few steps, or whose validations take longer than its trainings."""
+        for recipe, (_, steps, _) in self._amounts.items():
+            if steps is not None and steps < FEW_STEPS:
+                count = "1 step" if steps == 1 else f"{steps} steps"
+                yield (
+                    f"Recipe {recipe.name} trains for only {count} of {recipe.batch} sequences; more steps need more "
+                    "text, a larger --set recipe.epochs or a smaller --set recipe.batch."
+                )
         for recipe, validated in self._validated.items():
             note = estimate.long_validation(recipe, self._amounts[recipe][0] or 0, validated)
             if note is not None:

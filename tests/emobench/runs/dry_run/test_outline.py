@@ -230,6 +230,7 @@ def test_what_is_here_is_counted(byte_model: Path, small_data: Path, labelled: P
     steps = f"{-(-rows // 16)} steps (1 at a rate of 0)"
     assert training.amount == f"{rows * 31:,} target tokens, {steps}"
     assert training.seconds
+    assert not any("--set recipe.batch" in note for note in found.notes())
     assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 30 examples"] * 2
     assert not (tmp_path / "runs").exists()
 
@@ -252,6 +253,7 @@ def test_a_validation_that_takes_longer_than_the_training_is_noted(
     texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.validation.jsonl").read_text().splitlines()]
     assert f"reads {sum(map(len, texts)) // 32 * 31:,} tokens" in note
     assert "only 62 are" in note
+    assert any("only 1 step of 32 sequences" in note and "--set recipe.batch" in note for note in long.notes())
     settings = {"recipe": {**asked.settings["recipe"], "validation_tokens": 64}}
     short = make_outline(replace(asked, settings=settings))
     assert not [note for note in short.notes() if "recipe.validation_tokens" in note]
@@ -389,6 +391,8 @@ def test_seeds_are_one_line_with_the_sum() -> None:
     assert [line.what.split(" paper")[0] for line in of_stage(lines, "evaluate")] == [
         f"{objective}, 3 evaluations, {task}" for objective in ("mle", "emo") for task in ("sst2", "trec")
     ]
+    steps = of_stage(full.lines, "train")[0].steps
+    assert all(line.amount.endswith(f" tokens, {steps:,} steps each") for line in of_stage(lines, "train"))
     assert replace(full, lines=tuple(lines)).totals().tokens == full.totals().tokens
     assert replace(full, lines=tuple(lines)).totals().seconds == pytest.approx(full.totals().seconds)
 
