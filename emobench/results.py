@@ -27,7 +27,7 @@ from emobench.exchange.tables import metric_rows
 from emobench.leaderboard.boards import board_folder, boards_of
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import wanted
-from emobench.leaderboard.query.newest import newest_common
+from emobench.leaderboard.query.newest import newest_common, query_of
 from emobench.leaderboard.query.rows import ANY, select
 from emobench.leaderboard.run_files import ExamplesReader, read_examples, recorded_file
 from emobench.leaderboard.stats.across_bases import compare_across_bases
@@ -102,12 +102,13 @@ class Results:
 class Compared:
     """Comparisons. `problems` names the per-example results that could not be read.
 
-    `older` counts the older comparable groups that the names mean as well.
+    `older` counts the older comparable groups that the names mean as well; `older_query` names the newest of them.
     """
 
     comparisons: tuple[Comparison, ...]
     problems: tuple[str, ...] = field(default=())
     older: int = 0
+    older_query: str = ""
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -266,7 +267,7 @@ def compare(
         named = [*named, base_text]
     root = board_folder(leaderboard)
     choices: list[Sequence[Entry]] = [_of_suite(text, suite, root) for text in named]
-    hidden = 0
+    hidden: list[list[Entry]] = []
     if not (older or anyway or across_bases):
         choices, hidden = newest_common([_with_metrics(choice, metrics) for choice in choices])
     chosen, base = choices, None
@@ -281,7 +282,8 @@ def compare(
         made = compare_across_bases(chosen, base, examples, metrics=shown)
     else:
         made = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
-    return Compared(tuple(made), tuple(examples.problems), hidden)
+    query = query_of(hidden[0], made[0].baseline) if hidden else ""
+    return Compared(tuple(made), tuple(examples.problems), len(hidden), query)
 
 
 def _of_suite(text: str, suite: str | None, root: Path) -> list[Entry]:

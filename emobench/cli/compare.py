@@ -97,7 +97,7 @@ def compare(
         print_text(compare_table.to_csv(comparisons))
     else:
         print_report(compare_table.report(comparisons, explain=explain), format)
-    if more := older_groups(compared.older, "narrow with --suite or a query, or give --all"):
+    if more := older_groups(compared.older, f"see `emobench compare {compared.older_query}`, or give --all"):
         remark(more)
     remark_unpaired(compared.problems)
     if plot is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from emobench.leaderboard.comparable import groups
 from emobench.leaderboard.entry import Entries, Entry
@@ -20,11 +21,11 @@ def _newest(group: Entries) -> tuple[bool, str]:
     return False, max(entry.provenance.created for entry in group)
 
 
-def newest_common(choices: Sequence[Entries]) -> tuple[list[Entries], int]:
+def newest_common(choices: Sequence[Entries]) -> tuple[list[Entries], list[list[Entry]]]:
     """Keep, of each choice, the entries of the newest group that has an entry of every choice.
 
-    Return the choices, and how many older groups have one of every choice, too. Choices without a common group, and
-    single entries, are returned as they are.
+    Return the choices, and the chosen entries of each older group that has one of every choice, too. Choices without a
+    common group, and single entries, are returned as they are.
     """
     by_id = {entry.id: entry for choice in choices for entry in choice}
     several = any(len(choice) > 1 for choice in choices)
@@ -37,8 +38,21 @@ def newest_common(choices: Sequence[Entries]) -> tuple[list[Entries], int]:
         if len(group) > 1 and all(kept):
             common.append(kept)
     if not common:
-        return list(choices), 0
-    return common[0], len(common) - 1
+        return list(choices), []
+    older = []
+    for kept in common[1:]:
+        older.append(list(chain.from_iterable(kept)))
+    return common[0], older
+
+
+def query_of(group: Entries, shown: Entry) -> str:
+    """Return words of `compare` that mean a group, and not that of the entry that is shown."""
+    first = group[0]
+    if first.suite.name != shown.suite.name:
+        return f"suite={first.suite.name}"
+    if first.model.name != shown.model.name:
+        return f"model={first.model.name}"
+    return " ".join(dict.fromkeys(entry.id[:6] for entry in group))
 
 
 def older_groups(count: int, how: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from emobench.core.settings import to_plain
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.query.newest import newest_common, newest_first
+from emobench.leaderboard.query.newest import newest_common, newest_first, query_of
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.scores import Score
@@ -45,11 +45,13 @@ def test_the_newest_group_that_has_an_entry_of_each_name(made: Made) -> None:
     other_mle, other_emo = made("mle", "large", NEW), made("emo", "large", NEW)
     alone = made("emo", "huge", NEWEST)
     emos, mles = [emo, other_emo, alone], [mle, other_mle]
-    assert newest_common([emos, mles]) == ([[other_emo], [other_mle]], 1)
-    assert newest_common([[emo], mles]) == ([[emo], [mle]], 0)
+    assert newest_common([emos, mles]) == ([[other_emo], [other_mle]], [[emo, mle]])
+    assert newest_common([[emo], mles]) == ([[emo], [mle]], [])
     for choices in ([[alone], mles], [[alone], [mle]], [emos]):  # no common group, single entries, one objective
-        assert newest_common(choices) == (choices, 0)
-    assert newest_common([[*emos, *mles]]) == ([[other_emo, other_mle]], 1)
+        assert newest_common(choices) == (choices, [])
+    assert newest_common([[*emos, *mles]]) == ([[other_emo, other_mle]], [[emo, mle]])
+    assert query_of([emo, mle], other_mle) == "model=small"
+    assert query_of([emo, mle], mle) == f"{emo.id[:6]} {mle.id[:6]}"
 
 
 def test_commands_show_the_newest_group_and_name_the_way_to_others(
@@ -65,6 +67,7 @@ def test_commands_show_the_newest_group_and_name_the_way_to_others(
         done = command(*words, *place, "--json").ok()
         told = "1 older group is not shown" in done.err
         if words[0] == "compare":
+            assert told == ("see `emobench compare model=small`" in done.err)
             assert told != ("--all" in words)
             return [one["baseline"]["title"].split(" · ")[1] for one in done.json["comparisons"]]
         return [group["model"]["name"] for group in done.json["groups"]]
