@@ -30,9 +30,11 @@ from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
 from emobench.exchange.model_repo import check_name, send, upload_command, write_repo
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.query.newest import newest_first
 from emobench.models.catalog import CATALOG
 from emobench.models.device import MPS, MPS_NOTE, Place, default_places, resolve_device
 from emobench.registry import DEFAULT_RECIPE
+from emobench.report.baseline import default_baseline
 from emobench.runs.dry_run import (
     Outline,
     advised,
@@ -316,13 +318,11 @@ def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, 
     if json:
         print_json({"entries": entries, "leaderboard": str(board)})
         return
-    labels: dict[str, None] = {}
     trained: dict[str, None] = {}
     for entry in entries:
-        labels[entry.objective.label] = None
         if not entry.untrained and not entry.declared:
             trained[entry.objective.name] = None
-    print_board(board, runs, around={entry.id for entry in entries})
+    printed = print_board(board, runs, around={entry.id for entry in entries})
     if quiet:
         return
     places: list[str] = []
@@ -331,9 +331,11 @@ def _show_entries(board: Path, runs: Path, entries: list[Entry], *, json: bool, 
     if runs != options.DEFAULT_RUNS:
         places += ["--runs", str(runs)]
     commands = [["leaderboard", "site", "pages", "--open"]]
-    first, *others = labels
-    if others:  # the first one is the baseline
-        commands.append(["compare", *others, first, "--suite", entries[0].suite.name])
+    group = newest_first(printed)[0]
+    usual = default_baseline(group)
+    labels = {entry.objective.label: entry.objective.name == usual for entry in group}
+    if len(labels) > 1:
+        commands.append(["compare", *sorted(labels, key=lambda label: labels[label]), "--suite", entries[0].suite.name])
     if trained:
         commands.append(["curves", *trained])
     remark(f"recorded in {board}; see also:")

@@ -145,7 +145,7 @@ def prepared(
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")
     notes = plan.warnings()
-    if plan.evaluated():
+    if plan.evaluated() and plan.trainings():
         notes += prospects(plan).lines(impossible=True)
     for note in notes:
         execution.reporter.note(note)

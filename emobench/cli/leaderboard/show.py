@@ -14,6 +14,7 @@ from emobench.cli.options.groups import takes_groups
 from emobench.cli.terminal.console import print_json, reporter
 from emobench.cli.terminal.reports import Format, format_of, print_report, remark_unpaired
 from emobench.cli.terminal.streams import print_text, remark
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.rows import Filters, read_page
 from emobench.leaderboard.query.standings import View
@@ -99,10 +100,10 @@ def print_board(
     around: Collection[str] = (),
     format: Format = "text",
     json: bool = False,
-) -> None:
+) -> tuple[Entry, ...]:
     """Print the newest table of a board, with `older` all of them, or those around some entries' ids, which stand out.
 
-    Skipped files are named on stderr.
+    Return the entries that were printed. Skipped files are named on stderr.
     """
     view = view or View(own=frozenset(around))
     board, examples = Leaderboard(root), ExamplesReader(runs, [root])
@@ -119,6 +120,7 @@ def print_board(
     for problem in (*board.problems, *page.problems):
         remark(f"skipped: {clean(problem)}")
     remark_unpaired(examples.problems)
+    return page.entries
 
 
 def verify(

@@ -37,10 +37,10 @@ def evaluate(
     command: Callable[..., Any], small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
-    given = ("--suite", SUITE, "--data-dir", small_data, "--limit", 12, "--offline", "--json", *SETTINGS)
+    given = ("--suite", SUITE, "--data-dir", small_data, "--limit", 12, "--offline", *SETTINGS)
 
-    def run(model: Path, *arguments: object, quiet: bool = True) -> Any:
-        return command("evaluate", "--model", model, *given, *["--quiet"] * quiet, *arguments)
+    def run(model: Path, *arguments: object, form: tuple[str, ...] = ("--quiet", "--json")) -> Any:
+        return command("evaluate", "--model", model, *given, *form, *arguments)
 
     return run
 
@@ -70,16 +70,18 @@ def test_checkpoints_of_another_program_are_rows_of_their_base(
     assert board.compare("emo", "pretrained").comparisons
 
 
-def test_a_recorded_checkpoint_is_not_pooled_with_itself(
+def test_a_checkpoint_is_told_what_was_pooled_and_what_to_compare(
     evaluate: Callable[..., Any], small_model: Path, tmp_path: Path
 ) -> None:
     said = []
-    for seed in (0, 1, 0):
-        checkpoint = _checkpoint(small_model, tmp_path / f"ckpt{seed}", seed)
-        declared = ("--from", small_model, "--trained-with", "emo", "--seed", seed)
-        done = evaluate(checkpoint, *declared, quiet=False).ok()
-        said.append(("pooled with" in done.err, "already" in done.err))
-    assert said == [(False, False), (True, False), (False, True)]
+    for seed, objective in ((0, "emo"), (1, "emo"), (0, "emo"), (0, "mle")):
+        checkpoint = _checkpoint(small_model, tmp_path / f"{objective}{seed}", 2 * seed + len(said) // 3)
+        declared = ("--from", small_model, "--trained-with", objective, "--seed", seed)
+        told = evaluate(checkpoint, *declared, form=()).ok().err
+        said.append([words in told for words in ("pooled with", "already", "emobench compare")])
+        assert "cannot give" not in told  # the verdicts depend on the other checkpoints
+    assert said == [[False] * 3, [True, False, False], [False, True, False], [False, False, True]]
+    assert "  emobench compare 'emo(cost=pretrained)' mle --suite lm-quick" in told
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
