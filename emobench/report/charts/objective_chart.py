@@ -51,7 +51,7 @@ def _lines(weights: Sequence[Row]) -> dict[str, Any]:
     dash = {"field": "entropy", "type": "nominal", "legend": {**LEGEND, "title": "entropy (nats)", "orient": "top"}}
     encoding = {"x": _probability("log_odds"), "y": axis("weight", "weight (MLE: 1)"), "strokeDash": dash}
     layer = {"mark": {"type": "line", "strokeWidth": 2}, "encoding": encoding}
-    return panel("over its probability", rows, [layer], series_of(rows))
+    return panel("All objectives", rows, [layer], series_of(rows), "over the probability")
 
 
 def _plane(name: str, weights: Sequence[Row]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _plane(name: str, weights: Sequence[Row]) -> dict[str, Any]:
         "y2": {"field": "high"},
         "color": {"field": "weight", "type": "quantitative", "scale": scale, "legend": legend},
     }
-    return panel(f"{name}, over probability and entropy", rows, [{"mark": CELL, "encoding": encoding}], [name])
+    return panel(name, rows, [{"mark": CELL, "encoding": encoding}], [name], "over probability and entropy")
 
 
 def _probability(field: str) -> dict[str, Any]:
