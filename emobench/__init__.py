@@ -46,6 +46,8 @@ __all__ = [
     "Score",
     "Scored",
     "SetupContext",
+    "Snapshot",
+    "SnapshotObjective",
     "StatisticsObjective",
     "Subject",
     "Task",

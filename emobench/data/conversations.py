@@ -14,7 +14,7 @@ Legend: T tokens of an example.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
@@ -30,12 +30,12 @@ from emobench.data.chat_templates import (
     render_chats,
     text_ids,
 )
-from emobench.data.rows import shown, text_in
+from emobench.data.packing import RowNumbers
+from emobench.data.rows import Row, numbers_in, shown, text_in
 
 Role = Literal["system", "user", "assistant"]
 ROLES = ("system", "user", "assistant")
 FORMS = '"instruction" and "output", "prompt" and "completion", or "messages"'
-LARGEST_WEIGHT = 1_000_000
 Responses = Literal["all", "last"]
 """Which turns of the assistant the loss counts."""
 
@@ -55,8 +55,8 @@ class Conversation:
     input: str = ""
     where: str = ""
     """The file and line of the row, for errors."""
-    weight: float = 1.0
-    """Its weight in the loss."""
+    numbers: RowNumbers = field(default_factory=dict)
+    """The numbers of its tokens, if the data have columns."""
 
     @property
     def asked(self) -> Conversation:
@@ -65,16 +65,17 @@ class Conversation:
 
 
 class Tokens(NamedTuple):
-    """An example: its ids, and for each whether the loss counts it."""
+    """An example: its ids, and for each the number of its response, from 1, if the loss counts it, else 0."""
 
     ids_T: list[int]
-    counts_T: list[bool]
+    counts_T: list[int]
 
 
-def conversation_of(row: Mapping[str, Any], where: str, *, weights: str = "") -> Conversation:
-    """Return the conversation of a row, which ends in a response. `weights` names the field with its weight, if any.
+def conversation_of(row: Row, where: str, *, fields: Mapping[str, str] | None = None) -> Conversation:
+    """Return the conversation of a row, which ends in a response.
 
-    Raises DataError, which begins with `where`.
+    `fields` are those with numbers for its responses, by the names of their columns in a batch. They are fields of the
+    row, or else of the assistant's messages. Raises DataError, which begins with `where`.
     """
     given = ""
     if "messages" in row:
@@ -89,14 +90,22 @@ def conversation_of(row: Mapping[str, Any], where: str, *, weights: str = "") ->
         raise DataError(f"{where}: the row has no response; expected {FORMS}, and its fields are {fields}.")
     if not turns or turns[-1].role != "assistant":
         raise DataError(f"{where}: the row has no response; its last message must be the assistant's.")
-    weight = 1.0
-    if weights:
-        weight = row.get(weights)
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= LARGEST_WEIGHT:
+    if not fields:
+        return Conversation(tuple(turns), given, where)
+    answers = [message for message in row.get("messages", ()) if message["role"] == "assistant"]
+    within = {}
+    for name in fields.values():
+        if any(name in message for message in answers):
+            within[name] = [message.get(name) for message in answers]
+    numbers = numbers_in({**within, **row}, fields, where)
+    count = [turn.role for turn in turns].count("assistant")
+    for column in numbers.values():
+        if isinstance(column.value, list) and len(column.value) != count:
             raise DataError(
-                f'{where}: the weight "{weights}" is {shown(weight)}; expected a number from 0 to {LARGEST_WEIGHT:,}.'
+                f"{column.what} has {len(column.value)} items; expected {count}, one for each response: a number, or a "
+                "list with one for each of its tokens."
             )
-    return Conversation(tuple(turns), given, where, float(weight))
+    return Conversation(tuple(turns), given, where, numbers)
 
 
 def instruction_of(row: Mapping[str, Any], where: str) -> Conversation:
@@ -166,7 +175,7 @@ class AlpacaFormat:
             # The end of the prompt would merge with the response, and the model would be asked with other ids.
             whole = prompt + self._encoded(response, add_special_tokens=False)
         ids_T = [*whole, *end.ids]
-        return Tokens(ids_T, [place >= len(prompt) for place in range(len(ids_T))])
+        return Tokens(ids_T, [int(place >= len(prompt)) for place in range(len(ids_T))])
 
     def _ids(self, text: str) -> list[int]:
         """Return the ids of a text, without the EOS that some tokenizers add."""
@@ -207,7 +216,8 @@ class ChatFormat:
 
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
         turns, messages, where = conversation.turns, self._messages(conversation), conversation.where
-        places = [place for place, turn in enumerate(turns) if turn.role == "assistant" and turn.text.strip()]
+        answers = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
+        places = [place for place in answers if turns[place].text.strip()]
         if responses == "last":
             places = places[-1:]
         chats: list[Chat] = [(messages, False)]
@@ -216,7 +226,7 @@ class ChatFormat:
         text, *parts = render_chats(self.tokenizer, chats, where)
         frames = list(map(frame_in, parts[1::3], parts[2::3], repeat(where)))
         ids_T = self._ids(text, frames[-1].prompt)
-        counts_T = [False] * len(ids_T)
+        counts_T = [0] * len(ids_T)
         for number, (place, written, frame) in enumerate(zip(places, parts[::3], frames, strict=True), 1):
             name = f"{where}: response {number}"
             final = self._checked_end(frame, turns[place].text, name)
@@ -235,7 +245,7 @@ class ChatFormat:
                     f"{name} would not follow the prompt of a model, or not end: {problem}. Take the last response "
                     "alone, or another template."
                 )
-            counts_T[begin:end] = [True] * (end - begin)
+            counts_T[begin:end] = [1 + answers.index(place)] * (end - begin)
         return Tokens(ids_T, counts_T)
 
     def _ids(self, text: str, prompt: str) -> list[int]:

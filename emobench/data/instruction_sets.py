@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from emobench.core.errors import DataError, UnknownNameError
 from emobench.data.conversations import Conversation, Turn, conversation_of
 from emobench.data.hub_corpus import find_files, hub_corpus
 from emobench.data.local_files import data_name, local_data
+from emobench.data.packing import WEIGHTS, RowNumbers
 from emobench.data.rows import (
     Rows,
     digest,
@@ -66,32 +67,31 @@ CONVERSATIONS: dict[str, CorpusSource] = {source.name: source for source in _ALL
 
 @dataclass(frozen=True)
 class Conversations(Texts):
-    """The conversations of one split. `texts[i]` is the JSON of conversation i."""
+    """The conversations of one split. `texts[i]` is the JSON of conversation i, without the numbers of its tokens."""
 
     where: Sequence[str] = ()
     """The file and line, or row, of each conversation."""
     blank: int = 0
     """Rows that were left out because their response is blank. A row without any is an error."""
-    weights: Sequence[float] | None = None
-    """The weight of each conversation in the loss; None: all weigh the same."""
 
     def conversation(self, index: int) -> Conversation:
         """Return a conversation."""
         content = json.loads(self.texts[index])
         turns = tuple(Turn(*turn) for turn in content["turns"])
-        return Conversation(turns, content["input"], self.where[index], content.get("weight", 1.0))
+        numbers: RowNumbers = self.numbers[index] if self.numbers else {}
+        return Conversation(turns, content["input"], self.where[index], numbers)
 
 
 def load_conversations(
-    corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, weights: str = ""
+    corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, fields: Mapping[str, str] | None = None
 ) -> Conversations:
-    """Return the train or validation split of a corpus of conversations. `weights` is the field with their weights.
+    """Return the train or validation split of a corpus of conversations.
+
+    `fields` are those with numbers for tokens (`conversation_of`); they are part of the fingerprint.
 
     Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form; offline,
     raises Missing for a data set that was not downloaded before.
     """
-    if split != "train":
-        weights = ""
     data, column = local_data(corpus), corpus.partition(":")[2]
     if data is not None:
         column = ":".join(data.columns)
@@ -105,8 +105,9 @@ def load_conversations(
         count += 1
         if column:
             require_columns(row, [column], where)
-            row = {"messages": row[column], weights: row.get(weights)}
-        conversation = conversation_of(row, where, weights=weights)
+            others = {field: row[field] for field in (fields or {}).values() if field in row}
+            row = {"messages": row[column], **others}
+        conversation = conversation_of(row, where, fields=fields)
         if conversation.turns[-1].text.strip():
             conversations.append(conversation)
     blank = count - len(conversations)
@@ -122,26 +123,29 @@ def load_conversations(
         origin += f", {note}"
         if held_out:
             blank = 0
-    texts, places, weight_of = [], [], []
+    # Numbers are fingerprinted with the texts: other numbers are other data.
+    texts, places, numbers, columns = [], [], [], []
     for conversation in conversations:
         content: dict[str, Any] = {"turns": conversation.turns, "input": conversation.input}
-        if weights:  # they belong to the text that is fingerprinted: other weights are other data
-            content["weight"] = conversation.weight
-            weight_of.append(conversation.weight)
+        values = {name: column.value for name, column in conversation.numbers.items()}
+        if isinstance(values.get(WEIGHTS), float):
+            content["weight"] = values.pop(WEIGHTS)
+        if values:
+            columns.append(json.dumps(values))
+        if fields:
+            numbers.append(conversation.numbers)
         texts.append(json.dumps(content, ensure_ascii=False))
         places.append(conversation.where)
-    if weights and not any(weight_of):
-        raise DataError(f'{corpus} ({split}, {origin}): every "{weights}" is 0, so that nothing would be trained.')
     return Conversations(
         data_name(corpus),
         split,
         texts,
-        digest(texts),
+        digest([*texts, *columns]),
         origin,
         note=note,
+        numbers=numbers,
         where=places,
         blank=blank,
-        weights=weight_of or None,
     )
 
 

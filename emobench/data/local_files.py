@@ -19,7 +19,8 @@ from typing import NamedTuple
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import expand_home, is_file, is_folder, path_exists
 from emobench.data.hub_corpus import ABOUT, HELD_OUT, part_of, splits_in
-from emobench.data.rows import FORMATS, TEXT, Rows, file_rows, format_of, shown, text_in
+from emobench.data.packing import RowNumbers
+from emobench.data.rows import FORMATS, TEXT, Rows, file_rows, format_of, numbers_in, shown, text_in
 from emobench.data.sources import SPLITS, Split
 
 SUFFIXES = (*FORMATS, TEXT)
@@ -30,6 +31,8 @@ LARGEST = 2**30
 FEWER = "all are in memory. Give a file with fewer rows, such as one that head -n writes."
 MOST_FILES = 100_000
 """Files and folders that a folder may hold."""
+Fields = tuple[tuple[str, str], ...]
+"""Columns in a batch, and the fields of the data with their numbers."""
 DOCUMENT = "document"
 """The column that names the document of a row."""
 
@@ -141,9 +144,11 @@ class LocalTexts(NamedTuple):
     """The document of each text, if the data name documents."""
     note: str = ""
     """Which documents the texts are, if they are not all of the split's own files."""
+    numbers: Sequence[RowNumbers] = ()
+    """The numbers of each text's tokens, if fields with them were asked for."""
 
 
-def load_local_texts(data: LocalData, split: Split) -> LocalTexts:
+def load_local_texts(data: LocalData, split: Split, fields: Fields = ()) -> LocalTexts:
     """Return the texts of a split, of its files or held out of the train split.
 
     Raises ConfigError for a path without data, DataError for rows that cannot be read, and for too few to hold out.
@@ -152,42 +157,44 @@ def load_local_texts(data: LocalData, split: Split) -> LocalTexts:
         raise ConfigError(f"{data.name}: a corpus has one column; expected {data.path}:COLUMN.")
     shares: dict[Split, float] = {other: share for other, share in SHARES.items() if not data.splits[other]}
     if not shares or (split != "train" and split not in shares):
-        return _read(data, split)
-    texts, named, _ = _read(data, "train")
+        return _read(data, split, fields)
+    texts, named, _, numbers = _read(data, "train", fields)
     keys: Sequence[object] = named or range(len(texts))
     documents = list(dict.fromkeys(keys))
     place, note = part_of(len(documents), split, shares, str(data.path))
     kept = set(documents[place])
     rows = [row for row, key in enumerate(keys) if key in kept]
-    return LocalTexts([texts[row] for row in rows], [named[row] for row in rows if named], note)
+    part = LocalTexts([texts[row] for row in rows], [named[row] for row in rows if named], note)
+    return part._replace(numbers=[numbers[row] for row in rows if numbers])
 
 
-def _read(data: LocalData, split: Split) -> LocalTexts:
+def _read(data: LocalData, split: Split, fields: Fields) -> LocalTexts:
     files = data.splits[split]
     if not files:
         raise ConfigError(f"{data.path} has no file of the {split} split.")
     stamps = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-    return _read_files(data, split, tuple(stamps))
+    return _read_files(data, split, fields, tuple(stamps))
 
 
 @lru_cache(maxsize=2)
-def _read_files(data: LocalData, split: Split, stamps: object) -> LocalTexts:
+def _read_files(data: LocalData, split: Split, fields: Fields, stamps: object) -> LocalTexts:
     """Return the texts of a split's files; `stamps` are their times and sizes."""
     files = data.splits[split]
     column = (*data.columns, "text")[0]
     if format_of(files[0]) == TEXT and column != "text":
         raise ConfigError(f"{files[0]} is a text file, without columns; drop `:{column}`.")
-    return read_texts(data.rows(split), column)
+    return read_texts(data.rows(split), column, fields)
 
 
-def read_texts(rows: Rows, column: str) -> LocalTexts:
-    """Return the texts in a column of rows, with the documents that they name.
+def read_texts(rows: Rows, column: str, fields: Fields = ()) -> LocalTexts:
+    """Return the texts in a column of rows, with the documents that they name and the numbers in fields of the rows.
 
     Raises DataError for a row without a text, for more than LARGEST bytes, and where some rows name their document and
     others do not.
     """
     texts: list[str] = []
     named: list[str] = []
+    numbers: list[RowNumbers] = []
     size = 0
     for where, row in rows:
         text = text_in(row, column, where)
@@ -202,4 +209,6 @@ def read_texts(rows: Rows, column: str) -> LocalTexts:
                 )
             named.append(f"document {name}")
         texts.append(text)
-    return LocalTexts(texts, named)
+        if fields:
+            numbers.append(numbers_in(row, dict(fields), where, of_text=True))
+    return LocalTexts(texts, named, numbers=numbers)

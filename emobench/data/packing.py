@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,52 @@ if TYPE_CHECKING:
 
 IGNORE = -100  # label of tokens that are not targets
 WEIGHTS = "example_weights"
-"""The batch column with the weight of each token's example in the loss, (B, T), where examples differ in it."""
+"""The batch column with the weight of each token in the loss, (B, T), where tokens differ in it."""
 GROUP = 1000
 """Texts that are tokenized together, and concatenated."""
 Progress = Callable[[int, int], None]
+
+
+class Numbers(NamedTuple):
+    """What a column of the data has for the tokens of a row."""
+
+    what: str
+    """The row and the column, for errors."""
+    value: Any
+    """One number, or a list with an item for each response: a number, or a list with one for each of its tokens."""
+
+    def of_tokens(self, responses_T: Sequence[int]) -> NDArray[np.float32]:
+        """Return a number for each token, (T,). `responses_T` is the response of each token, from 1; 0 is none.
+
+        Raises DataError if a list has another length than its response.
+        """
+        if not isinstance(self.value, list):
+            return np.full(len(responses_T), self.value, dtype=np.float32)
+        numbers_T = np.zeros(len(responses_T), dtype=np.float32)
+        for response, own in enumerate(self.value, 1):
+            places = np.flatnonzero(np.equal(responses_T, response))
+            if not len(places):
+                continue  # it has no loss
+            if isinstance(own, list) and len(own) != len(places):
+                whose = f" of response {response}" if len(self.value) > 1 else ""
+                raise DataError(
+                    f"{self.what} has {len(own)} numbers for {len(places)} tokens{whose}; expected one for each token, "
+                    "with the one that ends it."
+                )
+            numbers_T[places] = own
+        return numbers_T
+
+
+RowNumbers = Mapping[str, Numbers]
+"""The numbers of a row of the data, by the names of their columns in a batch."""
+
+
+def token_records(numbers: RowNumbers, responses_T: Sequence[int]) -> NDArray[np.void]:
+    """Return a record for each token, (T,), with a float32 field for each column."""
+    records_T = np.zeros(len(responses_T), dtype=[(name, np.float32) for name in numbers])
+    for name, column in numbers.items():
+        records_T[name] = column.of_tokens(responses_T)
+    return records_T
 
 
 @dataclass
@@ -59,7 +101,7 @@ class Packed:
     Labels are not shifted. `sources` is the index of the text of each token, or None.
 
     With `starts`, the first token of each conversation in `tokens`, a row also has "position_ids", which begin at 0
-    with each conversation. With `weights`, one for each token, it has its tokens' weights.
+    with each conversation. With `columns`, a record for each token, it has each of their fields.
     """
 
     tokens: NDArray[np.int32]  # all rows, end to end
@@ -67,7 +109,7 @@ class Packed:
     offsets: NDArray[np.int64]  # row i is offsets[i]:offsets[i + 1]
     sources: NDArray[np.int32] | None = None
     starts: NDArray[np.int64] | None = None
-    weights: NDArray[np.float32] | None = None
+    columns: NDArray[np.void] | None = None
     counts: Counts | None = None
     """Of conversations."""
 
@@ -78,8 +120,8 @@ class Packed:
         place = range(len(self))[index]
         begin, end = map(int, self.offsets[place : place + 2])
         row = {"input_ids": self.tokens[begin:end], "labels": self.labels[begin:end], "row": place}
-        if self.weights is not None:
-            row[WEIGHTS] = self.weights[begin:end]
+        for name in self.column_names:
+            row[name] = self.columns[name][begin:end]
         if self.starts is not None:
             first, last = np.searchsorted(self.starts, (begin, end))
             own = self.starts[first:last]
@@ -88,6 +130,10 @@ class Packed:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return map(self.__getitem__, range(len(self)))
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return () if self.columns is None else self.columns.dtype.names or ()
 
     @property
     def target_count(self) -> int:
@@ -99,7 +145,7 @@ class Packed:
         rows = max(1, int(np.searchsorted(self.offsets, tokens, side="right")) - 1)
         end = self.offsets[rows]
         cut: dict[str, Any] = {"offsets": self.offsets[: rows + 1]}
-        for name in ("tokens", "labels", "sources", "weights"):
+        for name in ("tokens", "labels", "sources", "columns"):
             if getattr(self, name) is not None:
                 cut[name] = getattr(self, name)[:end]
         if self.starts is not None:
@@ -108,7 +154,7 @@ class Packed:
 
     def save(self, folder: Path) -> None:
         """Write the rows into a folder, without `sources`; without labels.npy, the labels are the tokens."""
-        arrays = {"tokens": self.tokens, "offsets": self.offsets, "starts": self.starts, "weights": self.weights}
+        arrays = {"tokens": self.tokens, "offsets": self.offsets, "starts": self.starts, "columns": self.columns}
         if self.labels is not self.tokens:
             arrays["labels"] = self.labels
         for name, array in arrays.items():
@@ -180,9 +226,12 @@ def pack_rows(
     length: int,
     ends: bool = False,
     mask_until: str = "",
+    numbers: Sequence[RowNumbers] = (),
     progress: Progress | None = None,
 ) -> Packed:
     """Return one row per text, cut to `length`: its tokens, with `ends` between BOS and EOS.
+
+    `numbers` are those of each text's tokens and, with `ends`, of its EOS, if the data have columns.
 
     With `mask_until`, the tokens up to the end of the marker's first occurrence (a prompt) are not targets. A text
     without the marker, or cut before the end of the marker, is skipped. This needs a fast tokenizer, which knows the
@@ -196,10 +245,14 @@ def pack_rows(
         first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
     kept: list[NDArray[np.int32]] = []
     labels: list[NDArray[np.int32]] = []
+    columns: list[NDArray[np.void]] = []
+    begin = 0
     for batch in _batches(texts, progress):
-        usable = [text for text in batch if text.strip() and mask_until in text]
+        places = [place for place, text in enumerate(batch) if text.strip() and mask_until in text]
+        usable = [batch[place] for place in places]
         prompts = _tokens_until(tokenizer, usable, mask_until)
-        for row, prompt in zip(_tokenize(tokenizer, usable, add_special_tokens=False), prompts, strict=True):
+        rows = _tokenize(tokenizer, usable, add_special_tokens=False)
+        for place, row, prompt in zip(places, rows, prompts, strict=True):
             whole = [*first, *row, *last]
             # The first token is not predicted. A row needs a target after it and after its prompt.
             hidden = len(first) + prompt if mask_until else 0
@@ -208,13 +261,18 @@ def pack_rows(
             kept.append(np.array(whole[:length], dtype=np.int32))
             labels.append(kept[-1].copy())
             labels[-1][:hidden] = IGNORE
+            if numbers:
+                responses_T = [0] * len(first) + [1] * len(row + last)
+                columns.append(token_records(numbers[begin + place], responses_T)[:length])
+        begin += len(batch)
     if not kept:
         raise DataError(
             f"No target token is left in {len(texts):,} texts: a row needs two tokens, one to predict the other. "
             "Give texts that are not blank."
         )
     offsets = np.cumsum([0, *map(len, kept)], dtype=np.int64)
-    return Packed(np.concatenate(kept), np.concatenate(labels), offsets)
+    records = np.concatenate(columns) if columns else None
+    return Packed(np.concatenate(kept), np.concatenate(labels), offsets, columns=records)
 
 
 @dataclass(frozen=True)
@@ -231,19 +289,18 @@ class RowCollator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Return int64 tensors (B, T): input_ids, attention_mask or position_ids, and labels.
 
-        Labels are not shifted, as transformers expects. If the rows have indices, `row`, (B,), contains them; if they
-        have weights, `WEIGHTS` does, (B, T), float32.
+        Labels are not shifted, as transformers expects. If the rows have indices, `row`, (B,), contains them. Further
+        columns of the rows are (B, T), float32, and 0 at padding.
         """
         import torch
 
         longest = max(len(row["input_ids"]) for row in rows)
         shown = "position_ids" if "position_ids" in rows[0] else "attention_mask"
-        fills = {"input_ids": self.pad_id, shown: 0, "labels": IGNORE, WEIGHTS: 0}
+        fills = {"input_ids": self.pad_id, shown: 0, "labels": IGNORE}
+        columns = [name for name in rows[0] if name not in (*fills, "row")]
         batch = {}
-        for name, fill in fills.items():
-            if name == WEIGHTS and WEIGHTS not in rows[0]:
-                continue
-            array = np.full((len(rows), longest), fill, np.float32 if name == WEIGHTS else np.int64)
+        for name in (*fills, *columns):
+            array = np.full((len(rows), longest), fills.get(name, 0), np.float32 if name in columns else np.int64)
             for padded, row in zip(array, rows, strict=True):
                 size = len(row["input_ids"])
                 padded[:size] = row.get(name, 1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from emobench.core.errors import DataError
 from emobench.data.conversations import EndWithinError, Format, Responses, Tokens
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, Counts, Packed, Progress
+from emobench.data.packing import IGNORE, Counts, Packed, Progress, token_records
 
 BATCH = 500
 """Conversations between two reports of progress."""
@@ -34,11 +34,12 @@ def response_rows(
     """
     tokens: list[NDArray[np.int32]] = []
     labels: list[NDArray[np.int32]] = []
-    weights: list[float] = []
+    columns: list[NDArray[np.void]] = []
     counts, total = Counts(blank=conversations.blank), len(conversations)
     for index in range(total):
+        conversation = conversations.conversation(index)
         try:
-            example = layout.tokens(conversations.conversation(index), responses)
+            example = layout.tokens(conversation, responses)
         except EndWithinError:
             counts.ended += 1
             continue
@@ -47,8 +48,8 @@ def response_rows(
             tokens.append(np.array(ids_T, dtype=np.int32))
             labels.append(np.where(counts_T, tokens[-1], IGNORE).astype(np.int32))
             labels[-1][0] = IGNORE  # it is not predicted; in a packed row, the end of another one is before it
-            if conversations.weights is not None:
-                weights.append(conversations.weights[index])
+            if conversation.numbers:
+                columns.append(token_records(conversation.numbers, example.counts_T)[:length])
         if progress is not None and (index + 1) % BATCH == 0:
             progress(index + 1, total)
     if progress is not None:
@@ -66,17 +67,17 @@ def response_rows(
     order = np.concatenate(rows)
     bounds = np.cumsum([0, *sizes[order]], dtype=np.int64)  # conversation i of this order is bounds[i]:bounds[i + 1]
     offsets = bounds[np.cumsum([0, *map(len, rows)])]
-    starts = token_weights = None
+    starts = records = None
     if packed:
         starts = bounds[:-1]
-    if weights:
-        token_weights = np.repeat(np.array(weights, dtype=np.float32)[order], sizes[order])
+    if columns:
+        records = np.concatenate(list(map(columns.__getitem__, order)))
     return Packed(
         np.concatenate(list(map(tokens.__getitem__, order))),
         np.concatenate(list(map(labels.__getitem__, order))),
         offsets,
         starts=starts,
-        weights=token_weights,
+        columns=records,
         counts=counts,
     )
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.core.reading import MOST_BYTES, LineError, is_file, is_folder, numbered_lines, open_file, parse_json
+from emobench.data.packing import WEIGHTS, Numbers
 from emobench.models.hub import Repo
 
 Row = dict[str, Any]
@@ -38,6 +39,8 @@ LARGEST_FIELD = 2**27
 """Largest number of characters of a field of a CSV file. The default of Python is less than a book."""
 MOST_REPEATED = 100_000
 """Rows that a Parquet file of any size may have. A larger one has at most a row for each byte."""
+LARGEST_NUMBER = 1_000_000
+"""Largest weight, and largest number of other columns for tokens."""
 BATCH = 256
 """Rows of a Parquet file that are decoded together."""
 EXPANSION, SMALL = 1000, 2**26
@@ -278,6 +281,34 @@ def text_in(row: Mapping[str, Any], field: str, where: str) -> str:
     if not isinstance(text, str):
         raise DataError(f'{where}: "{field}" must be a text, got {shown(text)}.')
     return text
+
+
+def numbers_in(row: Row, fields: Mapping[str, str], where: str, *, of_text: bool = False) -> dict[str, Numbers]:
+    """Return the numbers in fields of a row, by the names of their columns in a batch; those in `WEIGHTS` are not < 0.
+
+    With `of_text`, a list has the numbers of the tokens of one text. Raises DataError, which begins with `where`.
+    """
+    found = {}
+    for name, field in fields.items():
+        value, lowest = row.get(field), 0 if name == WEIGHTS else -LARGEST_NUMBER
+        if of_text and isinstance(value, list):
+            value = [value]
+        what = f'{where}: "{field}"'
+        try:
+            found[name] = Numbers(what, _floats(value, lowest))
+        except ValueError as error:
+            raise DataError(
+                f"{what} has {error}; expected a number from {lowest:,} to {LARGEST_NUMBER:,}, or a list of them."
+            ) from None
+    return found
+
+
+def _floats(value: Any, lowest: float, depth: int = 2) -> Any:
+    if depth and isinstance(value, list):
+        return [_floats(part, lowest, depth - 1) for part in value]
+    if type(value) not in (int, float) or not lowest <= value <= LARGEST_NUMBER:
+        raise ValueError(shown(value))
+    return float(value)
 
 
 def require_columns(row: Mapping[str, Any], columns: Iterable[str], where: str) -> None:

@@ -13,8 +13,9 @@ paper uses both in "the official split provided by Zhang et al." (A.4). This fol
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from emobench.core.settings import file_sha256
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
 from emobench.data.local_files import load_local_texts, local_data, read_texts
 from emobench.data.oracle.language import episode_texts, oracle_texts
+from emobench.data.packing import RowNumbers
 from emobench.data.rows import digest, file_rows, hub_files, local_file, naming, require_count, rows_of, text_in
 from emobench.data.sampling_units import HEADING, Documents, units_of_rows
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
@@ -57,6 +59,8 @@ class Texts:
     documents: Documents = "rows"
     named: Sequence[str] | None = None
     note: str = ""
+    numbers: Sequence[RowNumbers] = ()
+    """The numbers of each row's tokens, if the training reads columns of the data with them."""
 
     @functools.cached_property
     def units(self) -> Sequence[str]:
@@ -81,27 +85,36 @@ class Texts:
         return len(self.texts)
 
 
-def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
+def load_texts(
+    corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, fields: Mapping[str, str] | None = None
+) -> Texts:
     """Return the rows of one split of a corpus.
 
     `DIR/<corpus>.<split>.jsonl` in a data folder is used before the source of the corpus. A name such as
     "./reviews.csv:text" is a column of local files (`emobench.data.local_files`), and "stanfordnlp/imdb:text" one of a
-    data set of the hub. Rows of a file may name their "document". Raises UnknownNameError for an unknown corpus or
-    split, ConfigError for a path without data, DataError for rows that cannot be read; offline, raises Missing for a
-    split that was not downloaded before.
+    data set of the hub. Rows of a file may name their "document". `fields` are fields of local files with numbers for
+    tokens, by the names of their columns in a batch; they are part of the fingerprint.
+
+    Raises UnknownNameError for an unknown corpus or split, ConfigError for a path without data, DataError for rows that
+    cannot be read; offline, raises Missing for a split that was not downloaded before.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     part, data = cast(Split, split), local_data(corpus)
     file, on_hub = local_file(corpus, split, data_dirs), hub_corpus(corpus)
+    pairs = tuple((fields or {}).items())
     named: Sequence[str] = ()
+    numbers: Sequence[RowNumbers] = ()
     note = ""
     if file is not None:
-        texts, named, _ = read_texts(file_rows(file), "text")
+        texts, named, _, numbers = read_texts(file_rows(file), "text", pairs)
         origin = f"local: {file.name}"
     elif data is not None:
-        texts, named, note = load_local_texts(data, part)
+        texts, named, note, numbers = load_local_texts(data, part, pairs)
         corpus, origin = data.name, f"local: {data.path.name}"
+    elif fields:
+        names = " and ".join(fields.values())
+        raise ConfigError(f"{corpus} is no local file, and {names} would be read from one; give ./FILE:COLUMN.")
     elif on_hub is not None:
         texts, origin, note = load_hub_corpus(on_hub, part, offline=offline)
     else:
@@ -115,7 +128,9 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
         documents = CORPORA[corpus].documents
     elif "wikitext" in corpus.lower() and any(map(HEADING.fullmatch, texts)):
         documents = "headings"
-    return Texts(corpus, split, texts, digest([*texts, *named]), origin, documents, named or None, note)
+    columns = [json.dumps({name: column.value for name, column in row.items()}) for row in numbers]
+    fingerprint = digest([*texts, *named, *columns])
+    return Texts(corpus, split, texts, fingerprint, origin, documents, named or None, note, numbers)
 
 
 def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:

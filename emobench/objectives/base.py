@@ -16,6 +16,8 @@ Lifecycle:
 3. `frozen_state()` returns the tensors that `setup` computed from those weights. Checkpoints store only their digests,
    and a resume compares them.
 4. `state()` and `load_state()` save and restore what changes during training.
+
+Legend: B sequences, T positions, N tokens, C tokens of a chunk, V vocabulary, H and D hidden width, S states.
 """
 
 from __future__ import annotations
@@ -30,12 +32,16 @@ from typing import Any, ClassVar, Protocol, dataclass_transform, get_type_hints
 from torch import Tensor
 
 from emobench.core.errors import ConfigError, PluginError
-from emobench.core.settings import PRETRAINED, check_settings, convert
+from emobench.core.settings import PRETRAINED, check_settings, convert, setting
 from emobench.data.packing import WEIGHTS
 from emobench.models.device import with_float64
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.targets import IGNORED
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
+
+OLD = "old_log_prob"
+"""The side data of a `SnapshotObjective`."""
+SNAPSHOT = "snapshot"
 
 
 class Teacher(Protocol):
@@ -60,6 +66,26 @@ class KnownLanguage(Protocol):
 
     def state_probs(self, input_ids_BT: Tensor) -> Tensor:
         """Return P(state that emits token t + 1 | tokens 0..t), (B, T, S), float32."""
+        ...
+
+
+class Snapshot(Protocol):
+    """The trained model with its weights of an earlier step."""
+
+    def take(self) -> None:
+        """Copy the weights that the model has now."""
+        ...
+
+    def log_prob(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return log q_t of each label in nats, (B, T), in eval mode, without gradients. 0 where there is no target."""
+        ...
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Return the copied weights by their names, for a checkpoint."""
+        ...
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the weights that `state` returned."""
         ...
 
 
@@ -90,6 +116,10 @@ class SetupContext(Protocol):
 
     def language(self) -> KnownLanguage:
         """Return the distribution of the training corpus. Raises ConfigError if it is not known."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the trained model's weights, which is empty until its first `take`."""
         ...
 
 
@@ -148,6 +178,16 @@ class Objective:
         """
         return ()
 
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The copies of the trained model that it keeps, for the memory plan: "pretrained" (whole) or `SNAPSHOT`."""
+        return ()
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the loss has another meaning at each step, so that its validation losses cannot be compared."""
+        return type(self).begin_step is not Objective.begin_step
+
     def setup(self, context: SetupContext) -> None:
         """Prepare the objective. Called once, after the pre-trained weights are loaded and before any step."""
 
@@ -191,6 +231,11 @@ class Objective:
     def side_names(self) -> frozenset[str]:
         """The side data in `needs`."""
         return frozenset(self.needs) - frozenset(STATISTICS)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The side data that are columns of the corpus: all, unless the class computes its own in `side_data`."""
+        return self.side_names if type(self).side_data is Objective.side_data else frozenset()
 
 
 class StatisticsObjective(Objective, ABC):
@@ -242,6 +287,53 @@ class StatisticsObjective(Objective, ABC):
     def frozen_state(self) -> Mapping[str, Tensor]:
         """Return the cost embedding's rows."""
         return {} if self.cost_embedding is None else {"cost_embedding": self.cost_embedding.rows_VE}
+
+
+class SnapshotObjective(StatisticsObjective, ABC):
+    """An objective that also reads log q_t of an earlier copy of the trained model: `s.side["old_log_prob"]`, (N,).
+
+    The weights are copied before the first step, and again after every `every` steps. They are part of checkpoints.
+    With adapters, these are the adapters' weights. A subclass that needs more adds it to these `needs`.
+    """
+
+    needs = frozenset({OLD})
+    every: int = setting(8, low=1, help="optimizer steps from one copy of the model to the next")
+    snapshot: ClassVar[Snapshot | None] = None
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        return (SNAPSHOT,)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.side_names - {OLD}
+
+    def setup(self, context: SetupContext) -> None:
+        """Prepare the copy."""
+        super().setup(context)
+        vars(self)["snapshot"] = context.snapshot()
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Copy the weights if a copy is due."""
+        if step % self.every == 0:
+            self._copy.take()
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Return the copied weights."""
+        return self._copy.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._copy.load_state(state)
+
+    def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the copy's log q_t of each label, and the columns in `needs`."""
+        return {**super().side_data(batch), OLD: self._copy.log_prob(batch)}
+
+    @property
+    def _copy(self) -> Snapshot:
+        if self.snapshot is None:
+            raise PluginError(f"{self.name} has no copy of the model; call setup() first.")
+        return self.snapshot
 
 
 class WeightedLikelihood(StatisticsObjective, ABC):

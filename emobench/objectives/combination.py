@@ -99,6 +99,14 @@ class Combination(Objective):
             names |= dict.fromkeys(term.objective.reads)
         return tuple(names)
 
+    @property
+    def copies(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(term.objective.copies for term in self.terms))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset[str]().union(*(term.objective.columns for term in self.terms))
+
     def setup(self, context: SetupContext) -> None:
         """Set up every term; teachers and cost embeddings are shared. Raises ConfigError for two cost embeddings."""
         shared: Any = _SharedContext(context)
@@ -158,8 +166,8 @@ class Combination(Objective):
 
     @property
     def scheduled(self) -> bool:
-        """Whether a weight changes during training. The loss then has another meaning at each step."""
-        return not all(isinstance(term.weight, Constant) for term in self.terms)
+        """Whether a weight or a term changes during training. The loss then has another meaning at each step."""
+        return any(term.objective.scheduled or not isinstance(term.weight, Constant) for term in self.terms)
 
     def _costly(self) -> list[StatisticsObjective]:
         members = [term.objective for term in self.terms if COST in term.objective.needs]

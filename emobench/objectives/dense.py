@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from emobench.core.errors import PluginError
-from emobench.core.settings import setting
+from emobench.core.settings import PRETRAINED, setting
 from emobench.objectives.base import KnownLanguage, LogitsObjective, SetupContext, Teacher
 
 LANGUAGE = "language"
@@ -50,6 +50,10 @@ class DenseTargetObjective(LogitsObjective):
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.target,)
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        return self.reads if self.target == PRETRAINED else ()
 
     def setup(self, context: SetupContext) -> None:
         """Load the teacher or the language that `target` names."""

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -542,14 +543,16 @@ class Costs:
             seconds, memory = self._timed.training(planned, line.tokens)
             return replace(line, seconds=seconds, memory_bytes=memory)
         recipe = fitting = planned.recipe
-        costs = "expected_cost" in getattr(planned.objective.objective, "needs", ())
-        memory = estimate.training_memory(self.size, recipe, costs=costs)
+        objective = planned.objective.objective
+        costs = "expected_cost" in objective.needs
+        memory_of = partial(estimate.training_memory, self.size, costs=costs, copies=objective.copies)
+        memory = memory_of(recipe)
         # As `train_to_fit` does on a GPU whose memory is used up. A CPU's system would end the process.
         while self._plan.request.device.startswith("cuda") and memory > self.machine.memory:
             smaller = fitting.in_less_memory()
             if smaller is None:
                 break
-            fitting, memory = smaller, estimate.training_memory(self.size, smaller, costs=costs)
+            fitting, memory = smaller, memory_of(smaller)
         line = replace(line, memory_bytes=round(memory))
         if fitting != recipe:
             line = replace(line, accumulation=fitting.accumulation)
@@ -557,7 +560,8 @@ class Costs:
             return line
         rate = self.machine.rate(estimate.computes_in(recipe)) * self.machine.share
         operations = estimate.training_operations(self.size, line.tokens, recipe)
-        operations += estimate.scoring_operations(self.size, self._validated.get(recipe, 0))
+        read = self._validated.get(recipe, 0) + len(objective.copies) * line.tokens
+        operations += estimate.scoring_operations(self.size, read)
         return replace(line, seconds=operations / rate)
 
     def notes(self) -> Iterator[str]:

@@ -228,6 +228,9 @@ class ExampleContext:
         self.read.add(LANGUAGE)
         return ExampleLanguage(self._random(3, 5, self.vocabulary).softmax(dim=-1).float())
 
+    def snapshot(self) -> ExampleSnapshot:
+        return ExampleSnapshot(self.weight_VD.new_zeros(()))
+
     def _random(self, seed: int, *shape: int) -> Tensor:
         drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return drawn.to(self.weight_VD)
@@ -245,6 +248,25 @@ class ExampleTeacher:
 
     def logits(self, hidden_CH: Tensor) -> Tensor:
         return (hidden_CH.to(self.head_VD) @ self.head_VD.T).float()
+
+
+@dataclass
+class ExampleSnapshot:
+    """A copy of a model. Its log-probabilities depend on the label, and on how often the copy was taken."""
+
+    taken: Tensor
+
+    def take(self) -> None:
+        self.taken = self.taken + 1
+
+    def log_prob(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return -(batch["labels"] % 7).to(self.taken) - self.taken
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {"taken": self.taken}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.taken = state["taken"]
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ class AttachedObjective:
     """For each training forward of this step: the sums of the loss and its parts, and `tokens`."""
     ready: Targets | None = None
     """The targets of the next micro-batch, if they were prepared with its batch; see `targets_of`."""
-    weights: Tensor | None = None
-    """The weights of the next micro-batch's tokens, (B, T), if they are not in the batch."""
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    """The columns of the next micro-batch that are not in the batch, (B, T): weights, and side data of the corpus."""
     report: frozenset[str] = frozenset()
     """Statistics of each token to compute in training, in addition to its loss; they cost a pass of the head."""
     reported: dict[str, Tensor] = field(default_factory=dict)
@@ -79,12 +79,14 @@ class AttachedObjective:
 
         Raises ModelError if the model's own loss would have a further part, or if its head changed.
         """
-        self._begin(model, batch, denominator)
-        if model.training and isinstance(self.objective, ModelObjective):
-            return self._model_loss(model, batch, denominator)
         inputs = dict(batch)
         for name in ("labels", WEIGHTS, *self.objective.side_names):
             inputs.pop(name, None)
+        batch = {**batch, **self.columns}
+        self.columns = {}
+        self._begin(model, batch, denominator)
+        if model.training and isinstance(self.objective, ModelObjective):
+            return self._model_loss(model, batch, denominator)
         hidden_BTD = final_hidden(model, **inputs)
         return self._run_head(model, hidden_BTD)
 
@@ -122,9 +124,8 @@ class AttachedObjective:
         labels_BT = batch["labels"]
         call = _HeadCall(next_labels(labels_BT, IGNORED), None, {}, denominator)
         ready, self.ready = self.ready, None
-        weights_BT, self.weights = batch.get(WEIGHTS, self.weights), None
-        if training and weights_BT is not None:
-            call.weights_N = next_labels(weights_BT, 0).flatten()
+        if training and WEIGHTS in batch:
+            call.weights_N = next_labels(batch[WEIGHTS], 0).flatten()
         if training or self.evaluate_loss:
             dtype = compute_dtype(labels_BT, self.head.linear.weight)
             if ready is None:

@@ -6,21 +6,26 @@ Legend: B sequences, T positions, C tokens of a chunk, H hidden width, V vocabul
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
 
 from emobench.core.errors import ConfigError, ModelError
 from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
 from emobench.models.device import with_float64
-from emobench.models.head import Head, final_hidden, probe_head
-from emobench.objectives import CostEmbedding
+from emobench.models.head import Head, eval_mode, final_hidden, find_linear, probe_head, unwrapped
+from emobench.objectives import IGNORED, CostEmbedding, token_statistics
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
+from emobench.training.attach import next_labels
+
+MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ class TrainingContext:
             raise unknown_language("the training corpus")
         self._check_rows("target=language: the oracle language", self.known_language.eos_id + 1, self.head.tokens)
         return DeviceLanguage(self.known_language, self.head.linear.weight.device)
+
+    def snapshot(self) -> WeightSnapshot:
+        return WeightSnapshot(self.model, self.head)
 
     def _pretrained_weight(self) -> Tensor:
         if not self.pretrained:
@@ -141,6 +149,58 @@ class FrozenTeacher:
         if linear.bias is not None:
             out_CV += linear.bias
         return self.head.logit_map.apply(out_CV)
+
+
+class WeightSnapshot:
+    """A `Snapshot`: a copy of the weights that are trained. The model's own modules compute with it."""
+
+    def __init__(self, model: Any, head: Head) -> None:
+        self._old = _LabelProbabilities(model, head)
+        self._weights: dict[str, Tensor] = {}
+
+    def take(self) -> None:
+        self._weights = {}  # the memory of the copy before
+        for name, weight in self._old.named_parameters():
+            if weight.requires_grad:
+                self._weights[name] = weight.detach().clone()
+
+    @torch.no_grad()
+    def log_prob(self, batch: Mapping[str, Tensor]) -> Tensor:
+        if not self._weights:
+            raise ConfigError(
+                "There is no copy of the model of an earlier step: another trainer's checkpoint does not contain it. "
+                "Begin this training again, or resume it at a step at which a copy is due, a multiple of `every`."
+            )
+        device = batch["labels"].device
+        # Those of a checkpoint are on the CPU.
+        self._weights = {name: weight.to(device) for name, weight in self._weights.items()}
+        with eval_mode(self._old):
+            return functional_call(self._old, self._weights, (batch,))
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(self._weights)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._weights = dict(state)
+
+
+class _LabelProbabilities(nn.Module):
+    """A model whose output is log q_t of each label, (B, T)."""
+
+    def __init__(self, model: Any, head: Head) -> None:
+        super().__init__()
+        self.model = model
+        self._head = head
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        inputs = {name: batch[name] for name in MODEL_INPUTS if name in batch}
+        hidden_BTD = final_hidden(self.model, **inputs)
+        next_BT = next_labels(batch["labels"], IGNORED)
+        # peft may train a copy of the head.
+        head = replace(self._head, linear=find_linear(unwrapped(self.model)))
+        log_prob_N = token_statistics(hidden_BTD.flatten(0, 1), head, next_BT.flatten()).log_prob
+        # Shift from the position that predicts to the label that it predicts. No position predicts the first label.
+        return F.pad(log_prob_N.view(next_BT.shape)[:, :-1], (1, 0))
 
 
 class DeviceLanguage:

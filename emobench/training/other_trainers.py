@@ -24,7 +24,6 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.models.head import Head, base_model, unwrapped
 from emobench.models.suitability import refuse_auxiliary_loss
 from emobench.objectives import GREEDY, IGNORED, Objective
-from emobench.objectives.expression import Constant
 from emobench.training.attach import LOSS, divisor
 from emobench.training.attach import attach as attach_objective
 from emobench.training.attach import detach as detach_objective
@@ -216,11 +215,7 @@ class Attached(TrainerCallback):
     def _trained(self, model: Any, given: dict[str, Any], *, per_token: bool) -> Any:
         if given.get("shift_labels") is not None:
             raise ModelError("`shift_labels` (context or sequence parallelism) is not supported by emobench.attach.")
-        weights = [term.weight for term in getattr(self.objective, "terms", ())]
-        scheduled = any(not isinstance(weight, Constant) for weight in weights)
-        if not weights:
-            scheduled = type(self.objective).begin_step is not Objective.begin_step
-        if scheduled and not self._begun:
+        if self.objective.scheduled and not self._begun:
             raise ConfigError(
                 f"{self.objective} has a schedule; add what emobench.attach returned to the trainer's callbacks, or "
                 "call its begin_step(step, total_steps) before each step."

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_type_hints
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import OPTIONAL, check_settings, convert, setting
 from emobench.data.conversations import Responses
+from emobench.data.packing import WEIGHTS
 from emobench.models.device import AUTO
 
 SET_BY = {
@@ -66,6 +67,8 @@ PASSED_ON = frozenset({
     "torch_empty_cache_steps", "use_cache",
 })  # fmt: skip
 """Arguments of TrainingArguments that emobench leaves to `recipe.trainer.*`."""
+OF_BATCHES = ("input_ids", "attention_mask", "position_ids", "labels", "row", "targets", WEIGHTS)
+"""Names in a batch, which no column of the data may have."""
 FIXED = frozenset({
     "accelerator_config", "average_tokens_across_devices", "batch_eval_metrics", "dataloader_drop_last",
     "dataloader_num_workers", "ddp_find_unused_parameters", "debug", "disable_tqdm", "do_eval", "do_predict",
@@ -165,8 +168,11 @@ class Recipe:
     responses: Responses = setting("all", optional=True)
     """The responses of a conversation that carry loss: all, or the last."""
     weights: str = setting("", optional=True)
-    """The field of the data with each conversation's weight in the loss, a number of at least 0, such as "weight". The
-    loss is the weighted mean over target tokens. Empty: all weigh the same."""
+    """The field of the data with the weights of the loss, numbers of at least 0, such as "weight": one for the row, for
+    each response or for each token. The loss is the weighted mean over target tokens. Empty: all weigh the same."""
+    columns: tuple[str, ...] = setting((), optional=True)
+    """Fields of the data with further numbers for tokens, which objectives read by these names, such as
+    "behavior_log_prob"."""
     ends: bool = False
     """blocks: add an end-of-text token after each text. rows: add one before and one after each text."""
     mask_until: str = ""
@@ -211,6 +217,9 @@ class Recipe:
             tokens = getattr(self, name)
             if tokens is not None and tokens < self.max_length:
                 raise ConfigError(f"`{name}` is {tokens}; expected at least max_length, {self.max_length}.")
+        for name in self.columns:
+            if name in OF_BATCHES:
+                raise ConfigError(f"`columns` has {name!r}, which a batch has anyway; rename the field in the data.")
         object.__setattr__(self, "trainer", _trainer_arguments(self.trainer or {}) or None)
         if self.weight_dtype == "float16" and self.adapters is None:
             raise ConfigError(
@@ -224,10 +233,11 @@ class Recipe:
                 name = "packing=conversations"
             elif self.responses == "last":
                 name = "responses=last"
-            elif self.weights:
-                name = f"weights={self.weights}"
             if name is not None:
                 raise ConfigError(f"`{name}` is for conversations; set template to alpaca or chat, or drop it.")
+            if self.fields and self.packing == "blocks":
+                names = " and ".join(self.fields.values())
+                raise ConfigError(f"{names} have numbers for whole texts, and blocks cut them; set packing to rows.")
             return
         if self.packing == "blocks":
             raise ConfigError(
@@ -236,6 +246,14 @@ class Recipe:
         if self.mask_until or self.ends:
             name = "mask_until" if self.mask_until else "ends"
             raise ConfigError(f"`{name}` is for texts, and `template` decides it for conversations; drop one of them.")
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the data with numbers for tokens, by the names of their columns in a batch."""
+        fields = {name: name for name in self.columns}
+        if self.weights:
+            fields[WEIGHTS] = self.weights
+        return fields
 
     @property
     def adapters(self) -> Lora | None:

@@ -35,11 +35,12 @@ from emobench.core.errors import ConfigError, NonFiniteLossError, RunError, firs
 from emobench.core.seals import SEAL, find_damage, write_seal
 from emobench.core.settings import OPTIONAL, canonical_json
 from emobench.data.oracle.language import HiddenMarkovLanguage
-from emobench.data.packing import IGNORE, WEIGHTS
+from emobench.data.packing import IGNORE
 from emobench.models.device import free_memory, with_float64
 from emobench.models.head import Head, probe_head
 from emobench.models.suitability import require_next_token_loss
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
+from emobench.objectives.base import SNAPSHOT
 from emobench.objectives.engine.job import WEIGHT
 from emobench.objectives.engine.linear import rows_for
 from emobench.training.attach import AttachedObjective, attach
@@ -220,6 +221,11 @@ def _refuse_unusable(job: Training) -> None:
     if recipe.gradient_checkpointing and not job.model.supports_gradient_checkpointing:
         raise ConfigError(
             f"`gradient_checkpointing` is true, and {type(job.model).__name__} does not support it; set it to false."
+        )
+    if SNAPSHOT in job.objective.copies and (uses_fsdp() or uses_deepspeed()):
+        raise ConfigError(
+            f"{job.objective.name} copies the model's weights every few steps, and FSDP and DeepSpeed shard them; "
+            "train with --launch ddp, or on one device."
         )
     if recipe.liger:
         require_liger(job.model, job.device)
@@ -464,7 +470,9 @@ class ObjectiveTrainer(Trainer, TrainerCallback):
         if model.training and rows is not None:
             self._rows.append(rows)
         self.attached.ready = inputs.pop(TARGETS, None)
-        self.attached.weights = inputs.pop(WEIGHTS, None)  # as an argument of the model, they would be rounded too
+        # As arguments of the model, numbers of the corpus would be rounded, too.
+        columns = [name for name, value in inputs.items() if value.is_floating_point()]
+        self.attached.columns = {name: inputs.pop(name) for name in columns}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     # The gradient is complete: the weights move only if all sums are finite.

@@ -176,6 +176,20 @@ def test_a_schedule_needs_steps(model: Any, batch: Any) -> None:
     assert_same(gradients(model), expected)
 
 
+@pytest.mark.parametrize("name", ["psft", "0.5*psft + 0.5*mle"])
+def test_a_copy_of_the_model_needs_steps(name: str, model: Any, batch: Any) -> None:
+    attached = emobench.attach(model, name)
+    with pytest.raises(ConfigError, match="has a schedule"):
+        model(**batch)
+    attached.begin_step(5, 10)  # as after a resume, between two copies
+    with pytest.raises(ConfigError, match="There is no copy of the model of an earlier step"):
+        model(**batch)
+    attached.begin_step(8, 10)
+    model(**batch).loss.backward()
+    if name == "psft":
+        assert attached.parts["ratio"] == pytest.approx(1, abs=1e-5)
+
+
 def stopped(trainer: Trainer) -> dict[str, torch.Tensor]:
     """Return the gradients of a trainer's first step."""
     found: dict[str, torch.Tensor] = {}

@@ -55,6 +55,8 @@ OFFERED = (
         "RetrievalContext",
         "Retriever",
         "SetupContext",
+        "Snapshot",
+        "SnapshotObjective",
         "StatisticsObjective",
         "Teacher",
         "TokenStatistics",

@@ -1,7 +1,8 @@
 """Objectives from other papers against their authors' formulas, on three models, through `attach`.
 
 The formulas are written as the authors' code writes them, on whole logits: EAFT and ASFT as in LLaMA-Factory and in
-`train_v2.py` of ASFT, ProFit as in its fork of LLaMA-Factory.
+`train_v2.py` of ASFT, ProFit as in its fork of LLaMA-Factory, PSFT as `compute_policy_loss` of its fork of verl,
+iw-SFT as its `IwSFTLoss`. Target-SFT is written as on its authors' page: the base is its teacher.
 """
 
 from __future__ import annotations
@@ -86,12 +87,47 @@ def profit(logits_NV: Tensor, targets_N: Tensor, base_NV: Tensor) -> Tensor:
     return losses_N
 
 
+def label_log_prob(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    return -F.cross_entropy(logits_NV, targets_N, reduction="none")
+
+
+def psft(logits_NV: Tensor, targets_N: Tensor, base_NV: Tensor) -> Tensor:
+    advantages, clip_ratio_low, clip_ratio_high = 1.0, 0.2, 0.28
+    log_prob, old_log_prob = label_log_prob(logits_NV, targets_N), label_log_prob(base_NV, targets_N)
+    ratio = torch.exp(torch.clamp(log_prob - old_log_prob, min=-20.0, max=20.0))
+    pg_losses1 = -advantages * ratio
+    pg_losses2 = -advantages * torch.clamp(ratio, 1 - clip_ratio_low, 1 + clip_ratio_high)
+    assert 5 < int((ratio > 1.28).sum()) < len(ratio) - 5
+    assert (ratio < 0.8).any()
+    return torch.maximum(pg_losses1, pg_losses2)
+
+
+def iw_sft(logits_NV: Tensor, targets_N: Tensor, base_NV: Tensor) -> Tensor:
+    nll_loss, ref_log_probs = -label_log_prob(logits_NV, targets_N), label_log_prob(base_NV, targets_N)
+    iw = torch.clamp(torch.exp(-ref_log_probs - nll_loss.detach()), 1 - 0.8, 1 + 0.8)
+    assert len(iw.unique()) > 10
+    return nll_loss * iw
+
+
+def target_sft(logits_NV: Tensor, targets_N: Tensor, base_NV: Tensor) -> Tensor:
+    with torch.no_grad():
+        model_NV, teacher_NV = logits_NV.softmax(-1), base_NV.softmax(-1)
+        guided_NV = model_NV**0.7 * teacher_NV**0.3
+        guided_NV /= guided_NV.sum(-1, keepdim=True)
+        p_N1 = model_NV.gather(1, targets_N[:, None])
+        target_NV = p_N1 * F.one_hot(targets_N, logits_NV.shape[1]) + (1 - p_N1) * guided_NV
+    return F.cross_entropy(logits_NV, target_NV, reduction="none")
+
+
 FORMULAS: dict[str, Formula] = {
     "eaft-top-k": eaft,
     "eaft(alpha=0.5)": eaft_whole,
     "asft(kl_weight=0.3)": asft,
     "asft(kl_weight=0)": lambda z, t, base: dft(z, t),
     "profit(min_prob=0.02)": profit,
+    "psft": psft,
+    "iw-sft": iw_sft,
+    "target-sft(eta=0.3)": target_sft,
 }
 
 
@@ -100,10 +136,16 @@ FORMULAS: dict[str, Formula] = {
 def test_an_objective_is_its_authors_formula(objective: str, kind: str) -> None:
     model = tiny(kind)
     base, theirs = copy.deepcopy(model), moved(copy.deepcopy(model))
-    emobench.attach(model, objective)
+    attached = emobench.attach(model, objective)
+    attached.begin_step(0, 8)
     ours = moved(model).train()
     ids_BT = torch.randint(61, (4, 16), generator=torch.Generator().manual_seed(3))
-    loss = ours(input_ids=ids_BT, labels=ids_BT).loss
+    columns = {}
+    if objective == "iw-sft":
+        all_BTV = base(input_ids=ids_BT).logits.detach().log_softmax(-1)
+        found_BT = all_BTV[:, :-1].gather(2, ids_BT[:, 1:, None])[..., 0]
+        columns["behavior_log_prob"] = F.pad(found_BT, (1, 0))
+    loss = ours(input_ids=ids_BT, labels=ids_BT, **columns).loss
     loss.backward()
 
     logits_NV = theirs(input_ids=ids_BT).logits[:, :-1].flatten(0, 1)

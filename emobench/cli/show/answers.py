@@ -80,7 +80,7 @@ def prompts(
 def _print_row(row: ShownRow) -> None:
     counted = sum(token.loss for token in row.tokens)
     title = f"{row.recipe} · {row.where} · {len(row.tokens)} tokens, {counted} with loss, {row.cut} cut off"
-    print_lines(title if row.weight == 1 else f"{title} · weight {row.weight:g}")
+    print_lines(title if row.weight == 1 else f"{title} · weight {row.weight}")
     cells = []
     for place, token in enumerate(row.tokens):
         cells.append((str(place), str(token.id), repr(token.text), "loss" if token.loss else ""))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError
 from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
+from emobench.data.packing import WEIGHTS
 from emobench.kinds.interface import Kind, Subject
 from emobench.kinds.views import LabelPrompts, ShownPrompt
 from emobench.models.encoder import SentenceEncoder, find_encoder
@@ -55,7 +56,7 @@ class ShownRow:
     tokens: tuple[ShownToken, ...]
     cut: int
     """Tokens at the end that are more than the recipe's max_length."""
-    weight: float = 1.0
+    weight: float | list[Any] = 1.0
     """The conversation's weight in the loss."""
 
 
@@ -146,9 +147,11 @@ def show_training_rows(request: Request, name: str, *, count: int) -> list[Shown
             ids_T, counts_T = FORMATS[recipe.template](tokenizer).tokens(one, recipe.responses)
             tokens = []
             for token, counts in list(zip(ids_T, counts_T, strict=True))[: recipe.max_length]:
-                tokens.append(ShownToken(id=token, text=tokenizer.decode([token]), loss=counts))
+                tokens.append(ShownToken(id=token, text=tokenizer.decode([token]), loss=counts > 0))
             cut = len(ids_T) - len(tokens)
-            row = ShownRow(recipe=recipe.name, where=one.where, tokens=tuple(tokens), cut=cut, weight=one.weight)
+            row = ShownRow(recipe=recipe.name, where=one.where, tokens=tuple(tokens), cut=cut)
+            if WEIGHTS in one.numbers:
+                row = replace(row, weight=one.numbers[WEIGHTS].value)
             rows.append(row)
     if tokenizer is None:
         raise ConfigError(

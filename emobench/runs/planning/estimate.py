@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from emobench.core.settings import PRETRAINED
 from emobench.models.catalog import ModelFacts
 from emobench.models.device import MPS, machine_memory
 from emobench.training.recipe import Recipe, total_steps
@@ -142,18 +143,21 @@ def computes_in(recipe: Recipe) -> str:
     return recipe.weight_dtype if recipe.precision == "float32" else recipe.precision
 
 
-def training_memory(size: ModelFacts, recipe: Recipe, *, costs: bool) -> float:
+def training_memory(size: ModelFacts, recipe: Recipe, *, costs: bool, copies: Sequence[str] = ()) -> float:
     """Return bytes at most: weights, gradients and Adam's two moments, activations, a chunk of logits.
 
-    `costs`: the objective keeps a cost embedding besides. Where autocast computes in another precision than that of the
-    weights, a copy of these stays for the backward pass.
+    `costs`: the objective keeps a cost embedding besides. `copies`: those of the model (`Objective.copies`). Where
+    autocast computes in another precision than that of the weights, a copy of these stays for the backward pass.
     """
     dtype, product = recipe.weight_dtype, computes_in(recipe)
     lora, compute = recipe.adapters, BYTES[product]
-    held = size.parameters * BYTES[dtype]
+    whole = moving = held = size.parameters * BYTES[dtype]
     trained = 3 * held
     if lora is not None:  # the adapters, and their gradients and moments, in float32
-        trained = 4 * 4 * size.layers * ADAPTED * lora.rank * 2 * size.width
+        moving = 4 * size.layers * ADAPTED * lora.rank * 2 * size.width
+        trained = 4 * moving
+    for copy in copies:
+        held += whole if copy == PRETRAINED else moving  # a snapshot has the weights that are trained
     if product != dtype:
         held += size.parameters * compute
     tokens = recipe.micro_batch(1) * recipe.max_length

@@ -222,11 +222,13 @@ class Ingredients:
 
     def training_texts(self, recipe: Recipe, split: str) -> Texts | None:
         """Return a split of the texts or conversations that a recipe trains on, None if it is missing."""
-        if recipe.template == "none":
+        fields = recipe.fields if split == "train" else {}  # a validation is not weighted
+        if recipe.template == "none" and not fields:
             return self.texts(recipe.corpus, split)
-        where: Any = {"data_dirs": self.request.data_dirs, "offline": self.request.offline, "weights": recipe.weights}
-        load = partial(load_conversations, recipe.corpus, split, **where)
-        return self._once(("conversations", recipe.corpus, split, recipe.weights), load)
+        read: Any = load_texts if recipe.template == "none" else load_conversations
+        where: Any = {"data_dirs": self.request.data_dirs, "offline": self.request.offline, "fields": fields}
+        key = (read.__name__, recipe.corpus, split, tuple(fields.items()))
+        return self._once(key, partial(read, recipe.corpus, split, **where))
 
     def task_data(self, task: Task) -> Any:
         """Return what a task reads, None if it is missing."""

@@ -328,7 +328,7 @@ class Planner:
     def _check_objectives(self, recipe: Recipe) -> None:
         """Check that the first conversation can be rendered, and that each objective can be computed by a recipe."""
         from emobench.objectives import ModelObjective
-        from emobench.objectives.combination import Combination
+        from emobench.objectives.base import OLD
 
         if recipe.template != "none":
             conversations = self.ingredients.training_texts(recipe, "train")
@@ -336,9 +336,9 @@ class Planner:
             with suppress(EndWithinError):  # the training leaves such a row out
                 FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
         for objective in (loaded.objective for loaded in self.trained):
-            if recipe.select == "objective" and isinstance(objective, Combination) and objective.scheduled:
+            if recipe.select == "objective" and objective.scheduled:
                 raise ConfigError(
-                    f"`recipe.select` is objective, but the weights of {objective} change over the training, so that "
+                    f"`recipe.select` is objective, but the loss of {objective} changes over the training, so that "
                     "its validation losses cannot be compared; use --set recipe.select=mle or --set recipe.select=last."
                 )
             if recipe.weights and isinstance(objective, ModelObjective):
@@ -346,7 +346,19 @@ class Planner:
                     f"`recipe.weights` is {recipe.weights}, and {objective.name} weighs its own units; drop it, or "
                     "take an objective on tokens."
                 )
-            if recipe.packing == "conversations" and (isinstance(objective, ModelObjective) or objective.side_names):
+            absent = ",".join(sorted(objective.columns - set(recipe.columns)))
+            if absent:
+                raise ConfigError(
+                    f"{objective} reads {absent} of each token, from the data; add --set recipe.columns=[{absent}], "
+                    "and take a corpus that has these fields."
+                )
+            if recipe.select == "objective" and objective.columns:
+                raise ConfigError(
+                    f"`recipe.select` is objective, and {objective} reads columns, which validation texts lack; use "
+                    "--set recipe.select=mle or --set recipe.select=last."
+                )
+            computed = objective.side_names - objective.columns - {OLD}
+            if recipe.packing == "conversations" and (isinstance(objective, ModelObjective) or computed):
                 raise ConfigError(
                     f"`recipe.packing` is conversations, and {objective.name} reads whole rows, in which it would mix "
                     "conversations; set recipe.packing=rows."

@@ -19,7 +19,7 @@ from emobench.core.versions import minor_versions
 from emobench.data import chat_templates, conversations, packing, responses
 from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import Counts, Packed, pack_blocks, pack_rows
+from emobench.data.packing import IGNORE, WEIGHTS, Counts, Packed, pack_blocks, pack_rows
 from emobench.data.responses import response_rows
 from emobench.data.texts import Texts
 from emobench.models.model import Model
@@ -72,7 +72,14 @@ class Corpus(Stage):
         self.pack(tools.reporter).save(folder)
 
     def pack(self, reporter: Reporter) -> Packed:
-        """Return the rows. Raises DataError if there are none."""
+        """Return the rows. Raises DataError if there are none, or if all weights of their targets are 0."""
+        rows = self._pack(reporter)
+        if WEIGHTS in rows.column_names and not rows.columns[WEIGHTS][rows.labels != IGNORE].any():
+            name = self.recipe.weights
+            raise DataError(f'{self.texts.corpus}: every "{name}" of a target is 0, so that nothing would be trained.')
+        return rows
+
+    def _pack(self, reporter: Reporter) -> Packed:
         recipe, texts, tokenizer = self.recipe, self.texts, self.model.tokenizer
         try:
             with reporter.work(f"tokenize {texts.corpus} {self.split}", "texts") as shown:
@@ -87,7 +94,8 @@ class Corpus(Stage):
                     return rows
                 if recipe.packing == "blocks":
                     return pack_blocks(texts.texts, tokenizer, eos_between=recipe.ends, **common)
-                return pack_rows(texts.texts, tokenizer, ends=recipe.ends, mask_until=recipe.mask_until, **common)
+                common |= {"ends": recipe.ends, "mask_until": recipe.mask_until, "numbers": texts.numbers}
+                return pack_rows(texts.texts, tokenizer, **common)
         except DataError as error:
             raise DataError(f"{texts.corpus}, {self.split} ({texts.origin}): {error}") from None
 

@@ -25,7 +25,7 @@ from emobench.data.conversations import (
     instruction_of,
 )
 from emobench.data.instruction_sets import load_conversations, source_of
-from emobench.data.packing import Counts
+from emobench.data.packing import WEIGHTS, Counts
 from emobench.data.responses import shortened
 from emobench.models.packaged import packaged_folder
 
@@ -173,7 +173,10 @@ def test_the_chat_template_is_what_trl_makes_of_messages(tokenizer: Any, tmp_pat
     if not tokenizer.chat_template:
         tokenizer.chat_template = CHATML
     able = [one for one in chats() if "raise_exception" not in tokenizer.chat_template or one.turns[0].role == "user"]
-    ours = [ChatFormat(tokenizer).tokens(one, "last") for one in able]
+    ours = []
+    for one in able:
+        ids_T, counts_T = ChatFormat(tokenizer).tokens(one, "last")
+        ours.append(Tokens(ids_T, [counts > 0 for counts in counts_T]))
     messages = [[{"role": turn.role, "content": turn.text} for turn in one.turns] for one in able]
     rows = [{"prompt": these[:-1], "completion": these[-1:]} for these in messages]
     assert ours == by_trl(tokenizer, rows, tmp_path)
@@ -357,27 +360,42 @@ def test_sources() -> None:
         load_conversations("alpaca-gpt5", "train", data_dirs=[], offline=True)
 
 
-def weighed(folder: Path, weights: list[object], split: str = "train") -> Any:
+def weighed(folder: Path, weights: list[object]) -> Any:
     rows = [{"instruction": f"Say {i}.", "output": f"{i}", "weight": weight} for i, weight in enumerate(weights)]
     (folder / "own.train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return load_conversations("own", split, data_dirs=[folder], offline=True, weights="weight")
+    return load_conversations("own", "train", data_dirs=[folder], offline=True, fields={WEIGHTS: "weight"})
 
 
 def test_weights_are_part_of_the_data(tmp_path: Path) -> None:
     one, other = weighed(tmp_path, [1, 2.5, 3]), weighed(tmp_path, [1, 2.5, 4])
     assert len(one) == 2
-    assert {1.0, 2.5, 3.0} > set(one.weights)
-    assert [one.conversation(i).weight for i in range(len(one))] == one.weights
+    found = [one.conversation(i).numbers[WEIGHTS].value for i in range(len(one))]
+    assert {1.0, 2.5, 3.0} > set(found)
     assert len({one.fingerprint, other.fingerprint, load(tmp_path).fingerprint}) == 3
-    assert load(tmp_path).weights is None
-    assert weighed(tmp_path, [1, 2, 3], "validation").weights is None
-    with pytest.raises(DataError, match='every "weight" is 0'):
-        weighed(tmp_path, [0, 0, 0])
+    assert not load(tmp_path).numbers
+
+
+def test_responses_have_numbers_of_their_own() -> None:
+    """In a field of the row, or in the messages of the assistant."""
+    turns = [("user", "A?"), ("assistant", "a"), ("user", "B?"), ("assistant", "b")]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    row: dict[str, Any] = {"messages": messages, "w": [2, [0, 1.5]], "b": -3}
+    fields = {WEIGHTS: "w", "b": "b"}
+    numbers = conversation_of(row, "f:1", fields=fields).numbers
+    assert {name: column.value for name, column in numbers.items()} == {WEIGHTS: [2.0, [0.0, 1.5]], "b": -3.0}
+    messages[1]["w"], messages[3]["w"] = 0.5, 2  # type: ignore[assignment]
+    assert conversation_of({"messages": messages}, "f:1", fields={WEIGHTS: "w"}).numbers[WEIGHTS].value == [0.5, 2.0]
+    for wrong in ([1], [1, 2, 3]):
+        with pytest.raises(DataError, match=rf'f:1: "w" has {len(wrong)} items; expected 2, one for each response'):
+            conversation_of({**row, "w": wrong}, "f:1", fields=fields)
+    for wrong in ([1, -1], [1, [2, -1]], [1, [2, float("nan")]], [1, [[2]]], "1", [1, True]):
+        with pytest.raises(DataError, match=r'f:1: "w" has .*; expected a number from 0 to 1,000,000'):
+            conversation_of({**row, "w": wrong}, "f:1", fields=fields)
 
 
 @pytest.mark.parametrize("weight", ["2", -1, True, None, float("nan")])
 def test_a_weight_is_a_number_of_at_least_zero(tmp_path: Path, weight: object) -> None:
-    with pytest.raises(DataError, match='jsonl:2: the weight "weight"'):
+    with pytest.raises(DataError, match='jsonl:2: "weight" has '):
         weighed(tmp_path, [1, weight, 1])
 
 

@@ -288,3 +288,28 @@ def test_larger_files_of_examples_are_refused(put: Put, monkeypatch: pytest.Monk
         local_labelled(data)
     with pytest.raises(DataError, match=r"b\.jsonl: .*100"):
         load_conversations("./b.jsonl", "train", data_dirs=[], offline=True)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_columns_of_numbers_are_part_of_the_texts(form: str, tmp_path: Path) -> None:
+    def load(values: list[Any], **given: Any) -> Any:
+        rows = [{"text": f"w{i}", "b": value} for i, value in enumerate(values)]
+        file = tmp_path / f"own.{form}"
+        if form == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), file)
+        else:
+            file.write_text("\n".join(map(json.dumps, rows)))
+        given = {"split": "train", "fields": {"b": "b"}} | given
+        return load_texts(str(file), given.pop("split"), data_dirs=[], offline=True, **given)
+
+    values = [[-float(i), -0.5] for i in range(40)]
+    found, other = load(values), load([*values[:-12], [-0.25, -0.5], *values[-11:]])
+    assert [row["b"].value for row in found.numbers] == [[value] for value in values[: len(found)]]
+    assert len(found) < 40  # of the rows that are held out, none has numbers here
+    assert len({found.fingerprint, other.fingerprint, load(values, fields={}).fingerprint}) == 3
+    assert load(values, split="validation", fields={}).numbers == []
+    wrong = [*values[:2], [-1.0, float("inf")], *values[3:]]
+    with pytest.raises(DataError, match=rf'own\.{form}:3: "b" has Infinity; expected a number from -1,000,000'):
+        load(wrong)
+    with pytest.raises(ConfigError, match="wikitext2 is no local file"):
+        load_texts("wikitext2", "train", data_dirs=[], offline=True, fields={"b": "b"})

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from emobench.core.errors import DataError
 from emobench.data import bpe
 from emobench.data.bpe import END, train_bpe
-from emobench.data.packing import RowCollator, pack_blocks, pack_rows
+from emobench.data.packing import Numbers, RowCollator, pack_blocks, pack_rows
 
 WORDS = 50
 BOS, EOS = 50, 51
@@ -140,3 +140,22 @@ def test_only_the_first_texts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe, "READ", len(TEXTS[0]) + 1)
     assert train_bpe(TEXTS, 280).get_vocab() == train_bpe(TEXTS[:2], 280).get_vocab()
     assert train_bpe(TEXTS, 280).get_vocab() != train_bpe(TEXTS[1:], 280).get_vocab()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_numbers_of_texts_follow_their_tokens(ends: bool) -> None:
+    """Also after blank texts and texts without the marker, which are left out, and over several groups of texts."""
+    texts = ["w1 w2 w3", "", "w4 w5", "w6 w2 w7 w8"] * 400
+    values = [[1.0, 2.0, 3.0], [], [9.0, 9.0], [4.0, 5.0, 6.0, 7.0]] * 400
+    if ends:
+        values = [[*value, 0.5] for value in values]
+    numbers = [{"c": Numbers("f", [value])} for value in values]
+    rows = pack_rows(texts, make_tokenizer(), length=4, ends=ends, mask_until="w2", numbers=numbers)
+    expected = [[0.0, 1.0, 2.0, 3.0], [0.0, 4.0, 5.0, 6.0]] if ends else [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
+    assert [row["c"].tolist() for row in rows] == expected * 400
+    assert rows.first(8)[1]["c"].tolist() == expected[1]
+    batch = RowCollator(0)([rows[0], rows[1]])
+    assert batch["c"].dtype == torch.float32
+    numbers[2] = {"c": Numbers('f:3: "c"', [[1.0]])}
+    with pytest.raises(DataError, match='f:3: "c" has 1 numbers for '):
+        pack_rows(texts, make_tokenizer(), length=4, ends=ends, numbers=numbers)

@@ -27,7 +27,7 @@ from transformers import (
 from emobench.core.errors import ConfigError, DataError
 from emobench.data.conversations import FORMATS
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, WEIGHTS, Counts, Packed, RowCollator
+from emobench.data.packing import IGNORE, WEIGHTS, Counts, Numbers, Packed, RowCollator
 from emobench.data.responses import best_fit, response_rows
 from emobench.training.model_changes import require_separate_conversations
 
@@ -66,7 +66,8 @@ def test_weights_follow_their_conversations_into_packed_rows_and_batches(tokeniz
     weights = [1.0, 0.5, 3.0, 0.0, 2.0]
     texts = [json.dumps({"turns": row, "input": ""}) for row in ALPACA]
     where = [f"f:{i}" for i, _ in enumerate(ALPACA, 1)]
-    read = Conversations("own", "train", texts, "sha256:0", "local: f", where=where, weights=weights)
+    numbers = [{WEIGHTS: Numbers("f", weight)} for weight in weights]
+    read = Conversations("own", "train", texts, "sha256:0", "local: f", numbers=numbers, where=where)
     lengths = {}
     for packed in (False, True):
         rows = response_rows(read, FORMATS["alpaca"](tokenizer), responses="all", length=512, packed=packed)
@@ -80,6 +81,31 @@ def test_weights_follow_their_conversations_into_packed_rows_and_batches(tokeniz
         assert len(rows.first(1)[0][WEIGHTS]) == len(rows[0]["input_ids"])
     assert lengths[False] == lengths[True]
     assert lengths[False] == {w: 1 + len(row[1][1].encode()) for w, row in zip(weights, ALPACA, strict=True)}
+
+
+def numbered(tokenizer: Any, value: object, **given: Any) -> Packed:
+    """Return the rows of a conversation whose two responses have 6 + 1 and 16 + 1 tokens, with a column."""
+    texts = [json.dumps({"turns": TURNS, "input": ""})]
+    numbers = [{"c": Numbers('f:1: "c"', value)}]
+    read = Conversations("own", "train", texts, "sha256:0", "local: f", numbers=numbers, where=["f:1"])
+    return response_rows(read, FORMATS["chat"](tokenizer), **{"responses": "all", "length": 512, **given})
+
+
+def test_numbers_of_responses_and_of_their_tokens_reach_the_targets(tokenizer: Any, tmp_path: Path) -> None:
+    tokens = [-float(place) for place in range(17)]
+    for given, expected in (([0.5, 2.0], [0.5] * 7 + [2.0] * 17), ([0.5, tokens], [0.5] * 7 + tokens)):
+        numbered(tokenizer, given).save(tmp_path)
+        batch = RowCollator(0)(list(Packed.load(tmp_path)))
+        assert batch["c"][batch["labels"] != IGNORE].tolist() == expected
+    # The first has no loss, so that its list is not read.
+    (row,) = numbered(tokenizer, [[1.0], tokens], responses="last")
+    assert row["c"][row["labels"] != IGNORE].tolist() == tokens
+    places = np.flatnonzero(row["labels"] != IGNORE)
+    (cut,) = numbered(tokenizer, [0.5, tokens], length=int(places[0]) + 3)
+    assert cut["c"][-3:].tolist() == tokens[:3]
+    for wrong in (tokens[:-1], [*tokens, 0.0]):
+        with pytest.raises(DataError, match=rf'f:1: "c" has {len(wrong)} numbers for 17 tokens of response 2'):
+            numbered(tokenizer, [0.5, wrong])
 
 
 @pytest.mark.parametrize("packed", [True, False])

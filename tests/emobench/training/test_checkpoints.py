@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
-from emobench.core.errors import StorageError
+from emobench.core.errors import ConfigError, StorageError
 from emobench.objectives import SetupContext
 from emobench.training.checkpoints import last_checkpoint, restore_objective, seal_checkpoint
 from emobench.training.train import TrainingSummary, train
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
+from emobench_objectives.psft import Psft
 
 DROPOUT = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2}
 RECIPE = {"epochs": 3, "batch": 8, "accumulation": 2, "warmup": 0.2, "schedule": "cosine"}  # 3 epochs of 3 steps
@@ -117,6 +119,33 @@ def test_ctrl_c_saves_a_checkpoint_first(
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{saved}"
     assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path)), whole)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_copy_of_the_model_survives(kit: SimpleNamespace, tmp_path: Path, lora: bool) -> None:
+    """Interrupted at step 5 of 9, with copies of steps 0, 4 and 8: that of step 4 is in the checkpoint."""
+    values = {"recipe": RECIPE | {"lora": lora, "select": "last"}}
+    whole = tmp_path / "whole", train(dropout_job(kit, tmp_path / "whole", objective=Psft(every=4), **values))
+    parts = dropout_job(kit, tmp_path / "parts", objective=Psft(every=4), progress=at_step(5, interrupt), **values)
+    with pytest.raises(KeyboardInterrupt):
+        train(parts)
+    checkpoint = last_checkpoint(tmp_path / "parts/checkpoints")
+    assert checkpoint is not None
+    names = set(load_file(checkpoint / "objective.safetensors"))
+    assert names
+    assert all("lora" in name for name in names) is lora
+    resumed = dropout_job(kit, tmp_path / "parts", objective=Psft(every=4), **values)
+    assert_same(kit, tmp_path / "parts", train(resumed), whole)
+    clipped = [line["clipped"] for line in kit.log_of(tmp_path / "whole") if "clipped" in line]
+    assert len(set(clipped)) > 1
+
+
+def test_a_copy_of_a_sharded_model_is_refused(
+    kit: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match="psft copies the model's weights"):
+        train(dropout_job(kit, tmp_path, objective=Psft()))
 
 
 def test_killed_twice_and_moved(kit: SimpleNamespace, tmp_path: Path, whole: Any) -> None:

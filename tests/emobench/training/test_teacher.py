@@ -65,6 +65,30 @@ def test_a_teachers_logits_are_its_models(kit: SimpleNamespace, kind: str) -> No
         assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "phi", "gemma2", "granite"])
+def test_a_copy_gives_the_log_probabilities_of_the_weights_that_were_taken(kit: SimpleNamespace, kind: str) -> None:
+    model = kit.tiny(kind, **({"resid_pdrop": 0.5} if kind == "gpt2" else {})).train()
+    ids_BT = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]])
+    mask_BT = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    labels_BT = torch.tensor([[3, -100, 5, 6], [7, 8, -100, -100]])
+    snapshot = context_of(model).snapshot()
+    snapshot.take()
+    with torch.no_grad():
+        logits_BTV = copy.deepcopy(model).eval()(input_ids=ids_BT, attention_mask=mask_BT).logits
+        for weight in model.parameters():
+            weight += 1.0
+    moved = kit.weights(model)
+    found_BT = snapshot.log_prob({"input_ids": ids_BT, "attention_mask": mask_BT, "labels": labels_BT})
+    log_q_BTV = logits_BTV.log_softmax(-1)
+    expected_BT = torch.zeros(2, 4, dtype=torch.float64)
+    for b, t in ((0, 2), (0, 3), (1, 1)):
+        expected_BT[b, t] = log_q_BTV[b, t - 1, labels_BT[b, t]]
+    torch.testing.assert_close(found_BT, expected_BT, rtol=1e-12, atol=1e-12)
+    assert kit.difference(kit.weights(model), moved) == 0
+    assert all(module.training for module in model.modules())
+    assert not found_BT.requires_grad
+
+
 def test_what_the_context_cannot_give_is_a_sentence(kit: SimpleNamespace) -> None:
     model = kit.tiny()
     context = context_of(model, pretrained=False, load_model=lambda name: kit.tiny(vocab_size=kit.vocabulary + 3))

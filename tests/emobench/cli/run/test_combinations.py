@@ -98,7 +98,7 @@ def test_the_log_has_each_terms_weight_and_loss(ran: Any) -> None:
         (("0.5*mle + 0.5*emo", ".5*emo+.5*mle"), (), "--objective 0.5*emo + 0.5*mle is given twice"),
         (("0.5*tailr",), ("--set", "objective.gamma=0.2"), "'0.5*tailr' has weights or several terms; give parameters"),
         (("0.5*emo(cost=none) + mle",), (), "'none'"),
-        ((CURRICULUM,), ("--set", "recipe.select=objective"), "change over the training, so that its validation"),
+        ((CURRICULUM,), ("--set", "recipe.select=objective"), "changes over the training, so that its validation"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_sentence(

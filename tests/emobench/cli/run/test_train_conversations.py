@@ -87,7 +87,37 @@ def test_weights_of_the_data_are_another_training(
     weights = [[line["example_weight"] for line in curve if "example_weight" in line] for curve in curves]
     assert sorted(bool(found) for found in weights) == [False, False, True, True]
     assert all(0.5 <= weight <= 1.5 for found in weights for weight in found)
-    train("corpus=weighed", "recipe.weights=absent").refused('weighed.train.jsonl:1: the weight "absent" is null')
+    train("corpus=weighed", "recipe.weights=absent").refused('weighed.train.jsonl:1: "absent" has null')
+    (answers / "weighed.train.jsonl").write_text("\n".join(json.dumps({**row, "trust": 0}) for row in rows))
+    done = train("corpus=weighed", "recipe.weights=trust")
+    assert done.code == 2
+    assert 'every "trust" of a target is 0' in done.err
+
+
+def test_an_objective_reads_a_column(train: Callable[..., Any], answers: Path, tmp_path: Path) -> None:
+    """Behaviour log-probabilities far below the model's give each token the largest weight; none, another training."""
+    rows = [json.loads(line) for line in (answers / "own.train.jsonl").read_text().splitlines()]
+    behaved = []
+    for row in rows:
+        tokens = len(row["output"].encode()) + 1
+        behaved.append({**row, "behavior_log_prob": [[-50.0] * tokens]})
+    (answers / "behaved.train.jsonl").write_text("\n".join(map(json.dumps, behaved)))
+    settings = ("corpus=behaved", "recipe.columns=[behavior_log_prob]")
+    for packing in ("rows", "conversations"):
+        train(*settings, f"recipe.packing={packing}", objective="iw-sft(clip=0.5)").ok()
+    for folder in (tmp_path / "runs" / "train").iterdir():
+        log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        assert {line["weight"] for line in log if "weight" in line} == {1.5}
+    train("corpus=behaved", objective="iw-sft").refused("add --set recipe.columns=[behavior_log_prob]")
+    validated = (*settings, "recipe.select=objective")
+    train(*validated, objective="iw-sft").refused("reads columns, which validation texts lack")
+    train(*validated, objective="psft").refused("the loss of psft changes over the training")
+    train("corpus=behaved", "recipe.columns=[labels]", objective="mle").refused("`columns` has 'labels'")
+    del behaved[3]["behavior_log_prob"][0][0]
+    (answers / "behaved.train.jsonl").write_text("\n".join(map(json.dumps, behaved)))
+    done = train(*settings, objective="iw-sft")
+    assert done.code == 2
+    assert 'behaved.train.jsonl:4: "behavior_log_prob" has 5 numbers for 6 tokens' in done.err
 
 
 def test_chat_templates_decide_the_rows(train: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
@@ -132,9 +162,9 @@ def test_a_template_that_cannot_be_trained_on_is_refused_in_a_dry_run(
         ),
         (["recipe.template=none"], "mle", 'there is no column "text"'),
         (
-            ["recipe.template=none", "recipe.weights=w"],
+            ["recipe.template=none", "recipe.weights=w", "recipe.packing=blocks"],
             "mle",
-            "`weights=w` is for conversations; set template to alpaca",
+            "w have numbers for whole texts, and blocks cut them; set packing to rows",
         ),
         (["recipe.ends=true"], "mle", "`ends` is for texts, and `template` decides it for conversations"),
         (

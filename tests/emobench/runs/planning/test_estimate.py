@@ -53,6 +53,16 @@ def test_memory_of_lora_is_weights_adapters_and_activations() -> None:
     assert found - fewer == (activations + logits) * 3 / 4
 
 
+def test_copies_of_the_model_need_memory() -> None:
+    """A copy of the model before training has all of its weights; one of an earlier step, those that are trained."""
+    assert LLAMA is not None
+    for lora, trained in ((False, 4 * N), (True, 4 * LAYERS * 2 * 32 * (WIDTH + WIDTH))):
+        trains = recipe(lora=lora, precision="float32")
+        found = training_memory(LLAMA, trains, costs=False)
+        for copies, more in ((("pretrained",), 4 * N), (("snapshot",), trained), (("snapshot",) * 2, 2 * trained)):
+            assert training_memory(LLAMA, trains, costs=False, copies=copies) - found == more
+
+
 def test_memory_of_a_full_training_is_weights_gradients_and_two_moments() -> None:
     assert LLAMA is not None
     activations = 16 * 256 * LAYERS * WIDTH * 34

@@ -112,9 +112,9 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeyp
     for stage in range(3):  # whatever changes the training changes all that follows from it
         assert len({of[stage] for of in found.values()}) == len(found)
     recipe = {setting.split(".")[1].split("=")[0] for setting in RECIPE}
-    # mask_until needs packing=rows; template, responses and weights need conversations
-    fields = set(planned.recipes[0].__dataclass_fields__) - {"name", "mask_until", "template", "responses", "weights"}
-    assert recipe == fields
+    # mask_until and columns need packing=rows; template, responses and weights need conversations
+    fields = set(planned.recipes[0].__dataclass_fields__)
+    assert recipe == fields - {"name", "mask_until", "columns", "template", "responses", "weights"}
     masked = ("recipe.packing=rows", "recipe.mask_until=bar")
     assert keys(plan(model, data, *masked))[0] not in {of[0] for of in found.values()}
 

@@ -108,7 +108,7 @@ OTHERS = [*ONES[:-1], 2]
 def planned(byte_model: Path, tmp_path: Path) -> Callable[..., Plan]:
     """Return a function that plans a training on rows with these weights in the field `trust`."""
 
-    def planned(weights: Sequence[float] | None, *settings: str, objective: str = "emo", field: str = "trust") -> Plan:
+    def planned(weights: Sequence[Any] | None, *settings: str, objective: str = "emo", field: str = "trust") -> Plan:
         rows = ROWS if weights is None else [{**r, field: w} for r, w in zip(ROWS, weights, strict=True)]
         (tmp_path / "own.train.jsonl").write_text("\n".join(map(json.dumps, rows)))
         given = parse_overrides(["corpus=own", *settings])
@@ -138,6 +138,14 @@ def test_the_setting_and_the_weights_change_the_key(planned: Callable[..., Plan]
     found = [key(planned(None)), key(planned(ONES, used)), key(planned(OTHERS, used))]
     found.append(key(planned([w / 2 for w in OTHERS], used)))
     assert len(set(found)) == 4
+
+
+def test_a_number_of_one_token_changes_the_key(planned: Callable[..., Plan]) -> None:
+    used = "recipe.columns=[trust]"
+    values: list[Any] = [[[0.5, -1.0]]] * 7
+    found = [key(planned([*values, [last]], used)) for last in ([0.5, -1.0], [0.5, -1.5])]
+    found.append(key(planned([*values, [[0.5, -1.0]]], "recipe.columns=[]")))
+    assert len(set(found)) == 3
     assert key(planned(OTHERS, used)) == found[2]
 
 
@@ -156,5 +164,5 @@ def test_an_objective_that_weighs_its_own_units_is_refused(planned: Callable[...
     (tmp_path / "own.py").write_text(OWN)
     with pytest.raises(ConfigError, match=r"`recipe.weights` is trust, and .* weighs its own units; drop it"):
         planned(ONES, "recipe.weights=trust", objective=f"{tmp_path}/own.py:Own")
-    with pytest.raises(ConfigError, match="`weights=trust` is for conversations"):
-        planned(ONES, "recipe.template=none", "recipe.weights=trust")
+    with pytest.raises(ConfigError, match="trust have numbers for whole texts, and blocks cut them"):
+        planned(ONES, "recipe.template=none", "recipe.packing=blocks", "recipe.weights=trust")
