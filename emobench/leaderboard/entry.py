@@ -353,7 +353,8 @@ class Tuning:
     asked: Mapping[str, str]
     space: Mapping[str, str]
     sampler: str
-    seed: int
+    seeds: tuple[int, ...]
+    """Those of the trainings of each trial."""
     metric: str
     unit: str
     higher_is_better: bool
@@ -376,7 +377,8 @@ class Tuning:
         """Return the condition that entries share which may be compared: all but the results."""
         space = ", ".join(f"{name}={values}".rstrip("=") for name, values in self.asked.items())
         tasks = ", ".join(f"{task} {protocol}" for task, protocol in self.validation.items())
-        return f"tuned {len(self.trials)} x ({self.sampler}, seed {self.seed}): {space}; by {self.metric} on {tasks}"
+        trials = f"{len(self.trials)} x {len(self.seeds)} ({self.sampler})"
+        return f"tuned {trials}: {space}; by {self.metric} on {tasks}"
 
 
 @dataclass(frozen=True, kw_only=True)

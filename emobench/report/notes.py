@@ -332,6 +332,8 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     for entry in (baseline, candidate):
         if entry.tuning is not None:
             yield f"{entry.objective.name}: {in_words(entry.tuning)}."
+    if baseline.tuning is not None and candidate.tuning is not None:
+        yield "Verdicts are about the chosen settings. The noise of the choice is not in the intervals."
     if candidate.declared or baseline.declared:
         yield DECLARED
     if "published" in (baseline.kind, candidate.kind):

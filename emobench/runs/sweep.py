@@ -94,7 +94,7 @@ class SweepFile:
         if self.choose is None:
             return None
         given = _flat(self.choose, where)
-        fields = {name: given.pop(name) for name in ("trials", "sampler") if name in given}
+        fields = {name: given.pop(name) for name in ("trials", "seeds", "sampler") if name in given}
         space = {name: setting_word(value) for name, value in given.items()}
         return build(Search, {"trials": 8, **fields, "space": space}, f"{where}: choose")
 
@@ -276,11 +276,11 @@ class MadeRow:
         assert self.execution is not None
         return record(self.plan, planned, self.execution)
 
-    def evaluations(self) -> list[Evaluation]:
-        """Return the evaluations of its first seed. Raises the error of a stage that failed."""
+    def evaluations(self) -> list[list[Evaluation]]:
+        """Return the evaluations of each seed. Raises the error of a stage that failed."""
         planned = self.planned
         assert self.execution is not None
-        return self.execution.evaluations(planned.runs[0].tasks())
+        return [self.execution.evaluations(run.tasks()) for run in planned.runs]
 
 
 def make_rows(

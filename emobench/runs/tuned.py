@@ -1,6 +1,6 @@
 """Equal tuning: each objective gets the same number of trials, its best one is chosen on validation data, then tested.
 
-A trial is a request of its own, with one seed that no test uses, so that its stages are shared and resumed like any
+A trial is a request of its own, with seeds that no test uses, so that its stages are shared and resumed like any
 others. The metric is the suite's primary one, on validation data. The choice is trained again with the seeds of the
 request, and evaluated once on the test data. Its entry records the space, each trial, and the choice.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, MetricError, NonFiniteLossError
 from emobench.core.extras import require
 from emobench.core.settings import PRETRAINED, dotted_settings, setting_word
-from emobench.leaderboard.entry import Entry, Trial, Tuning
+from emobench.leaderboard.entry import Entry, MetricSummary, Trial, Tuning
 from emobench.leaderboard.stats.summary import summarise
 from emobench.models.device import Place
 from emobench.registry import load_kind, load_objective
@@ -37,7 +37,7 @@ from emobench.runs.tuning import Dimension, grid_trials, next_tpe_trial, parse_s
 from emobench.tasks.scores import Score
 
 TRIAL_SEED = 1_000_000
-"""The seed of the trainings of all trials, and of the samplers."""
+"""The first seed of the trainings of all trials, and the seed of the samplers."""
 MAIN = "objective.*"
 """In a space: the main parameter of each objective, by `main_parameter`."""
 AROUND = 10
@@ -71,7 +71,7 @@ class ObjectiveSearch:
         settings = merged(self._settings(point), validation_settings(self.request))
         words = [f"{name}={setting_word(value)}" for name, value in point.items()]
         command = f"{self.request.command} # {shlex.join([self.objective, *words])}"
-        return replace(self._request(settings), seeds=(TRIAL_SEED,), command=command)
+        return replace(self._request(settings), seeds=trial_seeds(self.search), command=command)
 
     def test_request(self, point: Mapping[str, Any], tuning: Tuning | None = None) -> Request:
         """Return the request that tests a choice."""
@@ -99,7 +99,7 @@ class ObjectiveSearch:
             asked=self.search.space,
             space=space,
             sampler=self.search.sampler,
-            seed=TRIAL_SEED,
+            seeds=trial_seeds(self.search),
             metric=metric,
             unit=unit,
             higher_is_better=higher,
@@ -108,6 +108,11 @@ class ObjectiveSearch:
             chosen=best,
             edge=tuple(edge),
         )
+
+
+def trial_seeds(search: Search) -> tuple[int, ...]:
+    """Return the seeds of the trainings of each trial."""
+    return tuple(range(TRIAL_SEED, TRIAL_SEED + search.seeds))
 
 
 def best_trial(trials: Sequence[Trial], *, higher_is_better: bool) -> int | None:
@@ -179,27 +184,29 @@ def _trial(search: ObjectiveSearch, point: Mapping[str, Any], made: MadeRow) -> 
     if made.error is not None:
         return Trial(settings=point, value=None, missing=str(made.error))
     metric, _, _ = metric_of(search.request)
-    (run,) = made.planned.runs
-    trainings = tuple(training.key for training in run.trainings())
-    search.validation = {planned.task.name: planned.task.protocol_id for planned in run.tasks()}
+    trainings: list[str] = []
+    for run in made.planned.runs:
+        trainings += [training.key for training in run.trainings()]
+        search.validation = {planned.task.name: planned.task.protocol_id for planned in run.tasks()}
+    tasks = []
     try:
-        scores = [score_of(evaluation, metric) for evaluation in made.evaluations()]
+        for evaluations in zip(*made.evaluations(), strict=True):
+            tasks.append(summarise([score_of(evaluation, metric) for evaluation in evaluations]))
     except MetricError as error:
-        return Trial(settings=point, value=None, missing=str(error), trainings=trainings)
-    value = math.fsum(score.value for score in scores) / len(scores)
-    return Trial(settings=point, value=value, half_width=_half_width(scores), trainings=trainings)
+        return Trial(settings=point, value=None, missing=str(error), trainings=tuple(trainings))
+    value = math.fsum(task.mean for task in tasks) / len(tasks)
+    return Trial(settings=point, value=value, half_width=_half_width(tasks), trainings=tuple(trainings))
 
 
-def _half_width(scores: Sequence[Score]) -> float | None:
-    """Return half the width of the 95 % interval of a mean over tasks; None if a task's score has no interval."""
+def _half_width(tasks: Sequence[MetricSummary]) -> float | None:
+    """Return half the width of the 95 % interval of a mean over tasks; None if a task has no interval."""
     squares = []
-    for score in scores:
-        interval = summarise([score]).ci95
-        if interval is None:
+    for task in tasks:
+        if task.ci95 is None:
             return None
-        low, high = interval
+        low, high = task.ci95
         squares.append(((high - low) / 2) ** 2)
-    return math.sqrt(math.fsum(squares)) / len(scores)
+    return math.sqrt(math.fsum(squares)) / len(tasks)
 
 
 def score_of(evaluation: Evaluation, metric: str) -> Score:
@@ -224,6 +231,9 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
     assert request.search is not None
     if request.search.sampler == "tpe":
         require("optuna")
+    shared = set(trial_seeds(request.search)).intersection(request.seeds)
+    if shared:
+        raise ConfigError(f"--seed {min(shared)} is a seed of trials, whose luck decides the choice; give another seed.")
     validation_settings(request)
     wanted = [text for text in request.objectives or suite_of(request).objectives if text != PRETRAINED]
     if not wanted:

@@ -302,6 +302,15 @@ class TuneOptions:
         int | None,
         typer.Option("--trials", help="With --tune: the trials of each objective. Default: 8.", show_default=False),
     ] = None
+    trial_seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--trial-seeds",
+            help="With --tune: the trainings of each trial, each with its own seed. Default: 1. With more, a repeated "
+            "search is more likely to choose the same.",
+            show_default=False,
+        ),
+    ] = None
     sampler: Annotated[
         str | None,
         typer.Option(
@@ -314,8 +323,8 @@ class TuneOptions:
     def search(self) -> dict[str, Any]:
         """Return these options as fields of a request."""
         if not self.tune:
-            if self.trials is not None or self.sampler is not None:
-                raise ConfigError("--trials and --sampler are for --tune; add --tune NAME=LOW..HIGH.")
+            if (self.trials, self.trial_seeds, self.sampler) != (None, None, None):
+                raise ConfigError("--trials, --trial-seeds and --sampler are for --tune; add --tune NAME=LOW..HIGH.")
             return {}
         space: dict[str, str] = {}
         for text in self.tune:
@@ -323,11 +332,11 @@ class TuneOptions:
             if name in space:
                 raise ConfigError(f"--tune {name} is given twice; keep one.")
             space[name] = values
-        fields = {
-            "space": space,
-            "trials": 8 if self.trials is None else self.trials,
-            "sampler": self.sampler or "random",
-        }
+        fields: dict[str, Any] = {"space": space, "trials": 8}
+        given = {"trials": self.trials, "seeds": self.trial_seeds, "sampler": self.sampler}
+        for name, value in given.items():
+            if value is not None:
+                fields[name] = value
         return {"search": build(Search, fields, "--tune")}
 
 

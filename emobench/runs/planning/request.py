@@ -48,6 +48,8 @@ class Search:
     space: Mapping[str, str]
     """Setting -> its range or list, as `--tune` takes them; "objective.*" -> "" for the main parameter of each."""
     trials: int
+    seeds: int = 1
+    """Trainings of each trial, each with a seed of its own. The mean over them decides."""
     sampler: Literal["grid", "random", "tpe"] = "random"
 
     def __post_init__(self) -> None:
@@ -55,6 +57,8 @@ class Search:
             raise ConfigError(
                 f"--trials is {self.trials}; expected 2 to {MOST_TRIALS:,}, the number of trials of each objective."
             )
+        if not 1 <= self.seeds <= MOST_TRIALS:
+            raise ConfigError(f"--trial-seeds is {self.seeds}; expected 1 to {MOST_TRIALS:,} trainings of each trial.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ GRID, SEEDS, EXAMPLES, VALIDATION = 8, 3, 200, 200
 SEED_SD, ITEM_SD, NOISE = 0.1, 0.5, 1.0
 """Standard deviations: of a seed, of an example's own difference between objectives, and of one answer."""
 TRIAL_ERROR = math.sqrt(SEED_SD**2 + NOISE**2 / VALIDATION)
+"""Of a trial with one seed."""
 Array = np.ndarray
 
 
@@ -45,6 +46,7 @@ class World:
 
     peaks: tuple[int, int]
     fall: float
+    trial_seeds: int = 1
 
     def score(self, objective: int, place: int) -> float:
         """Return the true score of an objective at a grid point, 0 at its peak."""
@@ -62,7 +64,7 @@ def chosen(rng: np.random.Generator, world: World, objective: int, places: Seque
     item_I = rng.normal(0, ITEM_SD / math.sqrt(2), VALIDATION)  # the same examples for all trials
     trials = []
     for place in places:
-        values_SI = answers(rng, world.score(objective, place), item_I, 1)
+        values_SI = answers(rng, world.score(objective, place), item_I, world.trial_seeds)
         trials.append(Trial(settings={"place": place}, value=float(values_SI.mean())))
     best = best_trial(trials, higher_is_better=True)
     assert best is not None
@@ -106,8 +108,10 @@ def rates(draws: int) -> dict[str, dict[str, float]]:
     conditions = []
     for spread in (0.5, 1.0, 2.0, 4.0):
         fall = spread * TRIAL_ERROR
-        conditions.append((f"tuned, one peak, spread {spread}", tuned, World((3, 3), fall)))
-        conditions.append((f"tuned, peaks apart, spread {spread}", tuned, World((3, 5), fall)))
+        for seeds in (1, 3):
+            about = f"spread {spread}, trials of {seeds} seeds"
+            conditions.append((f"tuned, one peak, {about}", tuned, World((3, 3), fall, seeds)))
+            conditions.append((f"tuned, peaks apart, {about}", tuned, World((3, 5), fall, seeds)))
         conditions.append((f"shared rate, peaks apart, spread {spread}", shared, World((3, 5), fall)))
     conditions.append(("leak: 8 trials against 1, chosen by the test", leaking, World((3, 3), 0.0)))
     for place, (name, draw, world) in enumerate(conditions):

@@ -133,6 +133,8 @@ def test_the_same_command_makes_nothing_again_and_explains_itself(
         (("--tune", "generation.sampling.top_p=0.5..1"), "generation.sampling.top_p"),
         (("--tune", "recipe.learning_rate=1e-5..1e-3", "--set", "oracle.split=validation"), "oracle.split"),
         (("--tune", "recipe.learning_rate=1e-5..1e-3", "--set", "recipe.learning_rate=1"), "recipe.learning_rate"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--trial-seeds", 0), "--trial-seeds"),
+        (("--tune", "recipe.learning_rate=1e-5..1e-3", "--seed", 1_000_000), "--seed"),
         (("--trials", 4), "--tune"),
     ],
 )
