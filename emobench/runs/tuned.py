@@ -233,7 +233,7 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
         require("optuna")
     shared = set(trial_seeds(request.search)).intersection(request.seeds)
     if shared:
-        raise ConfigError(f"--seed {min(shared)} is a seed of trials, whose luck decides the choice; give another seed.")
+        raise ConfigError(f"--seed {min(shared)} is a seed of trials, whose luck decides; give another one.")
     validation_settings(request)
     wanted = [text for text in request.objectives or suite_of(request).objectives if text != PRETRAINED]
     if not wanted:
