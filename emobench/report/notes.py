@@ -282,7 +282,8 @@ def deciding_lines(named: Mapping[str, Contrast], entry: Entry, sample: str = "s
 def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> str:
     """Return what would decide a tie: "+3.4: 9 seeds [4, 60], or 90 more documents [20, 400]"; empty for others.
 
-    What cannot decide it alone is named: "+3.4: 9 seeds [4, 60]; more documents alone will not decide it".
+    What cannot decide it alone is named: "+3.4: 9 seeds [4, 60]; more documents alone will not decide it". A difference
+    of about 0 that nothing alone decides is left out.
 
     `entry` is either side, and `sample` what each has several of: seeds, or pre-trained models.
     """
@@ -297,6 +298,8 @@ def deciding_text(contrast: Contrast, entry: Entry, sample: str = "seeds") -> st
     if decision.items:
         counts.append((decision.items, f"more {units}", contrast.items or 0))
     counts.sort(key=lambda counted: counted[0].count is None)
+    if counts[0][0].count is None and contrast.noise and abs(contrast.effect) < contrast.noise.standard_error:
+        return ""
     separator = "; " if counts[-1][0].count is None else ", or "
     effect = contrast_effect(contrast, contrast.effect, effect_decimals(contrast))
     return f"{effect}: {separator.join(starmap(count_text, counts))}"

@@ -74,7 +74,7 @@ def entries(make_entry: Callable[..., Entry]) -> tuple[Entry, Entry]:
     item -= item.mean()
     made = []
     for name, sign in (("mle", 1), ("emo", -1)):
-        values_SI = rng.normal(0, 0.1, (3, 1)) + sign * item / 2 + rng.normal(0, 0.3, (3, 60))
+        values_SI = rng.normal(0, 0.1, (3, 1)) + sign * (item / 2 - 0.03) + rng.normal(0, 0.3, (3, 60))
         made.append(make_entry(name, {"nli": values_SI}, unit="score", primary="nli/accuracy"))
     return made[0], made[1]
 
@@ -122,6 +122,13 @@ def test_only_what_was_sampled_is_counted(tie: Contrast) -> None:
 def test_nothing_decides_what_is_no_tie(tie: Contrast) -> None:
     for changed in ({"verdict": "better"}, {"verdict": "undetermined"}, {"noise": None}, {"effect": 0.0}):
         assert what_decides(replace(tie, **changed)) is None
+
+
+def test_a_difference_of_about_0_is_left_out(tie: Contrast, entries: tuple[Entry, Entry]) -> None:
+    noise = replace(tie.noise, parts=((1e-2, 2), (1e-2, 59)), residual=0.0)
+    assert deciding_text(replace(tie, noise=noise, effect=0.003), entries[0]) == ""
+    neither = deciding_text(replace(tie, noise=noise, effect=0.2), entries[0])
+    assert neither.count("alone will not decide it") == 2
 
 
 def test_tables_say_what_decides_a_tie(entries: tuple[Entry, Entry], runs: Path) -> None:
