@@ -22,6 +22,7 @@ __all__ = [
     "Family",
     "GeneratedTexts",
     "GradeJudge",
+    "GroundCost",
     "Judge",
     "JudgeReply",
     "JudgeRequest",

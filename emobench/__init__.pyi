@@ -14,6 +14,7 @@ from emobench.models.model import AuxiliaryModel
 from emobench.objectives import (
     CostEmbedding,
     DenseTargetObjective,
+    GroundCost,
     KnownLanguage,
     LogitsObjective,
     ModelObjective,
@@ -45,6 +46,7 @@ __all__ = [
     "Family",
     "GeneratedTexts",
     "GradeJudge",
+    "GroundCost",
     "Judge",
     "JudgeReply",
     "JudgeRequest",

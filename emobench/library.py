@@ -75,6 +75,7 @@ def objective(
         raise PluginError(f"{chosen.name} reads {names} of each batch; use emobench.attach(model, '{name}').")
     head = None
     if model is not None:
+        tokenizer = _tokenizer_of(_bare(model), tokenizer)
         head = _measured_head(_bare(model), tokenizer)
         count_targets_of(_bare(model))
     elif head_weight is not None:
@@ -82,7 +83,7 @@ def objective(
         linear.weight = nn.Parameter(head_weight.detach(), requires_grad=False)
         head = Head(linear)
     tokens = None if tokenizer is None else token_count(tokenizer)
-    context: Any = _NoModel(chosen) if head is None else _context(head, model)
+    context: Any = _NoModel(chosen) if head is None else _context(head, model, tokenizer)
     chosen.setup(context)
     return ObjectiveLoss(chosen, head, None if model is None else _bare(model), tokens)
 
@@ -223,8 +224,9 @@ def attach(model: Any, name: str | Objective, *, tokenizer: Any = None) -> Attac
     """
     bare, chosen = _bare(model), _chosen(name)
     refuse_attached(bare)
+    tokenizer = _tokenizer_of(bare, tokenizer)
     head = _measured_head(bare, tokenizer)
-    chosen.setup(_context(head, bare))
+    chosen.setup(_context(head, bare, tokenizer))
     return Attached(bare, chosen, head)
 
 
@@ -255,14 +257,14 @@ def _chosen(name: str | Objective) -> Objective:
     return name if isinstance(name, Objective) else load_objective(name).objective
 
 
-def _context(head: Head, model: Any) -> TrainingContext:
+def _context(head: Head, model: Any, tokenizer: Any) -> TrainingContext:
     def load_model(name: str) -> Any:
         return Model(name).load().model
 
     def load_head(name: str) -> Tensor:
         return probe_head(load_model(name)).linear.weight.detach()
 
-    return TrainingContext(head, 0, True, load_head, model, load_model)
+    return TrainingContext(head, 0, True, load_head, model, load_model, tokenizer=tokenizer)
 
 
 def _bare(model: Any) -> Any:
@@ -272,14 +274,19 @@ def _bare(model: Any) -> Any:
     return unwrapped(model)
 
 
-def _measured_head(bare: Any, tokenizer: Any) -> Head:
-    """Return a model's head. Its tokens are those of the tokenizer, or of the one in the model's folder."""
-    refuse_auxiliary_loss(bare)
+def _tokenizer_of(bare: Any, given: Any) -> Any:
+    """Return the given tokenizer, or else the one in the model's folder; None without one."""
     name = getattr(bare, "name_or_path", "")
-    if tokenizer is None and name:
+    if given is None and name:
         # `tokenizers` raises bare Exceptions for files that it cannot read.
         with suppress(Exception), silent_libraries():
-            tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True)
+            return AutoTokenizer.from_pretrained(name, local_files_only=True)
+    return given
+
+
+def _measured_head(bare: Any, tokenizer: Any) -> Head:
+    """Return a model's head, whose tokens are those of the tokenizer."""
+    refuse_auxiliary_loss(bare)
     head = probe_head(bare, tokenizer)
     require_next_token_loss(bare)
     return head

@@ -89,6 +89,18 @@ def token_count(tokenizer: Any) -> int:
     return 1 + max(tokenizer.get_vocab().values())
 
 
+def token_texts(tokenizer: Any, count: int) -> list[str]:
+    """Return the texts of the first `count` ids as the vocabulary has them, "" for an id without a token.
+
+    A space stands for the mark of a word's beginning.
+    """
+    texts = [""] * count
+    for text, token in tokenizer.get_vocab().items():
+        if token < count:
+            texts[token] = text.replace("Ġ", " ").replace("▁", " ")
+    return texts
+
+
 def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     """Find the LM head and the map to logits by running the model on two sequences of eight random ids.
 

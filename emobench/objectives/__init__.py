@@ -14,7 +14,7 @@ from emobench.objectives.base import (
     UnitLosses,
     WeightedLikelihood,
 )
-from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.cost import CostEmbedding, GroundCost
 from emobench.objectives.dense import DenseTargetObjective
 from emobench.objectives.engine.job import LossResult
 from emobench.objectives.engine.linear import objective_loss, prepare_for, token_statistics
@@ -27,6 +27,7 @@ __all__ = [
     "STATISTICS",
     "CostEmbedding",
     "DenseTargetObjective",
+    "GroundCost",
     "KnownLanguage",
     "LogitsObjective",
     "LossResult",

@@ -35,7 +35,7 @@ from emobench.core.errors import ConfigError, PluginError
 from emobench.core.settings import PRETRAINED, check_settings, convert, setting
 from emobench.data.packing import WEIGHTS
 from emobench.models.device import with_float64
-from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.cost import GroundCost
 from emobench.objectives.engine.targets import IGNORED
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
 
@@ -106,8 +106,8 @@ class SetupContext(Protocol):
         """Return the pre-trained LM head, (V, D), detached. Raises UserError if the model is trained from scratch."""
         ...
 
-    def cost_embedding(self, source: str = "pretrained") -> CostEmbedding:
-        """Return the frozen cost embedding. `source`: "pretrained" head, "initial" (random) head, or a model's name."""
+    def cost_embedding(self, source: str = "pretrained") -> GroundCost:
+        """Return a frozen ground cost. `source` is a parameter `cost`; see `emobench.objectives.cost`."""
         ...
 
     def teacher(self, name: str) -> Teacher:
@@ -174,7 +174,7 @@ class Objective:
     def reads(self) -> tuple[str, ...]:
         """The models whose weights `setup` reads: names, folders, or "pretrained" (the trained model before training).
 
-        They are checked when a run is planned, and they are part of its key.
+        They are checked when a run is planned, and they are part of its key. So are ground costs that are no models.
         """
         return ()
 
@@ -241,11 +241,11 @@ class Objective:
 class StatisticsObjective(Objective, ABC):
     """An objective that is a function of token statistics. It runs in the chunked engine without further code.
 
-    If `needs` contains `expected_cost`, `setup` takes a frozen cost embedding. It is the pre-trained head, unless the
-    objective has a parameter `cost`: "pretrained", "initial", or a model's name or folder.
+    If `needs` contains `expected_cost`, `setup` takes a frozen ground cost. It is that of the pre-trained head, unless
+    the objective has a parameter `cost`; `emobench.objectives.cost` lists its values.
     """
 
-    cost_embedding: ClassVar[CostEmbedding | None] = None
+    cost_embedding: ClassVar[GroundCost | None] = None
     adaptive_cost: ClassVar[bool] = False
     """True: `expected_cost` uses the head as it is trained. False: it uses a frozen cost embedding."""
 
@@ -270,7 +270,7 @@ class StatisticsObjective(Objective, ABC):
         return () if source in (None, "initial") else (source,)
 
     def setup(self, context: SetupContext) -> None:
-        """Take the frozen cost embedding if the objective needs `expected_cost`."""
+        """Take the frozen ground cost if the objective needs `expected_cost`."""
         if self._cost_source is not None:
             self.use_cost(context.cost_embedding(self._cost_source))
 
@@ -280,8 +280,8 @@ class StatisticsObjective(Objective, ABC):
             return None
         return getattr(self, "cost", PRETRAINED)
 
-    def use_cost(self, cost: CostEmbedding) -> None:
-        """Set the cost embedding."""
+    def use_cost(self, cost: GroundCost) -> None:
+        """Set the ground cost."""
         vars(self)["cost_embedding"] = cost
 
     def frozen_state(self) -> Mapping[str, Tensor]:

@@ -20,7 +20,7 @@ from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
 from emobench.models.device import with_float64
 from emobench.objectives.base import LogitsObjective, Objective, SetupContext, StatisticsObjective
-from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.cost import GroundCost
 from emobench.objectives.expression import Constant, Schedule
 from emobench.objectives.statistics import TokenStatistics, statistics_from_logits
 
@@ -118,8 +118,8 @@ class Combination(Objective):
         if costs:
             vars(self)["cost_embedding"] = costs[0]
 
-    def use_cost(self, cost: CostEmbedding) -> None:
-        """Set the cost embedding of every term that reads `expected_cost`."""
+    def use_cost(self, cost: GroundCost) -> None:
+        """Set the ground cost of every term that reads `expected_cost`."""
         vars(self)["cost_embedding"] = cost
         for objective in self._costly():
             objective.use_cost(cost)
@@ -220,7 +220,7 @@ class StatisticsCombination(Combination, StatisticsObjective):
 class LogitsCombination(Combination, LogitsObjective):
     """sum_i w_i L_i where at least one term is a LogitsObjective."""
 
-    cost_embedding: ClassVar[CostEmbedding | None] = None
+    cost_embedding: ClassVar[GroundCost | None] = None
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
         return self._weighted(self._call_terms("loss", logits_NV, targets_N, side))
@@ -259,7 +259,7 @@ class _SharedContext:
         self.teacher = cache(lambda name: context.teacher(name))
         self.language = cache(lambda: context.language())
 
-    def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
+    def cost_embedding(self, source: str = PRETRAINED) -> GroundCost:
         return self._cost(source)
 
     def __getattr__(self, name: str) -> Any:

@@ -4,13 +4,13 @@ Legend: N tokens, V vocabulary. With logits z, q = softmax(z) and target t:
 
     statistic       value                                    derivative by z_v
     log_prob        log q_t                                  1[v=t] - q_v
-    expected_cost   u = sum_v q_v c_v, c_v = 1 - cos(v, t)   q_v (c_v - u)
+    expected_cost   u = sum_v q_v C(t, v); see cost.py       q_v (C(t, v) - u)
     entropy         H = -sum_v q_v log q_v                   -q_v (log q_v + H)
     log_partition   logsumexp z                              q_v
     mean_log_prob   (1/V) sum_v log q_v                      1/V - q_v
     sum_squares     sum_v q_v^2                              2 q_v (q_v - sum_w q_w^2)
 
-Units: nats; `expected_cost` is in [0, 2], `sum_squares` in (0, 1].
+Units: nats; `expected_cost` of cosines is in [0, 2], `sum_squares` in (0, 1].
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TokenStatistics:
 
     @property
     def expected_cost(self) -> Tensor:
-        """u = sum_v q_v (1 - cos(e_v, e_t)), (N,): the DEMD of Eq. 14 for a one-hot target. In [0, 2]."""
+        """u = sum_v q_v C(t, v), (N,): the DEMD of Eq. 14 for a one-hot target. Of 1 - cosine, it is in [0, 2]."""
         return self["expected_cost"]
 
     @property

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import ConfigError, PluginError, UnknownNameError
-from emobench.core.family import Family, Loaded, check_contract, run_foreign
-from emobench.core.reading import is_file, is_folder, names_path, read_bytes
-from emobench.core.settings import PRETRAINED, build, parse_call
+from emobench.core.family import Family, Loaded, check_contract, module_of_file
+from emobench.core.reading import is_file, is_folder, names_path
+from emobench.core.settings import PRETRAINED, build, code_sha256, file_sha256, parse_call
 from emobench.kinds.interface import Kind, V
 from emobench.kinds.views import NamedTasks
 from emobench.tasks.spec import BY_KIND, Task
@@ -203,9 +199,29 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
         cls = OBJECTIVES.class_of(name)
         objectives.append(build(cls, {**given, **(settings or {})}, f"objective {cls.name}"))
         versions |= OBJECTIVES.brought(name)
-    digest = OBJECTIVES.digest(*map(type, sorted(objectives, key=repr)))
+    digest = _with_costs(OBJECTIVES.digest(*map(type, sorted(objectives, key=repr))), objectives)
     objective = objectives[0] if alone else combine(objectives, weights)
     return LoadedObjective(objective, digest, versions)
+
+
+def _with_costs(digest: str, objectives: Iterable[Objective]) -> str:
+    """Return the digest of objectives' code with the files of their ground costs, which are part of what they compute.
+
+    Raises ConfigError if there is no such file.
+    """
+    from emobench.objectives.cost import cost_file
+
+    files: dict[Path, str] = {}
+    for objective in objectives:
+        file = cost_file(str(objective.params.get("cost")))
+        if file is None:
+            continue
+        if not is_file(file):
+            raise ConfigError(f"There is no file {file}; expected a ground cost as ./FILE.py:FUNCTION or ./FILE.npy.")
+        files[file] = code_sha256([str(file)]) if file.suffix == ".py" else file_sha256(file)
+    if not files:
+        return digest
+    return hashlib.sha256("".join([digest, *sorted(files.values())]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -256,52 +272,29 @@ def require_installed(text: str) -> None:
                 raise ConfigError(f"The entry's objective '{text}' has the path {value} as `{key}`, which is not read.")
 
 
-def objective_files(text: str) -> set[Path]:
-    """Return the Python files that an objective's text names; they are not read."""
+def objective_files(text: str, settings: Mapping[str, Any] | None = None) -> set[Path]:
+    """Return the Python files that an objective's text and its `settings` name; they are not read."""
     from emobench.objectives.expression import parse_terms
 
-    files = set()
+    names = list((settings or {}).values())
     for term in parse_terms(text):
-        name, _ = parse_call(term.call)
-        if ".py:" in name:
-            file, _, _ = name.rpartition(":")
+        name, given = parse_call(term.call)
+        names += [name, *given.values()]
+    files = set()
+    for name in names:
+        if ".py:" in str(name):
+            file, _, _ = str(name).rpartition(":")
             files.add(Path(file))
     return files
-
-
-class _ContentLoader(SourceFileLoader):
-    """Loads a file's content as it was read.
-
-    Python's own loader would take the bytecode of an earlier content that has the same size and second of change.
-    """
-
-    def __init__(self, name: str, path: Path, content: bytes) -> None:
-        super().__init__(name, str(path))
-        self._content = content
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self._content, self.path)
 
 
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     from emobench.objectives import Objective
 
-    if not is_file(path):
-        raise ConfigError(f"There is no file {path}; expected an objective as path.py:Class.")
-    try:
-        content = read_bytes(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    # The digest in the name separates two files of one name, and an edited file from its earlier content.
-    name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
-    loader = _ContentLoader(name, path.absolute(), content)
-    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=loader.path))
-    module.__file__ = loader.path
-    sys.modules[name] = module
-    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=loader.path)
+    module = module_of_file(path, "an objective as path.py:Class")
     classes = {}
     for own_name, value in vars(module).items():
-        if isinstance(value, type) and issubclass(value, Objective) and value.__module__ == name:
+        if isinstance(value, type) and issubclass(value, Objective) and value.__module__ == module.__name__:
             classes[own_name] = value
     if attribute not in classes:
         raise UnknownNameError("objective class", attribute, classes, where=f"{path}: ")

@@ -27,6 +27,7 @@ from emobench.objectives import (
     StatisticsObjective,
     objective_loss,
 )
+from emobench.objectives.cost import GroundCost, ground_cost, is_embedding
 from emobench.objectives.dense import LANGUAGE
 
 CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
@@ -214,9 +215,11 @@ class ExampleContext:
         self.read.add(PRETRAINED)
         return self.weight_VD.clone()
 
-    def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
+    def cost_embedding(self, source: str = PRETRAINED) -> GroundCost:
         if source != "initial":
             self.read.add(source)
+        if not is_embedding(source):
+            return ground_cost(source, list(map(str, range(self.vocabulary))), self.weight_VD)
         # As in training: half precision on a GPU.
         return CostEmbedding(self.weight_VD, dtype=torch.float16 if self.weight_VD.is_cuda else None)
 

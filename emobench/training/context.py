@@ -20,8 +20,9 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
 from emobench.models.device import with_float64
-from emobench.models.head import Head, eval_mode, final_hidden, find_linear, probe_head, unwrapped
-from emobench.objectives import IGNORED, CostEmbedding, token_statistics
+from emobench.models.head import Head, eval_mode, final_hidden, find_linear, probe_head, token_texts, unwrapped
+from emobench.objectives import IGNORED, CostEmbedding, GroundCost, token_statistics
+from emobench.objectives.cost import ground_cost, is_embedding
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 from emobench.training.attach import next_labels
 
@@ -44,6 +45,8 @@ class TrainingContext:
     """Load another causal LM, by name or folder."""
     known_language: HiddenMarkovLanguage | None = None
     """The distribution of the training corpus, or None if it is not known."""
+    tokenizer: Any = None
+    """The model's tokenizer, for costs that read the texts of its tokens."""
 
     @property
     def vocabulary(self) -> int:
@@ -53,7 +56,11 @@ class TrainingContext:
         # A copy, because training changes the head.
         return self._pretrained_weight().clone()
 
-    def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
+    def cost_embedding(self, source: str = PRETRAINED) -> GroundCost:
+        if not is_embedding(source):
+            if self.tokenizer is None:
+                raise ConfigError(f"cost={source} reads the texts of the tokens; give the model's own: tokenizer=...")
+            return ground_cost(source, token_texts(self.tokenizer, self.head.tokens), self.head.linear.weight)
         if source == PRETRAINED:
             weight = self._pretrained_weight()
         elif source == "initial":

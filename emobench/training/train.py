@@ -39,7 +39,7 @@ from emobench.data.packing import IGNORE
 from emobench.models.device import free_memory, with_float64
 from emobench.models.head import Head, probe_head
 from emobench.models.suitability import require_next_token_loss
-from emobench.objectives import CostEmbedding, ModelObjective, Objective
+from emobench.objectives import GroundCost, ModelObjective, Objective
 from emobench.objectives.base import SNAPSHOT
 from emobench.objectives.engine.job import WEIGHT
 from emobench.objectives.engine.linear import rows_for
@@ -242,9 +242,10 @@ def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
     """
     require_next_token_loss(job.model)
     steps = total_steps(job.recipe, len(job.train))
-    job.objective.setup(
-        TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
+    context = TrainingContext(
+        head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language, job.tokenizer
     )
+    job.objective.setup(context)
     cost = getattr(job.objective, "cost_embedding", None)
     if cost is not None and job.recipe.engine != "reference":
         _keep_frequent_rows(cost, job)
@@ -252,19 +253,21 @@ def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
         restore_objective(checkpoint, job.objective)
 
 
-def _keep_frequent_rows(cost: CostEmbedding, job: Training) -> None:
-    """Keep the cost rows of the most frequent target tokens of the training data."""
+def _keep_frequent_rows(cost: GroundCost, job: Training) -> None:
+    """Keep the cost rows of the most frequent target tokens of the training data. Those of all targets are checked."""
     rows: Any = job.train
     device, dtype = cost.rows_VE.device, job.model.get_output_embeddings().weight.dtype
     if job.recipe.precision != "float32":
         dtype = getattr(torch, job.recipe.precision)
-    row_bytes = len(cost) * rows_for(job.recipe.engine, device, dtype).cost_dtype(dtype).itemsize
+    row_dtype = cost.row_dtype(rows_for(job.recipe.engine, device, dtype).cost_dtype(dtype))
+    row_bytes = len(cost) * row_dtype.itemsize
     limit = job.recipe.cost_rows or keepable_bytes(device) // row_bytes
     counts_V = np.zeros(len(cost), dtype=np.int64)
     for start in range(0, len(rows), 1000):
         stop = min(start + 1000, len(rows))
         labels = np.concatenate([np.asarray(rows[place]["labels"])[1:] for place in range(start, stop)])
         counts_V += np.bincount(labels[labels != IGNORE], minlength=len(cost))
+    cost.check(torch.from_numpy(np.flatnonzero(counts_V)))
     frequent = np.argsort(-counts_V, kind="stable")[:limit]
     cost.keep(torch.from_numpy(frequent[counts_V[frequent] > 0]))
 

@@ -48,6 +48,7 @@ OFFERED = (
         "CostEmbedding",
         "DenseTargetObjective",
         "Family",
+        "GroundCost",
         "KnownLanguage",
         "LogitsObjective",
         "ModelObjective",

@@ -2,7 +2,8 @@
 
 The formulas are written as the authors' code writes them, on whole logits: EAFT and ASFT as in LLaMA-Factory and in
 `train_v2.py` of ASFT, ProFit as in its fork of LLaMA-Factory, PSFT as `compute_policy_loss` of its fork of verl,
-iw-SFT as its `IwSFTLoss`. Target-SFT is written as on its authors' page: the base is its teacher.
+iw-SFT as its `IwSFTLoss`. Target-SFT is written as on its authors' page: the base is its teacher. NTL
+is the loss of its package.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import emobench
 from emobench.objectives import TokenStatistics
@@ -119,7 +122,23 @@ def target_sft(logits_NV: Tensor, targets_N: Tensor, base_NV: Tensor) -> Tensor:
     return F.cross_entropy(logits_NV, target_NV, reduction="none")
 
 
+def digit_tokenizer() -> Any:
+    texts = [*map(str, range(14)), "3.5", "120", *(f"w{place}" for place in range(16, 61))]
+    vocabulary = {text: place for place, text in enumerate(texts)}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="w16")))
+
+
+def ntl(logits_NV: Tensor, targets_N: Tensor, *, digits: bool) -> Tensor:
+    """Return losses whose mean is that of the package, with a sum over numbers that is divided by all targets."""
+    ntloss = pytest.importorskip("ntloss", reason="needs the package ntloss")
+    theirs = ntloss.NTLoss(digit_tokenizer(), digit_level=digits)
+    expected = theirs(logits_NV[None], targets_N[None], reduction="sum") / len(targets_N)
+    return F.cross_entropy(logits_NV, targets_N, reduction="none") + 0.7 * expected
+
+
 FORMULAS: dict[str, Formula] = {
+    "ntl(weight=0.7)": lambda z, t, base: ntl(z, t, digits=True),
+    "ntl(weight=0.7, cost=numbers)": lambda z, t, base: ntl(z, t, digits=False),
     "eaft-top-k": eaft,
     "eaft(alpha=0.5)": eaft_whole,
     "asft(kl_weight=0.3)": asft,
@@ -136,7 +155,7 @@ FORMULAS: dict[str, Formula] = {
 def test_an_objective_is_its_authors_formula(objective: str, kind: str) -> None:
     model = tiny(kind)
     base, theirs = copy.deepcopy(model), moved(copy.deepcopy(model))
-    attached = emobench.attach(model, objective)
+    attached = emobench.attach(model, objective, tokenizer=digit_tokenizer())
     attached.begin_step(0, 8)
     ours = moved(model).train()
     ids_BT = torch.randint(61, (4, 16), generator=torch.Generator().manual_seed(3))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from emobench.objectives import STATISTICS, StatisticsObjective, TokenStatistics
 from emobench.registry import OBJECTIVES, objective_names
+from emobench.testing.subject import ExampleContext
 
 FAMILY = {
     "brier",
@@ -30,6 +31,7 @@ FAMILY = {
     "label-smoothing",
     "mixce",
     "mle",
+    "ntl",
     "power",
     "profit",
     "tailr",
@@ -62,7 +64,14 @@ def settings(cls: type[StatisticsObjective]) -> Iterator[dict[str, Any]]:
                 yield {field.name: low + share * (high - low)}
 
 
-CASES = [pytest.param(cls(**given), id=repr(cls(**given))) for cls in with_slopes().values() for given in settings(cls)]
+def ready(cls: type[StatisticsObjective], given: dict[str, Any]) -> StatisticsObjective:
+    objective = cls(**given)
+    objective.setup(ExampleContext(torch.eye(4)))
+    return objective
+
+
+OBJECTS = [ready(cls, given) for cls in with_slopes().values() for given in settings(cls)]
+CASES = [pytest.param(objective, id=repr(objective)) for objective in OBJECTS]
 LOG_PROBS = [0.0, -1e-300, -1e-12, -1e-7, -0.5, -3.0, -80.0, -800.0]
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from emobench.core.errors import PluginError
 from emobench.models.device import with_float64
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
-from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.cost import GroundCost
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.job import EngineCall
 from emobench.objectives.engine.products import (
@@ -144,7 +144,8 @@ def run_chunks(
     job.follow(weight_PD[: job.vocabulary])
     cost_UV = None
     if job.cost is not None:
-        cost_UV = row_buffer(weight_PD, targets.most_distinct, job.vocabulary, rows.cost_dtype(job.dtype), multiple)
+        cost_dtype = job.cost.row_dtype(rows.cost_dtype(job.dtype))
+        cost_UV = row_buffer(weight_PD, targets.most_distinct, job.vocabulary, cost_dtype, multiple)
     for chunk in targets.chunks:
         hidden_CD = hidden_MD[chunk.start : chunk.stop]
         logits_CV = buffer_CV[: len(hidden_CD)]
@@ -159,7 +160,7 @@ def run_chunks(
     return total.to(hidden_MD.device), grads
 
 
-def make_costs(cost: CostEmbedding | None, chunk: Chunk, buffer_UV: Tensor | None, rows: TorchRows) -> CostRows | None:
+def make_costs(cost: GroundCost | None, chunk: Chunk, buffer_UV: Tensor | None, rows: TorchRows) -> CostRows | None:
     """Write the chunk's new cost rows to the buffer. Return them together with the kept rows. None without costs."""
     if cost is None or buffer_UV is None:
         return None

@@ -15,7 +15,7 @@ from emobench.core.errors import PluginError, UnknownNameError
 from emobench.models.device import with_float64
 from emobench.models.head import LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
-from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.cost import CostEmbedding, GroundCost
 from emobench.objectives.engine.products import accumulator_dtype, concatenated
 from emobench.objectives.engine.targets import Chunk, Targets
 from emobench.objectives.engine.torch_rows import TorchRows
@@ -61,7 +61,7 @@ class EngineCall:
         targets: Targets,
         logit_map: LogitMap,
         side: Mapping[str, Tensor],
-        cost: CostEmbedding | None,
+        cost: GroundCost | None,
         rows: TorchRows,
         dtype: torch.dtype,
         vocabulary: int,
@@ -203,8 +203,8 @@ def _on(device: torch.device, value: Tensor | float) -> Tensor | float:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:
-    """Return the frozen cost embedding for a call. Raises PluginError if it is missing or does not match the head."""
+def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> GroundCost | None:
+    """Return the frozen ground cost for a call. Raises PluginError if it is missing or does not match the head."""
     if "expected_cost" not in objective.needs or getattr(objective, "adaptive_cost", False):
         return None
     cost = getattr(objective, "cost_embedding", None)

@@ -17,7 +17,7 @@ from emobench.core.errors import PluginError, UnknownNameError, UserError
 from emobench.models.device import with_float64
 from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
-from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.cost import GroundCost
 from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
 from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost
 from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, padded_head, row_buffer
@@ -104,7 +104,7 @@ def prepare_for(
     """
     with_cost = "expected_cost" in objective.needs
     cost = getattr(objective, "cost_embedding", None)
-    slot_V = cost.slot_V if with_cost and isinstance(cost, CostEmbedding) and len(cost) == vocabulary else None
+    slot_V = cost.slot_V if with_cost and isinstance(cost, GroundCost) and len(cost) == vocabulary else None
     rows = _chunk_rows(_implementation(objective, impl), device or labels.device, dtype, vocabulary, chunk_bytes)
     if isinstance(objective, LogitsObjective):
         rows = max(1, rows // 4)  # its autograd holds several copies of the logits
@@ -134,7 +134,7 @@ def token_statistics(
     needs: frozenset[str] | set[str] = frozenset({"log_prob"}),
     *,
     chunk: int | None = None,
-    cost: CostEmbedding | None = None,
+    cost: GroundCost | None = None,
     impl: str = "chunked",
 ) -> TokenStatistics:
     """Return statistics of each token, (N,), in the order of the inputs, without gradients; 0 where the target is -100.
@@ -165,7 +165,8 @@ def token_statistics(
     buffer_CV = row_buffer(weight_PD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
     cost_UV = None
     if cost is not None:
-        cost_UV = row_buffer(weight_PD, targets.most_distinct, vocabulary, rows.cost_dtype(wide), rows.row_multiple)
+        cost_dtype = cost.row_dtype(rows.cost_dtype(wide))
+        cost_UV = row_buffer(weight_PD, targets.most_distinct, vocabulary, cost_dtype, rows.row_multiple)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]

@@ -366,12 +366,18 @@ class Planner:
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
         """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""
+        import torch
+
+        from emobench.models.head import token_count, token_texts
+        from emobench.objectives.cost import ground_cost
+        from emobench.objectives.dense import LANGUAGE
         from emobench.training.context import no_pretrained_head, unknown_language
 
         names = models_read(loaded)
         if self.request.from_scratch and PRETRAINED in names:
             raise no_pretrained_head()
-        if len(names) < len(loaded.objective.reads):  # it reads the language, too
+        others = set(loaded.objective.reads) - set(names)
+        if LANGUAGE in others:
             for recipe, _ in self.parts:
                 if known_language(self._texts(recipe).values()) is None:
                     raise unknown_language(f"the corpus {recipe.corpus}")
@@ -381,6 +387,9 @@ class Planner:
                     "target=language takes P from the oracle language, symbol by symbol, and "
                     f"{self.model.name} has other symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
                 )
+        for source in others - {LANGUAGE}:
+            tokens = min(self.model.facts.vocabulary, token_count(self.model.tokenizer))
+            ground_cost(source, token_texts(self.model.tokenizer, tokens), torch.empty(0))
         for name in names:
             rows = self.model.other(AuxiliaryModel(name, "lm")).facts.vocabulary
             own = self.model.facts.vocabulary

@@ -78,7 +78,7 @@ def require_trusted(key: str, description: Description, objectives: Iterable[str
     for text in objectives:
         given |= {file.resolve() for file in objective_files(text)}
     for text in description.request.objectives:
-        for file in objective_files(text):
+        for file in objective_files(text, description.request.section("objective")):
             if (description.folder / file).resolve() not in given:
                 raise ConfigError(
                     f"Stage {key} runs the file {description.folder / file}. Read it, and add --objective "

@@ -213,10 +213,15 @@ def machine(options: LoadOptions, *packages: str) -> dict[str, Any]:
 
 
 def models_read(objective: LoadedObjective) -> list[str]:
-    """Return the models that an objective reads; the known language, which the texts identify, is none."""
+    """Return the models that an objective reads.
+
+    The known language, which the texts identify, is none; nor are ground costs of texts, which the tokenizer and the
+    objective's source identify.
+    """
+    from emobench.objectives.cost import is_embedding
     from emobench.objectives.dense import LANGUAGE
 
-    return [name for name in objective.objective.reads if name != LANGUAGE]
+    return [name for name in objective.objective.reads if name != LANGUAGE and is_embedding(name)]
 
 
 def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:

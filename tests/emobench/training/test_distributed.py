@@ -102,6 +102,8 @@ def names() -> list[str]:
     found = []
     for name in objective_names():
         chosen = load_objective(name).objective
+        if name == "ntl":
+            name = "ntl(cost=pretrained)"  # these models have no tokenizer
         if not isinstance(chosen, ModelObjective):
             found.append(f"{name}(target=pretrained)" if "language" in chosen.reads else name)
     return found

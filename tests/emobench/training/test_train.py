@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import Adafactor, AutoModelForCausalLM, AutoTokenizer
 
 import emobench
-from emobench.core.errors import ConfigError, NonFiniteLossError
+from emobench.core.errors import ConfigError, NonFiniteLossError, PluginError
 from emobench.data.packing import RowCollator
 from emobench.objectives import ModelObjective, UnitLosses
 from emobench.training.recipe import FIXED, SET_BY, Lora
@@ -306,6 +306,35 @@ def test_tokens_and_parts_are_logged(kit: SimpleNamespace, tmp_path: Path) -> No
         assert {"mle", "demd", "weight", "zero_weight_count", "grad_norm", "learning_rate"} <= line.keys()
         assert line["loss"] == pytest.approx(line["mle"], rel=1e-12)  # the value of EMO is that of MLE
         assert 0 < line["demd"] < 2
+
+
+COSTS = """
+import numpy as np
+
+def steps(texts, targets):
+    places = np.arange(len(texts))
+    return abs(places - places[targets][:, None])
+
+def all_but(texts, targets):
+    return steps(texts, targets) - 100 * (np.array(targets) == {rare})[:, None]
+"""
+
+
+def test_costs_of_a_users_function(kit: SimpleNamespace, tmp_path: Path) -> None:
+    """Costs from every target are tried before the first step."""
+    file = tmp_path / "costs.py"
+    job = kit.job(tmp_path / "good", objective=kit.objectives["emo"](cost=f"{file}:steps"))
+    targets = RowCollator(0)(job.train)["labels"][:, 1:].flatten()
+    file.write_text(COSTS.format(rare=int(targets[targets > 10][-1])))
+    train(job)
+    for line in kit.log_of(job.folder):
+        if "loss" in line:
+            assert line["loss"] == pytest.approx(line["mle"], rel=1e-12)
+            assert 2 < line["demd"] < len(job.tokenizer)
+    bad = kit.job(tmp_path / "bad", objective=kit.objectives["emo"](cost=f"{file}:all_but"))
+    with pytest.raises(PluginError, match=r"costs\.py is -"):
+        train(bad)
+    assert not bad.folder.exists()
 
 
 def test_kept_cost_rows_change_no_number(kit: SimpleNamespace, tmp_path: Path) -> None:

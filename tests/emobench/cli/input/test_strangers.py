@@ -276,6 +276,9 @@ def test_a_planned_stage_runs_no_file_that_the_user_does_not_name(
     stage_run(tmp_path, {}).refused("notes.py", "--objective")
     stage_run(evil, {}, "--objective", "./theirs/notes.py:Notes").refused("notes.py")
     stage_run(tmp_path, {"objectives": ["mle + 0.5*./theirs/notes.py:Notes", "mle"]}).refused("notes.py")
+    cost = "./theirs/notes.py:costs"
+    stage_run(tmp_path, {"objectives": [f"emo(cost='{cost}')"]}).refused("notes.py")
+    stage_run(tmp_path, {"objectives": ["emo"], "settings": {"objective": {"cost": cost}}}).refused("notes.py")
     stage_run(tmp_path, {"objectives": ["mle"], "trust_remote_code": True}).refused("--trust-remote-code")
     assert not _ran(theirs)
     assert not _ran(evil / "theirs" / "notes.py")

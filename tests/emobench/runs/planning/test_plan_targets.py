@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from emobench.core.errors import ConfigError, ModelError, UserError
+from emobench.core.errors import ConfigError, ModelError, PluginError, UserError
 from emobench.core.settings import parse_overrides, to_plain
 from emobench.data.texts import Texts
 from emobench.runs.planning.plan import Plan, make_plan
@@ -51,6 +52,30 @@ def test_a_teacher_belongs_to_the_key(small_model: Path, small_data: Path, tmp_p
     own = plan(small_model, small_data, "kd-forward(target=pretrained)")
     (training,) = own.trainings()
     assert training.facts["objective"]["reads"] == {"pretrained": training.facts["model"]}
+
+
+def test_a_users_cost_belongs_to_the_key(
+    small_model: Path, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "def flat(texts, targets):\n    return [[int(v != t) for v in range(len(texts))] for t in targets]\n"
+    file, objective = Path("cost.py"), "0.5*emo(cost='./cost.py:flat') + 0.5*mle"
+    with pytest.raises(ConfigError, match=r"no file cost\.py"):
+        plan(small_model, small_data, objective)
+    file.write_text(text)
+    first = key(plan(small_model, small_data, objective, from_scratch=True))
+    file.write_text(f"# No code.\n{text}")
+    assert key(plan(small_model, small_data, objective, from_scratch=True)) == first
+    file.write_text(text.replace("v != t", "v > t"))
+    assert key(plan(small_model, small_data, objective, from_scratch=True)) != first
+    file.write_text(text.replace("v != t", "v"))
+    with pytest.raises(PluginError, match=r"cost\.py"):
+        plan(small_model, small_data, objective)
+    with pytest.raises(ConfigError, match="cost=digits"):
+        plan(small_model, small_data, "ntl")
+    np.save("cost.npy", np.zeros((3, 3)))
+    with pytest.raises(ConfigError, match=r"cost\.npy"):
+        plan(small_model, small_data, "demd(cost='./cost.npy')")
 
 
 def test_an_unusable_teacher_is_refused(small_model: Path, small_data: Path, tmp_path: Path) -> None:
