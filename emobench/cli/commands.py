@@ -61,6 +61,7 @@ EXAMPLES = {  # the examples of families are their epilogs
     "leaderboard pull": "emobench leaderboard pull ../shared-board",
     "leaderboard import": "emobench leaderboard import results.json",
     "objectives show": "emobench objectives show emo --plot emo.svg",
+    "objectives check": "emobench objectives check ./their_loss.py:loss --like eaft",
     "objectives bench": "emobench objectives bench mle emo",
     "judges score": "emobench judges score annotations.json --data-dir DIR",
     "tasks list": "emobench tasks list",

@@ -30,7 +30,11 @@ PACKAGE = Path(inspect.getfile(families)).parent / "templates" / "package"
 """The files that packages of all families have."""
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
 MORE = {
-    "objectives": {"show": "emobench.cli.show.objective:show", "bench": "emobench.cli.bench:bench"},
+    "objectives": {
+        "show": "emobench.cli.show.objective:show",
+        "check": "emobench.cli.check:check",
+        "bench": "emobench.cli.bench:bench",
+    },
     "judges": {"score": "emobench.cli.judge:score"},
 }
 """Further commands of a family. One with the name of a general command takes its place."""
@@ -74,7 +78,8 @@ def commands(plural: str) -> typer.Typer | None:
         "It prints one line for each check. A failure comes with its usual cause.",
     )
     def check(names: Annotated[list[str], typer.Argument(help=CALL)], json: options.Json = False) -> None:
-        _check(family, names, json)
+        # All are loaded first, so that an unknown name is reported before the checks.
+        report_checks(family.name, {name: family.load(name).plugin for name in names}, json)
 
     for verb, reference in more.items():
         app.command(verb)(resolve_name(reference))
@@ -271,22 +276,27 @@ def _labelled(rows: Sequence[tuple[str, str]]) -> Table:
 # check: the conformance kit.
 
 
-def _check(family: Family[Any], names: Sequence[str], json: bool) -> None:
+def report_checks(kind: str, plugins: Mapping[str, Any], json: bool) -> None:
+    """Check plugins, and print the outcomes. Exits with 1 if a check failed."""
     from emobench.testing import run_checks
 
-    # All are loaded first, so that an unknown name is reported before the checks.
-    plugins = {name: family.load(name).plugin for name in names}
     reports: list[dict[str, Any]] = []
     all_ok = True
     for name, plugin in plugins.items():
         outcomes = run_checks(plugin)
         ok = all(outcome.status != "failed" for outcome in outcomes)
         all_ok &= ok
-        reports.append({family.name: name, "ok": ok, "checks": outcomes})
+        report: dict[str, Any] = {kind: name, "ok": ok, "checks": outcomes}
+        note = getattr(plugin, "description", "")  # of a loss of another program
+        if note:
+            report["note"] = note
+        reports.append(report)
         if json:
             continue
         if len(reports) > 1:
             print_out("")
+        if note:
+            print_out(note, "")
         print_out(*_checked(name, outcomes))
     if json:
         print_json(reports if len(reports) > 1 else reports[0])

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,6 +287,34 @@ def objective_files(text: str, settings: Mapping[str, Any] | None = None) -> set
             file, _, _ = str(name).rpartition(":")
             files.add(Path(file))
     return files
+
+
+def load_loss(text: str) -> Callable[..., Any] | None:
+    """Return the loss of another program that a text names; None if the text names objectives.
+
+    `package.module:name` or `./file.py:name`, with arguments in parentheses: a class is called with them, and a
+    function gets them in every call. Raises PluginError for a module that does not import or a class that cannot be
+    built, and UnknownNameError or ConfigError for an attribute that is no loss.
+    """
+    from emobench.objectives import Objective
+
+    terms = OBJECTIVES.terms(text)
+    if len(terms) > 1 or terms[0][1] or ":" not in text.partition("(")[0]:
+        return None
+    name, given = parse_call(text)
+    place, _, attribute = name.rpartition(":")
+    if place.endswith(".py"):
+        module = module_of_file(Path(place), "a loss as path.py:name")
+    else:
+        module = run_foreign(lambda: import_module(place), f"The module {place}")
+    found = getattr(module, attribute, None)
+    if isinstance(found, type):
+        if issubclass(found, Objective):
+            return None
+        return run_foreign(lambda: found(**given), name, "cannot be built", file=place)
+    if not callable(found):
+        raise ConfigError(f"{place} has no function or class '{attribute}'; expected that of a loss.")
+    return partial(found, **given) if given else found
 
 
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:

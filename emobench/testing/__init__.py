@@ -17,6 +17,8 @@ An objective is copied, set up with a random head, teacher and language, and run
 returns example columns: tensors (B, T, ...) aligned with `batch["labels"]`. Or pass the side data of each token,
 (tokens, ...), as `side`. Missing side data is replaced by random numbers in [0, 1), (tokens,), and the check "side
 data" reports it. Other options of an objective's checks are `tokens`, `width`, `vocabulary` and `seed`.
+
+A loss of another program is checked in the same way, as `emobench.testing.foreign.foreign_loss` returns it.
 """
 
 from __future__ import annotations
@@ -66,4 +68,6 @@ def run_checks(plugin: object, **options: Any) -> list[Outcome]:
 
 
 def _checks(plugin: object, **options: Any) -> tuple[Sequence[Check], Any]:
-    return resolve_name(family_of(plugin).checks)(plugin, **options)
+    # A loss of another program belongs to no family, and names its checks itself.
+    named = getattr(plugin, "foreign_checks", None) or family_of(plugin).checks
+    return resolve_name(named)(plugin, **options)

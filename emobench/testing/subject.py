@@ -32,6 +32,8 @@ from emobench.objectives.dense import LANGUAGE
 
 CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
 
+HIDDEN_GRADIENT, HEAD_GRADIENT = "gradient of the hidden states", "gradient of the head"
+SUM = "sum of the losses"
 SEQUENCES = 2
 IGNORED_EVERY = 5
 """Every fifth label is ignored, as in a prompt or in padding."""
@@ -48,6 +50,11 @@ class EngineResult:
     def loss_N(self) -> Tensor:
         return self.values["loss"]
 
+    @property
+    def by_token(self) -> list[str]:
+        """The names of the values with one row for each token. The others are sums over tokens."""
+        return [name for name in self.values if name not in (SUM, HEAD_GRADIENT)]
+
 
 @dataclass
 class CheckedObjective:
@@ -59,6 +66,8 @@ class CheckedObjective:
     vocabulary: int = 61
     seed: int = 0
     given_side: Mapping[str, Tensor] = field(default_factory=dict)
+    tolerance: float | None = None
+    """Relative error in float64. None: by the dtype of the objective's loss."""
 
     @property
     def name(self) -> str:
@@ -66,11 +75,16 @@ class CheckedObjective:
 
     @cached_property
     def weight_VD(self) -> Tensor:
-        return self._normal(0, self.vocabulary, self.width)
+        return self.normal(0, self.vocabulary, self.width)
 
     @cached_property
     def hidden_ND(self) -> Tensor:
-        return self._normal(1, self.tokens, self.width)
+        return self.normal(1, self.tokens, self.width)
+
+    @property
+    def other_order(self) -> Tensor:
+        """Another order of the tokens, (N,)."""
+        return torch.randperm(self.tokens, generator=self._generator(0))
 
     @cached_property
     def batch(self) -> dict[str, Tensor]:
@@ -145,9 +159,7 @@ class CheckedObjective:
         """Run the engine forward and backward on these inputs, or on some of their `rows`."""
         used = self.ready if objective is None else objective
         which = slice(None) if rows is None else rows
-        labels = (self.labels_N if labels_N is None else labels_N)[which]
-        hidden = (self.hidden_ND if hidden_ND is None else hidden_ND)[which].to(dtype).clone().requires_grad_()
-        weight = (self.weight_VD if weight_VD is None else weight_VD).to(dtype).clone().requires_grad_()
+        hidden, weight, labels = self.leaves(labels_N, hidden_ND, weight_VD, rows, dtype)
         side = self.side if objective is None else self.side_of(used)
         result = objective_loss(
             used,
@@ -164,8 +176,22 @@ class CheckedObjective:
         result.total.backward()
         assert hidden.grad is not None
         assert weight.grad is not None
-        gradients = {"gradient of the hidden states": hidden.grad, "gradient of the head": weight.grad}
+        gradients = {HIDDEN_GRADIENT: hidden.grad, HEAD_GRADIENT: weight.grad}
         return EngineResult({"loss": result.losses_N, **gradients}, result.parts)
+
+    def leaves(
+        self,
+        labels_N: Tensor | None = None,
+        hidden_ND: Tensor | None = None,
+        weight_VD: Tensor | None = None,
+        rows: slice | Tensor | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return hidden states and head as leaves of autograd, and labels, of these inputs or of some of their rows."""
+        which = slice(None) if rows is None else rows
+        hidden = (self.hidden_ND if hidden_ND is None else hidden_ND)[which].to(dtype).clone().requires_grad_()
+        weight = (self.weight_VD if weight_VD is None else weight_VD).to(dtype).clone().requires_grad_()
+        return hidden, weight, (self.labels_N if labels_N is None else labels_N)[which]
 
     def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
         """Shift each value to the position that predicts it, and flatten to tokens."""
@@ -173,7 +199,8 @@ class CheckedObjective:
         shifted[:, :-1] = value_BT[:, 1:]
         return shifted.flatten(0, 1)[: self.tokens]
 
-    def _normal(self, stream: int, *shape: int) -> Tensor:
+    def normal(self, stream: int, *shape: int) -> Tensor:
+        """Return random numbers of a normal distribution; other streams have other ones."""
         return torch.randn(shape, generator=self._generator(stream), dtype=torch.float64)
 
     def _generator(self, stream: int) -> torch.Generator:

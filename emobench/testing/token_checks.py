@@ -48,11 +48,13 @@ class HeldConstants(TorchFunctionMode):
     first call.
 
     Autograd treats these parts as constants. Finite differences must also hold them constant to give the same gradient.
-    Call `rewind` before each repetition.
+    Call `rewind` before each repetition. With `no_grad=False` only detached values are constants: PyTorch runs the
+    forward method of an autograd.Function, too, under no_grad.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, no_grad: bool = True) -> None:
         super().__init__()
+        self._no_grad = no_grad
         self._held: list[Any] = []
         self._next: int | None = None
 
@@ -61,16 +63,21 @@ class HeldConstants(TorchFunctionMode):
         self._next = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_constant = func in _DETACH or not torch.is_grad_enabled()
+        is_constant = func in _DETACH or (self._no_grad and not torch.is_grad_enabled())
         if func in _SWITCHES or not is_constant:
             return func(*args, **(kwargs or {}))
         place = self._next
         if place is not None and place < len(self._held):
             self._next = place + 1
-            return self._held[place]
+            return _copied(self._held[place])
         out = func(*args, **(kwargs or {}))
-        self._held.append(out)
+        self._held.append(_copied(out))
         return out
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a tensor, which later code may change in place."""
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +105,13 @@ class LossCall:
         return {name: torch.zeros_like(leaf) if slope is None else slope for (name, leaf), slope in pairs}
 
 
-def loss_call(subject: CheckedObjective, hidden_ND: Tensor | None = None) -> LossCall:
-    """Return the float64 call of a subject's objective on its target tokens, or on other hidden states."""
+def loss_call(subject: CheckedObjective, hidden_ND: Tensor | None = None, weight_VD: Tensor | None = None) -> LossCall:
+    """Return the float64 call of a subject's objective on its target tokens, or on another head or hidden states."""
     objective, kept_N = subject.ready, subject.labels_N != IGNORED
     ids_M = subject.labels_N[kept_N]
     side = {name: value[kept_N] for name, value in subject.side.items()}
-    values = {LOGITS: (subject.hidden_ND if hidden_ND is None else hidden_ND)[kept_N] @ subject.weight_VD.T}
+    hidden_MD = (subject.hidden_ND if hidden_ND is None else hidden_ND)[kept_N]
+    values = {LOGITS: hidden_MD @ (subject.weight_VD if weight_VD is None else weight_VD).T}
     if isinstance(objective, StatisticsObjective):
         cost_MV = (objective.cost_embedding or CostEmbedding(subject.weight_VD)).costs(ids_M)
         values = statistics_from_logits(values[LOGITS], ids_M, objective.statistic_names, cost_MV)
@@ -112,6 +120,8 @@ def loss_call(subject: CheckedObjective, hidden_ND: Tensor | None = None) -> Los
 
 def tolerance(subject: CheckedObjective) -> float:
     """Return the allowed relative error: larger for an objective that computes its loss in float32."""
+    if subject.tolerance is not None:
+        return subject.tolerance
     call = loss_call(subject)
     return EXACT if call.loss_M(call.leaves).dtype == torch.float64 else SINGLE
 
@@ -227,7 +237,7 @@ def side_data(subject: CheckedObjective) -> None:
 )
 def loss(subject: CheckedObjective) -> None:
     """One finite loss for each token, and finite parts."""
-    _check_finite(subject.run(impl="reference"), "on random logits")
+    require_finite(subject.run(impl="reference"), "on random logits")
 
 
 @check(
@@ -236,25 +246,30 @@ def loss(subject: CheckedObjective) -> None:
 )
 def engine(subject: CheckedObjective) -> None:
     """The chunked engine gives the losses and gradients of plain autograd."""
-    _same(subject, "the chunked engine and the reference", subject.run(), subject.run(impl="reference"))
+    require_same(subject, "the chunked engine and the reference", subject.run(), subject.run(impl="reference"))
 
 
 @check("`total_weight` counts labels other than -100, without the first column; the loss keeps nothing between calls.")
 def masking(subject: CheckedObjective) -> None:
     """Tokens with label -100 have no loss, no gradient and no influence."""
-    before = subject.run()
-    ignored_N = subject.labels_N == IGNORED
-    for name in ("loss", "gradient of the hidden states"):
-        if before.values[name][ignored_N].any():
-            raise Broken(f"tokens with label -100 have a {name}")
-    moved_ND = torch.where(ignored_N[:, None], subject.hidden_ND.flip(0) + 3, subject.hidden_ND)
-    words = "with other hidden states where the label is -100 and before"
-    _same(subject, words, subject.run(hidden_ND=moved_ND), before)
+    require_masking(subject)
     total = subject.ready.total_weight(subject.batch)
     padded = {name: torch.cat([v, torch.zeros_like(v[:, :3])], dim=1) for name, v in subject.batch.items()}
     padded["labels"][:, -3:] = IGNORED
     if float(subject.ready.total_weight(padded)) != float(total):
         raise Broken("its total_weight counts padding")
+
+
+def require_masking(subject: CheckedObjective) -> None:
+    """Raise Broken if tokens with label -100 have a loss, a gradient or influence."""
+    before = subject.run()
+    ignored_N = subject.labels_N == IGNORED
+    for name in before.by_token:
+        if before.values[name][ignored_N].any():
+            raise Broken(f"tokens with label -100 have a {name}")
+    moved_ND = torch.where(ignored_N[:, None], subject.hidden_ND.flip(0) + 3, subject.hidden_ND)
+    words = "with other hidden states where the label is -100 and before"
+    require_same(subject, words, subject.run(hidden_ND=moved_ND), before)
 
 
 @check("With no token a mean is 0/0 and a maximum has no value; work token by token.")
@@ -273,7 +288,7 @@ def chunks(subject: CheckedObjective) -> None:
     """Losses and gradients do not depend on how tokens are cut into chunks."""
     expected = subject.run(impl="reference")
     for rows in (1, 2, 3, 7):
-        _same(subject, f"chunks of size {rows} and the reference", subject.run(chunk_rows=rows), expected)
+        require_same(subject, f"chunks of size {rows} and the reference", subject.run(chunk_rows=rows), expected)
 
 
 @check("`loss` uses a token's place in the chunk; what belongs to a place goes through side data.")
@@ -282,11 +297,11 @@ def order(subject: CheckedObjective) -> None:
     # Few distinct targets: the engine sorts tokens by target and keeps the order of equal targets only.
     labels_N = torch.where(subject.labels_N == IGNORED, IGNORED, subject.labels_N % 2)
     expected = subject.run(labels_N=labels_N)
-    rows = torch.randperm(subject.tokens, generator=torch.Generator().manual_seed(subject.seed))
+    rows = subject.other_order
     result = subject.run(labels_N=labels_N, rows=rows)
-    for name in ("loss", "gradient of the hidden states"):
+    for name in result.by_token:
         result.values[name] = result.values[name][rows.argsort()]
-    _same(subject, "tokens in another order and before", result, expected)
+    require_same(subject, "tokens in another order and before", result, expected)
 
 
 @check(
@@ -295,13 +310,18 @@ def order(subject: CheckedObjective) -> None:
 )
 def accumulation(subject: CheckedObjective) -> None:
     """Two halves of a batch, one after the other, add up to the whole."""
-    whole, middle = subject.run(), subject.tokens // 2
-    halves = [subject.run(rows=slice(0, middle)), subject.run(rows=slice(middle, None))]
-    first, second = (half.values for half in halves)
-    head = "gradient of the head"
-    joined = {name: torch.cat([first[name], second[name]]) for name in first if name != head}
-    joined[head] = first[head] + second[head]
-    _same(subject, "the sum of two halves and the whole", EngineResult(joined, {}), whole)
+    require_same(subject, "the sum of two halves and the whole", halves(subject), subject.run())
+
+
+def halves(subject: CheckedObjective) -> EngineResult:
+    """Return the results of two halves of the tokens, added up."""
+    middle = subject.tokens // 2
+    first, second = subject.run(rows=slice(0, middle)), subject.run(rows=slice(middle, None))
+    joined = {}
+    for name, value in first.values.items():
+        other = second.values[name]
+        joined[name] = torch.cat([value, other]) if name in first.by_token else value + other
+    return EngineResult(joined, {})
 
 
 @check(
@@ -328,7 +348,7 @@ def precisions(subject: CheckedObjective) -> None:
         result = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD, dtype=dtype)
         expected = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD)
         name = str(dtype).removeprefix("torch.")
-        _check_finite(result, f"in {name}")
+        require_finite(result, f"in {name}")
         for what, value in result.values.items():
             error = distance(value, expected.values[what])
             if not error < tolerances[what != "loss"]:
@@ -350,7 +370,7 @@ def hard_rows(subject: CheckedObjective) -> None:
     ):
         for dtype in (torch.float32, torch.float64):
             result = subject.run(hidden_ND=scale * targets_ND, weight_VD=unit_VD, dtype=dtype)
-            _check_finite(result, words + (" (float32)" if dtype == torch.float32 else " (float64)"))
+            require_finite(result, words + (" (float32)" if dtype == torch.float32 else " (float64)"))
 
 
 @check(
@@ -390,14 +410,14 @@ def parts(subject: CheckedObjective) -> None:
                 raise Broken(f"its part '{name}' depends on the other tokens of its chunk or batch")
 
 
-def _check_finite(result: EngineResult, where: str) -> None:
+def require_finite(result: EngineResult, where: str) -> None:
     parts = {f"part '{name}'": value for name, value in result.parts.items()}
     for name, value in {**result.values, **parts}.items():
         if not torch.isfinite(value).all():
             raise Broken(f"its {name} is not finite {where}")
 
 
-def _same(subject: CheckedObjective, what: str, result: EngineResult, expected: EngineResult) -> None:
+def require_same(subject: CheckedObjective, what: str, result: EngineResult, expected: EngineResult) -> None:
     for name, value in result.values.items():
         error = distance(value, expected.values[name])
         if not error < tolerance(subject):
