@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.core.errors import ConfigError, PluginError, UnknownNameError
-from emobench.core.family import Family, Loaded, check_contract, module_of_file
+from emobench.core.family import Family, Loaded, check_contract, module_of_file, run_foreign
 from emobench.core.reading import is_file, is_folder, names_path
 from emobench.core.settings import PRETRAINED, build, code_sha256, file_sha256, parse_call
 from emobench.kinds.interface import Kind, V

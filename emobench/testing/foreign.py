@@ -20,7 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from emobench.core.conformance import Explained
 from emobench.core.errors import ConfigError, PluginError
 from emobench.core.settings import PRETRAINED
-from emobench.objectives import IGNORED, ModelObjective
+from emobench.objectives import IGNORED, ModelObjective, StatisticsObjective, TokenStatistics
 from emobench.registry import load_objective
 from emobench.testing.subject import (
     CUT_OFF,
@@ -53,6 +53,13 @@ RETURNS = {
 }
 
 
+class NoReference(StatisticsObjective):
+    """-log q_t, in the place of a reference."""
+
+    def loss(self, s: TokenStatistics) -> Tensor:
+        return -s.log_prob
+
+
 @dataclass
 class ForeignLoss(CheckedObjective):
     """A loss of another program on the inputs of an objective's checks; `objective` is its reference.
@@ -70,8 +77,6 @@ class ForeignLoss(CheckedObjective):
     """A key of FORMS."""
     named: Mapping[str, str] = field(default_factory=dict)
     """The further arguments that it gets, of NAMED."""
-    is_compared: bool = False
-    """Whether it should equal the reference."""
     flat: bool = False
     """Whether it gets places (N, ...) in place of (B, T, ...)."""
     shifts: bool = True
@@ -202,12 +207,12 @@ def foreign_loss(
     Raises ConfigError for other arguments, and PluginError for a loss that raises, is not finite, has no
     gradient, does not shift the labels of a Trainer, or is neither a sum nor a mean.
     """
-    reference = load_objective(like or "mle").objective
+    reference = load_objective(like).objective if like else NoReference()
     if isinstance(reference, ModelObjective):
         raise ConfigError(f"--like {like}: it runs the model by itself; expected an objective of tokens.")
     form, named = _arguments(function, name, form)
     given: dict[str, Any] = {"function": function, "title": name, "form": form, "named": named}
-    loss, total = _first_run(ForeignLoss(reference, is_compared=like is not None, **given))
+    loss, total = _first_run(ForeignLoss(reference, **given))
     if not torch.isfinite(total):
         raise PluginError(f"{name} returns {float(total)} for random logits; expected a finite loss.")
     if form == "outputs" and not loss.shifts:

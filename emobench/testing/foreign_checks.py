@@ -15,7 +15,7 @@ from torch import Tensor
 from emobench.core.conformance import Broken, Check, Skipped, check
 from emobench.objectives import IGNORED
 from emobench.testing import objectives, token_checks
-from emobench.testing.foreign import ForeignLoss
+from emobench.testing.foreign import ForeignLoss, NoReference
 from emobench.testing.subject import HIDDEN_GRADIENT, SUM, EngineResult, distance
 from emobench.testing.token_checks import PRECISIONS, HeldConstants, tolerance
 
@@ -204,7 +204,7 @@ def checks(subject: ForeignLoss) -> tuple[Sequence[Check], ForeignLoss]:
     for original in objectives.checks(subject.objective)[0]:
         reason = SKIPPED.get(original)
         chosen.append(_skipped(original, reason) if reason else OWN.get(original, original))
-    if subject.is_compared:
+    if not isinstance(subject.objective, NoReference):
         chosen += COMPARED
     return chosen, subject
 
