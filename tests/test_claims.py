@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` does
 
-from evidence import figure_1, oracle_objectives  # noqa: E402
+from evidence import figure_1, foreign_losses, oracle_objectives  # noqa: E402
+from evidence.smollm2_page import filled  # noqa: E402
 from measuring import ratio_table  # noqa: E402
 from speed import generation, growth, linear_loss  # noqa: E402
 
@@ -270,6 +271,11 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
     text = (ROOT / OBJECTIVES).read_text()
     shown = text[text.index(oracle_objectives.BEGIN) + len(oracle_objectives.BEGIN) : text.index(oracle_objectives.END)]
     assert shown.strip() == oracle_objectives.table(result("oracle_objectives-cpu")).strip()
+
+
+def test_the_table_of_losses_is_that_of_the_results() -> None:
+    text = (ROOT / "docs/evidence/losses.md").read_text()
+    assert filled(text, "losses", foreign_losses.table(result("foreign_losses-cpu"))) == text
 
 
 def test_the_table_of_figure_1_is_that_of_the_results() -> None:

@@ -278,7 +278,7 @@ def empty_batch(subject: CheckedObjective) -> None:
     result = subject.run(labels_N=torch.full_like(subject.labels_N, IGNORED))
     for name, value in result.values.items():
         if value.any():
-            raise Broken(f"a batch without targets has a {name}")
+            raise Broken(f"a batch without targets has a {name} that is not 0")
 
 
 @check(

@@ -88,7 +88,7 @@ def measured(folders: Sequence[Path]) -> list[dict[str, Any]]:
     rows = []
     for folder in (None, *folders):
         path = {} if folder is None else {"path": [str(folder)]}
-        versions = {found.name.lower(): found.version for found in distributions(**path)}
+        versions = {found.name.lower().replace("_", "-"): found.version for found in distributions(**path)}
         for package, loss, like in LOSSES:
             if package not in versions:
                 continue
