@@ -7,8 +7,8 @@ Triton's interpreter. transformers, TRL and liger-kernel are those of the `dev` 
 own, which --packages names, and whose losses are left out otherwise:
 
     pip install --no-deps --target FOLDER axolotl
-    pip install --no-deps --target FOLDER llamafactory omegaconf antlr4-python3-runtime==4.9.3
-    pip install --no-deps --target FOLDER torchtitan spmd_types tyro
+    pip install --no-deps --target FOLDER llamafactory trl==0.24.0 omegaconf antlr4-python3-runtime==4.9.3
+    pip install --no-deps --target FOLDER torchtitan spmd_types tyro typeguard docstring_parser
     pip install --no-deps --target FOLDER liger-kernel==0.8.1    # before its token weights were mended
 
 TRL computes its loss in `SFTTrainer.compute_loss`; `trl_nll` and `trl_dft` are its formulas on its kernel.
