@@ -254,33 +254,31 @@ def run_sweep(
 
 @dataclass(frozen=True)
 class MadeRow:
-    """A row whose stages have ended: its plan, or the first error."""
+    """A row whose stages have ended: its plan with what made it, or the first error."""
 
     row: SweepRow
-    plan: Plan | None
-    execution: Execution | None
-    error: EmobenchError | None = None
+    made: tuple[Plan, Execution] | EmobenchError
 
     @property
     def planned(self) -> PlannedRow:
         """The row in its plan. Raises the error of a stage that failed."""
-        if self.error is not None:
-            raise self.error
-        assert self.plan is not None
-        return self.plan.rows[self.row.row]
+        plan, _ = self._whole()
+        return plan.rows[self.row.row]
 
     def record(self) -> Entry:
         """Record the row, and return its entry. Raises the error of a stage that failed."""
-        planned = self.planned
-        assert self.plan is not None
-        assert self.execution is not None
-        return record(self.plan, planned, self.execution)
+        plan, execution = self._whole()
+        return record(plan, self.planned, execution)
 
     def evaluations(self) -> list[list[Evaluation]]:
         """Return the evaluations of each seed. Raises the error of a stage that failed."""
-        planned = self.planned
-        assert self.execution is not None
-        return [self.execution.evaluations(run.tasks()) for run in planned.runs]
+        _, execution = self._whole()
+        return [execution.evaluations(run.tasks()) for run in self.planned.runs]
+
+    def _whole(self) -> tuple[Plan, Execution]:
+        if isinstance(self.made, EmobenchError):
+            raise self.made
+        return self.made
 
 
 def make_rows(
@@ -292,7 +290,7 @@ def make_rows(
     start: Callable[[Place, Path], Any] | None = None,
 ) -> Generator[MadeRow]:
     """Make the planned stages of requests, and yield each row when its stages have ended; see `run_sweep`."""
-    last: tuple[int, Plan, Execution] | None = None
+    last: tuple[int, tuple[Plan, Execution]] | None = None
     groups = []
     for row in rows:
         groups.append([stage.partition("/")[2] for stage in row.stages])
@@ -300,17 +298,19 @@ def make_rows(
     with Workers(places, jobs, runs, reporter, start) as workers, reporter.work("sweep", "rows") as progress:
         for ended, (place, error) in enumerate(workers.completed(groups), 1):
             row = rows[place]
-            if error is None and (last is None or last[0] != row.request):
+            made: tuple[Plan, Execution] | EmobenchError
+            if error is not None:
+                made = error
+            elif last is not None and last[0] == row.request:
+                made = last[1]
+            else:
                 try:
                     plan = make_plan(requests[row.request])
-                    last = row.request, plan, Execution(plan.request, plan.model, reporter)
+                    made = plan, Execution(plan.request, plan.model, reporter)
+                    last = row.request, made
                 except EmobenchError as failure:
-                    error = failure
-            if error is not None:
-                yield MadeRow(row, None, None, error)
-            else:
-                assert last is not None
-                yield MadeRow(row, *last[1:])
+                    made = failure
+            yield MadeRow(row, made)
             progress(ended, len(rows))
 
 

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, MetricError, NonFiniteLossError
+from emobench.core.errors import ConfigError, EmobenchError, MetricError, NonFiniteLossError
 from emobench.core.extras import require
 from emobench.core.settings import PRETRAINED, dotted_settings, setting_word
 from emobench.leaderboard.entry import Entry, MetricSummary, Trial, Tuning
@@ -173,16 +173,16 @@ def _made(
     by_request: dict[int, MadeRow] = {}
     with closing(make_rows(requests, rows, jobs, places, reporter, start)) as all_made:
         for made in all_made:
-            if made.error is not None and not isinstance(made.error, NonFiniteLossError):
-                raise made.error
+            if isinstance(made.made, EmobenchError) and not isinstance(made.made, NonFiniteLossError):
+                raise made.made
             by_request[made.row.request] = made
     return dict(sorted(by_request.items()))
 
 
 def _trial(search: ObjectiveSearch, point: Mapping[str, Any], made: MadeRow) -> Trial:
     """Return a trial with its result; without one if its training diverged, or a score is missing."""
-    if made.error is not None:
-        return Trial(settings=point, value=None, missing=str(made.error))
+    if isinstance(made.made, EmobenchError):
+        return Trial(settings=point, value=None, missing=str(made.made))
     metric, _, _ = metric_of(search.request)
     trainings: list[str] = []
     for run in made.planned.runs:
