@@ -86,8 +86,8 @@ def conversation_of(row: Row, where: str, *, fields: Mapping[str, str] | None = 
         asked = instruction_of(row, where)
         turns, given = [*asked.turns, Turn("assistant", text_in(row, "output", where))], asked.input
     else:
-        fields = ", ".join(row) or "none"
-        raise DataError(f"{where}: the row has no response; expected {FORMS}, and its fields are {fields}.")
+        names = ", ".join(row) or "none"
+        raise DataError(f"{where}: the row has no response; expected {FORMS}, and its fields are {names}.")
     if not turns or turns[-1].role != "assistant":
         raise DataError(f"{where}: the row has no response; its last message must be the assistant's.")
     if not fields:

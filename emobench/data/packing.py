@@ -120,8 +120,9 @@ class Packed:
         place = range(len(self))[index]
         begin, end = map(int, self.offsets[place : place + 2])
         row = {"input_ids": self.tokens[begin:end], "labels": self.labels[begin:end], "row": place}
-        for name in self.column_names:
-            row[name] = self.columns[name][begin:end]
+        if self.columns is not None:
+            for name in self.column_names:
+                row[name] = self.columns[name][begin:end]
         if self.starts is not None:
             first, last = np.searchsorted(self.starts, (begin, end))
             own = self.starts[first:last]

@@ -29,7 +29,7 @@ class DemdDense(emobench.DenseTargetObjective):
 
     def setup(self, context: emobench.SetupContext) -> None:
         super().setup(context)
-        self.use_cost(context.cost_embedding(self.cost))
+        self.use_cost(context.cost_embedding(self.cost))  # type: ignore[arg-type]
 
     def use_cost(self, cost: emobench.CostEmbedding) -> None:
         """Set the cost embedding."""

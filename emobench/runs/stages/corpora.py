@@ -74,7 +74,8 @@ class Corpus(Stage):
     def pack(self, reporter: Reporter) -> Packed:
         """Return the rows. Raises DataError if there are none, or if all weights of their targets are 0."""
         rows = self._pack(reporter)
-        if WEIGHTS in rows.column_names and not rows.columns[WEIGHTS][rows.labels != IGNORE].any():
+        weighted = rows.columns is not None and WEIGHTS in rows.column_names
+        if weighted and not rows.columns[WEIGHTS][rows.labels != IGNORE].any():  # type: ignore[index]
             name = self.recipe.weights
             raise DataError(f'{self.texts.corpus}: every "{name}" of a target is 0, so that nothing would be trained.')
         return rows
