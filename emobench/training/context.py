@@ -24,7 +24,6 @@ from emobench.models.head import Head, eval_mode, final_hidden, find_linear, pro
 from emobench.objectives import IGNORED, CostEmbedding, GroundCost, token_statistics
 from emobench.objectives.cost import ground_cost, is_embedding
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
-from emobench.training.attach import next_labels
 
 MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids")
 
@@ -200,6 +199,8 @@ class _LabelProbabilities(nn.Module):
         self._head = head
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        from emobench.training.attach import next_labels  # it loads torch.compile, which no plan needs
+
         inputs = {name: batch[name] for name in MODEL_INPUTS if name in batch}
         hidden_BTD = final_hidden(self.model, **inputs)
         next_BT = next_labels(batch["labels"], IGNORED)

@@ -101,6 +101,8 @@ def names() -> list[str]:
     """Return the registered objectives of tokens, with what their training needs."""
     found = []
     for name in objective_names():
+        if name in ("iw-sft", "psft"):  # a column of the corpus, and copies of the model at given steps
+            continue
         chosen = load_objective(name).objective
         if name == "ntl":
             name = "ntl(cost=pretrained)"  # these models have no tokenizer

@@ -182,12 +182,12 @@ def test_the_start_of_a_run_says_so(
 ) -> None:
     places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--data-dir", small_data)
     rules = ("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8")
-    done = command(
-        "evaluate", "--suite", "lm-quick", "--model", small_model, *places, *rules, "--limit", 4, "--set",
-        "mauve.seeds=[0]", "--offline", "--json",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    assert "no trained model: add --objective NAME" in done.err
+    given = ("--suite", "lm-quick", "--model", small_model, *places, *rules, "--limit", 4, "--set", "mauve.seeds=[0]")
+    short = ("--set", "recipe.max_length=32", "--set", "recipe.max_tokens=256", "--set", "recipe.epochs=1")
+    alone = command("evaluate", *given, "--offline", "--json").ok()
+    assert "no verdict" not in alone.err, "an evaluation alone plans no comparison"
+    done = command("run", "--objective", "mle", "--seed", 0, *given, *short, "--offline", "--json").ok()
+    assert "1 seed, 3 needed" in done.err
     assert "4 sampling units (documents, passages), 10 needed; 4 texts, 1,000 needed" in done.err
 
 
