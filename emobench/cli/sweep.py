@@ -16,7 +16,7 @@ from emobench.cli.terminal.console import print_json, print_out, print_table, re
 from emobench.cli.terminal.streams import remark
 from emobench.core.errors import RunError
 from emobench.models.device import AUTO
-from emobench.runs.dry_run import DONE, Read, make_outline
+from emobench.runs.dry_run import DONE, Read
 from emobench.runs.execution.clusters import cluster_of
 from emobench.runs.planning.estimate import duration
 from emobench.runs.sweep import Sweep, differing_settings, read_sweep, run_sweep, status_of
@@ -106,7 +106,7 @@ def _show_plan(sweep: Sweep, json: bool) -> None:
     """Print the totals of each request's dry run."""
     read, plans, rows, machine = Read(), [], [], ""
     for request, settings in zip(sweep.requests, differing_settings(sweep.requests), strict=True):
-        outline = tuned_outline(request, read=read) if request.search else make_outline(request, read=read)
+        outline = tuned_outline(request, read=read)
         totals, machine = outline.totals(), outline.machine.name
         plans.append({"command": request.command, "totals": totals})
         states = Counter(line.state for line in outline.lines if line.stage in ("train", "evaluate"))

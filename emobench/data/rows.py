@@ -288,19 +288,19 @@ def numbers_in(row: Row, fields: Mapping[str, str], where: str, *, of_text: bool
 
     With `of_text`, a list has the numbers of the tokens of one text. Raises DataError, which begins with `where`.
     """
-    found = {}
+    numbers = {}
     for name, field in fields.items():
         value, lowest = row.get(field), 0 if name == WEIGHTS else -LARGEST_NUMBER
         if of_text and isinstance(value, list):
             value = [value]
         what = f'{where}: "{field}"'
         try:
-            found[name] = Numbers(what, _floats(value, lowest))
+            numbers[name] = Numbers(what, _floats(value, lowest))
         except ValueError as error:
             raise DataError(
                 f"{what} has {error}; expected a number from {lowest:,} to {LARGEST_NUMBER:,}, or a list of them."
             ) from None
-    return found
+    return numbers
 
 
 def _floats(value: Any, lowest: float, depth: int = 2) -> Any:

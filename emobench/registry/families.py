@@ -307,14 +307,14 @@ def load_loss(text: str) -> Callable[..., Any] | None:
         module = module_of_file(Path(place), "a loss as path.py:name")
     else:
         module = run_foreign(lambda: import_module(place), f"The module {place}")
-    found = getattr(module, attribute, None)
-    if isinstance(found, type):
-        if issubclass(found, Objective):
+    loss = getattr(module, attribute, None)
+    if isinstance(loss, type):
+        if issubclass(loss, Objective):
             return None
-        return run_foreign(lambda: found(**given), name, "cannot be built", file=place)
-    if not callable(found):
+        return run_foreign(lambda: loss(**given), name, "cannot be built", file=place)
+    if not callable(loss):
         raise ConfigError(f"{place} has no function or class '{attribute}'; expected that of a loss.")
-    return partial(found, **given) if given else found
+    return partial(loss, **given) if given else loss
 
 
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from emobench.leaderboard.entry import Entry, Tuning
 from emobench.leaderboard.labels import clean, labels
-from emobench.leaderboard.stats.best_of import ExpectedBest, expected_best
+from emobench.leaderboard.stats.best_of import expected_best
 from emobench.report.charts.vega_lite import axis, known, panel, picture
 from emobench.report.numbers import ABSENT, plain, scale, unit_label
 from emobench.report.tables import Cell, Table
@@ -43,7 +43,7 @@ def in_words(tuning: Tuning) -> str:
     return words
 
 
-def curve(tuning: Tuning) -> list[ExpectedBest]:
+def curve(tuning: Tuning) -> list[float]:
     """Return the expected best of 1, 2, ... trials; trials without a result are left out."""
     values = [trial.value for trial in tuning.trials if trial.value is not None]
     return expected_best(values, higher_is_better=tuning.higher_is_better)
@@ -56,7 +56,7 @@ def ahead(entries: Sequence[Entry]) -> str:
     sign = 1 if next(iter(tuned.values())).higher_is_better else -1
     spans: list[tuple[str, int]] = []
     for place in range(min(map(len, curves.values()))):
-        best = max(curves, key=lambda label: sign * curves[label][place].mean)
+        best = max(curves, key=lambda label: sign * curves[label][place])
         if not spans or spans[-1][0] != best:
             spans.append((best, place + 1))
     parts = ", ".join(f"{label} from {first}" for label, first in spans)
@@ -97,7 +97,7 @@ def _best_table(tuned: Mapping[str, Tuning], below: str) -> Table:
         cells = [str(place + 1)]
         for label, tuning in tuned.items():
             best = curves[label]
-            cells.append(_result(tuning, best[place].mean) if place < len(best) else ABSENT)
+            cells.append(_result(tuning, best[place]) if place < len(best) else ABSENT)
         rows.append(tuple(map(Cell, cells)))
     first = next(iter(tuned.values()))
     title = f"Expected best by the number of trials: {_heading(first)}"
@@ -134,8 +134,8 @@ def tuning_panels(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     best = []
     for label, tuning in tuned.items():
         names.update(dict.fromkeys(tuning.space))
-        for one in curve(tuning):
-            best.append({"series": label, "trials": one.trials, "value": one.mean * scale(tuning.unit)})
+        for trials, mean in enumerate(curve(tuning), 1):
+            best.append({"series": label, "trials": trials, "value": mean * scale(tuning.unit)})
     panels = []
     for name in names:
         points = _points(tuned, name)

@@ -363,8 +363,10 @@ def planned_requests(request: Request) -> list[tuple[str, Request]]:
 
 
 def tuned_outline(request: Request, *, exact: bool = True, read: Read | None = None) -> Outline:
-    """Return the dry run of a tuned request: all trials, and the tests with the first trial's settings."""
+    """Return the dry run of a request; of a tuned one, all trials, and the tests with the first trial's settings."""
     read = read or Read()
+    if request.search is None:
+        return make_outline(request, exact=exact, read=read)
     joined: Outline | None = None
     for purpose, planned in planned_requests(request):
         outline = make_outline(planned, exact=exact, read=read)

@@ -160,22 +160,22 @@ class ForeignLoss(CheckedObjective):
             reference_BTV = teacher.logits(teacher.hidden(self.batch["input_ids"]))
             values["reference"] = laid_out(reference_BTV.flatten(0, 1)[which].to(dtype))
         first = [values[role] for role in FORMS[self.form]]
-        found = self.function(*first, **{name: values[role] for name, role in self.named.items()})
-        found = getattr(found, "loss", found)
-        if isinstance(found, tuple):
-            found = found[0]
-        if not isinstance(found, Tensor):
-            raise Explained(f"it returns {found!r:.60}; expected a tensor")
-        if found.numel() > 1:
-            weights = laid_out(weights.to(found.dtype))
-            found = found.reshape(*weights.shape[:-1], -1)
+        loss = self.function(*first, **{name: values[role] for name, role in self.named.items()})
+        loss = getattr(loss, "loss", loss)
+        if isinstance(loss, tuple):
+            loss = loss[0]
+        if not isinstance(loss, Tensor):
+            raise Explained(f"it returns {loss!r:.60}; expected a tensor")
+        if loss.numel() > 1:
+            weights = laid_out(weights.to(loss.dtype))
+            loss = loss.reshape(*weights.shape[:-1], -1)
             # A loss that shifts may have no result for the last position.
-            found = found * weights[..., : found.shape[-1]]
+            loss = loss * weights[..., : loss.shape[-1]]
         elif self.reduction == "mean" and self.form != "outputs":
-            found = found * (targets != IGNORED).sum()
+            loss = loss * (targets != IGNORED).sum()
         elif self.reduction != "sum":  # a Trainer does not multiply a mean by the targets of its micro-batch
-            found = found * count
-        return gradients_of(found.sum(), hidden, weight)
+            loss = loss * count
+        return gradients_of(loss.sum(), hidden, weight)
 
     def expected(self, weights_N: Tensor | None = None) -> EngineResult:
         """Return the sum of the reference's losses and its gradients, by autograd in float64."""

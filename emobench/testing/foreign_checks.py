@@ -87,12 +87,12 @@ def memory(subject: ForeignLoss) -> None:
 @check("Another loss, or a constant that depends on the batch.")
 def value(subject: ForeignLoss) -> None:
     """Its value is that of the reference on three batches, times a constant."""
-    found, expected = [], []
+    losses, expected = [], []
     for seed in SEEDS:
         seeded = replace(subject, seed=seed)
-        found.append(seeded.run().values[SUM].double())
+        losses.append(seeded.run().values[SUM].double())
         expected.append(seeded.expected().values[SUM])
-    _require_alike(subject, "value", torch.stack(found), torch.stack(expected))
+    _require_alike(subject, "value", torch.stack(losses), torch.stack(expected))
 
 
 @check("Another loss, a weight with a gradient in place of a constant one, or the other way round.", gate=True)

@@ -29,7 +29,7 @@ from emobench.models.device import (
     several_devices,
     several_processes,
 )
-from emobench.runs.dry_run import Read, make_outline
+from emobench.runs.dry_run import Read
 from emobench.runs.execution.launch import LAUNCHERS, ZERO, JoinedLaunch, Launch, LocalLaunch, world_size
 from emobench.runs.planning.request import UNNAMED, Request, Search
 from emobench.runs.tuned import tuned_outline
@@ -392,7 +392,7 @@ class BudgetOptions:
         read = Read()
         tokens = 0
         for request in requests:
-            outline = tuned_outline(request, read=read) if request.search else make_outline(request, read=read)
+            outline = tuned_outline(request, read=read)
             totals = outline.totals()
             tokens += totals.tokens["train"]
         if tokens > self.max_tokens:

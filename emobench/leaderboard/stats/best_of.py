@@ -9,20 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class ExpectedBest:
-    """The best of `trials` trials: its mean and its standard deviation over the subsets, in the metric's unit."""
-
-    trials: int
-    mean: float
-    spread: float
-
-
-def expected_best(values: Sequence[float], *, higher_is_better: bool) -> list[ExpectedBest]:
-    """Return the expected best of 1, 2, ..., N trials, from the results of N trials.
+def expected_best(values: Sequence[float], *, higher_is_better: bool) -> list[float]:
+    """Return the expected best of 1, 2, ..., N trials, from the results of N trials, in the metric's unit.
 
     The results must be independent, as those of a random search are.
     """
@@ -32,7 +22,5 @@ def expected_best(values: Sequence[float], *, higher_is_better: bool) -> list[Ex
     for trials in range(1, count + 1):
         subsets = math.comb(count, trials)
         shares = [math.comb(rank, trials - 1) / subsets for rank in range(count)]
-        mean = math.fsum(share * value for share, value in zip(shares, ascending, strict=True))
-        variance = math.fsum(share * (value - mean) ** 2 for share, value in zip(shares, ascending, strict=True))
-        curve.append(ExpectedBest(trials, mean, math.sqrt(variance)))
+        curve.append(math.fsum(share * value for share, value in zip(shares, ascending, strict=True)))
     return curve
