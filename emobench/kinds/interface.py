@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from emobench.kinds.cost import Cost
     from emobench.models.encoder import SentenceEncoder
 
-
 V = TypeVar("V")
+Progress = Callable[[int, int], None]
+"""Reports the finished parts of a piece of work, and all parts."""
+Work = Callable[[str, str], AbstractContextManager[Progress]]
+"""Begins a piece of work, (title, unit), and gives its progress callback."""
+Keep = Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
+"""Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use.
+
+The function that makes it may get the folder of an interrupted attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +76,10 @@ class Subject:
     tokenizer: Any
     other: Callable[[AuxiliaryModel], Model]
     """Returns a causal LM or a featurizer."""
-    work: Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
-    """Begins a piece of work, (title, unit), and gives its progress callback."""
+    work: Work
     sentence_encoder: Callable[[str], SentenceEncoder]
     """Returns a sentence encoder by name; its weights are read when it is used."""
-    keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
-    """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use.
-
-    The function that makes it may get the folder of an interrupted attempt."""
+    keep: Keep
     facts: Mapping[str, Any]
     """The facts that identify the evaluated model, for stages of this model alone."""
     files: Model | None = None

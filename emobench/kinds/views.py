@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from emobench.kinds.cost import Requests
-    from emobench.kinds.interface import Subject
+    from emobench.kinds.interface import Keep, Subject, Work
     from emobench.tasks.scores import Measure
     from emobench.tasks.spec import Task
 
@@ -193,10 +192,6 @@ class Compared(Protocol):
 
 FolderOf = Callable[[str, Mapping[str, Any]], Path]
 """The folder of a stage, by its kind and facts."""
-Keep = Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
-"""Returns the folder of a stage after making it at first use; an interrupted attempt is continued."""
-Work = Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
-"""Begins a piece of work, (title, unit), and gives its progress callback."""
 
 
 class JudgedPairs(Protocol):

@@ -13,7 +13,7 @@ import math
 import random
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +27,7 @@ from emobench.data.oracle.language import oracle_tokenizer, oracle_words
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
+from emobench.kinds.interface import Progress
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
 from emobench.tasks.scores import RANGES, Score
 
@@ -78,7 +79,7 @@ class ExampleMetricContext(MetricContext):
         rows = [np.random.default_rng(zlib.crc32(text.encode())).normal(size=WIDTH) for text in texts]
         return np.array(rows, dtype=np.float32).reshape(len(texts), WIDTH)
 
-    def work(self, title: str, unit: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         return nullcontext(lambda done, total: None)
 
 

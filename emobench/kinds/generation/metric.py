@@ -27,7 +27,7 @@ from emobench.core.settings import PRETRAINED
 from emobench.core.versions import minor_versions
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts
-from emobench.kinds.interface import Subject
+from emobench.kinds.interface import Progress, Subject
 from emobench.kinds.shared_rules import MauveRule
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
 from emobench.metrics.features import embed
@@ -64,7 +64,7 @@ class MetricContext:
         """Return features_ND, float32, of the task's MAUVE featurizer; `keep` as for `embed`."""
         return features_of(self.subject, self.rules.mauve, texts, keep=keep)
 
-    def work(self, title: str, unit: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Begin a piece of work, such as ("fluency", "texts"); gives the callback of its progress, (done, all)."""
         return self.subject.work(title, unit)
 

@@ -35,7 +35,7 @@ from emobench.kinds.instruct.judging.judge import (
 )
 from emobench.kinds.instruct.responses import Response
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
-from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.interface import Keep, Progress, Scored, Subject
 from emobench.kinds.journal import Journal
 from emobench.metrics.by_prompt import mean_by_prompt
 from emobench.models.model import AuxiliaryModel, Model
@@ -299,8 +299,8 @@ def kept_replies(
     judge: Judge,
     pairs: Mapping[str, Pair],
     answering: Answering,
-    keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path],
-    work: Callable[[], AbstractContextManager[Callable[[int, int], None]]],
+    keep: Keep,
+    work: Callable[[], AbstractContextManager[Progress]],
 ) -> Answered:
     """Return the replies to all that is asked about pairs.
 

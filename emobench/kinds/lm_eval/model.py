@@ -39,7 +39,7 @@ from emobench.data.chat_templates import ChatRefusedError, continued_chat, rende
 from emobench.inference.scoring.scorer import PromptScorer
 from emobench.inference.scoring.trie import LabelPrompts
 from emobench.inference.vllm.engine import ROWS, Engine, end_ids, engine_settings, running_engine
-from emobench.kinds.interface import Subject
+from emobench.kinds.interface import Progress, Subject
 from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.kind import LmEvalProtocol
 from emobench.metrics.batching import pad
@@ -199,7 +199,7 @@ class MemoryModel(_Base):
 class _Counter:
     """Takes the place of lm-eval's cache, and counts the answers that it gets."""
 
-    def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
+    def __init__(self, total: int, progress: Progress) -> None:
         self.done, self.total, self.progress = 0, total, progress
 
     def add_partial(self, *_: Any) -> None:

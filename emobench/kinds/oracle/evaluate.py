@@ -9,7 +9,7 @@ Legend: X texts, B of a batch, T positions, N positions that count, S states or 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.kinds.cost import Cost, least
 from emobench.kinds.generation.evaluate import check_featurizer, require_context
 from emobench.kinds.generation.metric import features_of
-from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.interface import Progress, Scored, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.oracle.kind import OracleKind, OracleProtocol
 from emobench.kinds.views import TestSize, WrittenText
@@ -197,7 +197,7 @@ def oracle_distances(
     texts: Sequence[Sequence[int]],
     *,
     token_budget: int = TOKEN_BUDGET,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Score]:
     """Compare Q and P at every position of P's own texts (word ids without EOS), the EOS position included.
 

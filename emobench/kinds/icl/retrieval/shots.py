@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from emobench.data.rows import digest
 from emobench.kinds.generation.metric import sentences_of
 from emobench.kinds.icl.retrieval.retriever import RETRIEVERS, RetrievalContext, Retriever
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.interface import Subject
+from emobench.kinds.interface import Progress, Subject
 from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.spec import Task
 
@@ -164,7 +164,7 @@ def _search(
     pool_keys: Keys,
     test_keys: Keys,
     context: RetrievalContext,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> list[list[int]]:
     """Return, for each test example, the places of its shots in the pool; each group is searched by itself."""
     shots: list[list[int]] = [[] for _ in test_keys]

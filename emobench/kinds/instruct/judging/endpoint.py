@@ -30,6 +30,7 @@ from emobench.core.reading import expand_home, is_folder, require_shallow
 from emobench.core.settings import content_hash
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
 from emobench.kinds.instruct.rules import JudgeRule, public_address
+from emobench.kinds.interface import Progress
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 
@@ -101,7 +102,7 @@ class Endpoint:
         self,
         requests: Mapping[str, JudgeRequest],
         keep: Callable[[str, JudgeReply], None],
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Progress = lambda done, total: None,
     ) -> Asked:
         """Send the requests, and call `keep` with each reply as soon as it is there.
 
@@ -121,7 +122,7 @@ class Endpoint:
 class _Asking:
     endpoint: Endpoint
     keep: Callable[[str, JudgeReply], None]
-    progress: Callable[[int, int], None]
+    progress: Progress
     asked: Asked = field(default_factory=Asked)
     in_a_row: int = 0
     """Failed requests since the last reply."""

@@ -30,7 +30,8 @@ from emobench.kinds.instruct.judging.judge import JUDGES, Answering, Pair, PairJ
 from emobench.kinds.instruct.judging.round_robin import Duel, Places, Rating, round_robin
 from emobench.kinds.instruct.responses import asked_instructions
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
-from emobench.kinds.views import Compared, FolderOf, Keep, Work
+from emobench.kinds.interface import Keep, Work
+from emobench.kinds.views import Compared, FolderOf
 from emobench.models.device import LoadOptions
 from emobench.models.model import AuxiliaryModel, Model
 from emobench.models.quiet import quiet_libraries

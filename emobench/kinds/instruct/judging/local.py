@@ -23,6 +23,7 @@ from emobench.data.chat_templates import RULES, end_of, frame_of, text_ids
 from emobench.inference.decoding.continuations import iter_continuations
 from emobench.inference.decoding.request import Decoding, Sampling
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
+from emobench.kinds.interface import Progress
 from emobench.metrics.batching import by_length, pad, reading
 from emobench.models.head import token_count
 from emobench.models.model import Model
@@ -67,7 +68,7 @@ class LocalModel:
         self,
         requests: Mapping[str, JudgeRequest],
         keep: Callable[[str, JudgeReply], None],
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Progress = lambda done, total: None,
     ) -> Asked:
         """Answer the requests, in batches of prompts of similar length; a prompt that does not fit is refused.
 
