@@ -123,7 +123,7 @@ class HubFiles:
 
 def splits_in(path: str) -> list[Split]:
     """Return the splits that the name of a file or a folder names."""
-    named: list[Split] = []
+    named = []
     for split, words in WORDS.items():
         if re.search(f"(?:^|[/_.-])(?:{words})(?:[/_.-]|$)", path, re.IGNORECASE):
             named.append(split)
@@ -236,7 +236,7 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
 
 def labelled_rows(rows: Rows, columns: Sequence[str]) -> list[Row]:
     """Return rows with a text and a label, the columns. Raises DataError for a row that lacks one."""
-    kept: list[Row] = []
+    kept = []
     for where, row in rows:
         require_columns(row, columns, where)
         if row[columns[1]] in (None, ""):

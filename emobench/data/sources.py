@@ -9,7 +9,7 @@ is not a commit is resolved to one, which is recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emobench.data.sampling_units import Documents
@@ -95,7 +95,7 @@ _DIGESTS = {
 
 def _splits(corpus: str) -> dict[str, SplitSource]:
     """Return the splits of a corpus in the table."""
-    splits: dict[str, SplitSource] = {}
+    splits = {}
     for line in _SPLITS.strip().splitlines():
         name, split, files, rows, text_bytes, download_bytes, *more = line.split()
         if name != corpus:
@@ -121,47 +121,52 @@ _WIKITEXT: dict[str, Any] = {
     "note": "Raw lines: headings and empty lines are rows, too.",
 }
 
-_ALL = (
-    CorpusSource(name="wikitext2", **_WIKITEXT),
-    CorpusSource(name="wikitext103", **_WIKITEXT),
-    CorpusSource(
-        name="webtext",
-        kind="url",
-        repo=_GPT2_REPO,
-        preparation="webtext",
-        note="As Zhang et al. (MixCE) prepared it; the first 20,000 training texts (Table 4). URLs have no commit.",
-    ),
-    CorpusSource(
-        name="gpt2-oracle",
-        kind="url",
-        repo=_GPT2_REPO,
-        note="GPT-2-large's own texts, sampled at temperature 1. Another oracle's: `emobench sample-corpus`.",
-    ),
-    CorpusSource(
-        name="ptb",
-        kind="url",
-        repo="ptb-text-only/ptb_text_only",
-        documents="sentences",
-        note="The text files that the repository's script reads, of one commit. Licence: LDC.",
-    ),
-    CorpusSource(
-        name="writingprompts",
-        kind="hub",
-        repo="euclaise/writingprompts",
-        revision="35f0aa359452ba8147b34d925684fccee26679cc",
-        fields=("prompt", "story"),
-        preparation="writingprompts",
-        note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (see the documents).",
-    ),
-    CorpusSource(
-        name="ag_news",
-        kind="hub",
-        repo="fancyzhx/ag_news",
-        revision="eb185aade064a813bc0b7f42de02595523103ca4",
-        note="No validation split exists: rows 112,000 to 118,000 of train, for the sizes of Table 4 (ours).",
-    ),
-    CorpusSource(name="oracle-source", note="The oracle language, source domain."),
-    CorpusSource(name="oracle-target", note="The oracle language, target domain."),
-    CorpusSource(name="oracle-episodes", note="Label episodes and texts of oracle-source."),
+CORPORA: dict[str, CorpusSource] = {}
+"""The corpora by their names."""
+
+
+def _add(name: str, **facts: Any) -> None:
+    CORPORA[name] = CorpusSource(name=name, splits=_splits(name), **facts)
+
+
+_add("wikitext2", **_WIKITEXT)
+_add("wikitext103", **_WIKITEXT)
+_add(
+    "webtext",
+    kind="url",
+    repo=_GPT2_REPO,
+    preparation="webtext",
+    note="As Zhang et al. (MixCE) prepared it; the first 20,000 training texts (Table 4). URLs have no commit.",
 )
-CORPORA: dict[str, CorpusSource] = {corpus.name: replace(corpus, splits=_splits(corpus.name)) for corpus in _ALL}
+_add(
+    "gpt2-oracle",
+    kind="url",
+    repo=_GPT2_REPO,
+    note="GPT-2-large's own texts, sampled at temperature 1. Another oracle's: `emobench sample-corpus`.",
+)
+_add(
+    "ptb",
+    kind="url",
+    repo="ptb-text-only/ptb_text_only",
+    documents="sentences",
+    note="The text files that the repository's script reads, of one commit. Licence: LDC.",
+)
+_add(
+    "writingprompts",
+    kind="hub",
+    repo="euclaise/writingprompts",
+    revision="35f0aa359452ba8147b34d925684fccee26679cc",
+    fields=("prompt", "story"),
+    preparation="writingprompts",
+    note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (see the documents).",
+)
+_add(
+    "ag_news",
+    kind="hub",
+    repo="fancyzhx/ag_news",
+    revision="eb185aade064a813bc0b7f42de02595523103ca4",
+    note="No validation split exists: rows 112,000 to 118,000 of train, for the sizes of Table 4 (ours).",
+)
+_add("oracle-source", note="The oracle language, source domain.")
+_add("oracle-target", note="The oracle language, target domain.")
+_add("oracle-episodes", note="Label episodes and texts of oracle-source.")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import DataError, MetricError
-from emobench.core.reading import LineError, numbered_lines, open_file, parse_json, read_bytes
+from emobench.core.reading import LineError, json_rows, parse_json, read_text
 from emobench.core.settings import file_sha256
 from emobench.data.sampling_units import joined_units
 from emobench.leaderboard.private_paths import distinct_name
@@ -29,6 +29,8 @@ from emobench.leaderboard.stats.classical import NORMAL
 from emobench.leaderboard.stats.series import common_ids
 from emobench.tasks.lm_eval_numbers import Values, clip, number
 
+Json = Mapping[str, Any]
+"""An object of JSON."""
 MOST_NAMED = 4
 """Differences that are named one by one."""
 LONGEST = 60
@@ -96,7 +98,7 @@ class TaskFacts:
     facts that decide the numbers, and `protocol` their id.
     """
 
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: Json = field(default_factory=dict)
     protocol: str = ""
     data: str | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
@@ -126,17 +128,17 @@ class Evaluation:
     version: str | None = None
     model: str
     variant: str = ""
-    row: Mapping[str, Any]
+    row: Json
     created: str | None = None
     cite: str
-    provenance: Mapping[str, Any] = field(default_factory=lambda: {"commit": None, "packages": {}, "hardware": None})
+    provenance: Json = field(default_factory=lambda: {"commit": None, "packages": {}, "hardware": None})
     tasks: dict[str, TaskFacts] = field(default_factory=dict)
     numbers: dict[str, Measured] = field(default_factory=dict)
     examples: dict[str, Recorded] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     without: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Json = field(default_factory=dict)
     template: str | None = None
     precision: Mapping[str, str] = field(default_factory=dict)
     objective: str | None = None
@@ -185,7 +187,7 @@ def entry_facts(
     made: str,
     harness: str,
     version: str | None,
-    rules: Mapping[str, Mapping[str, Any]],
+    rules: Mapping[str, Json],
     prompts: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
     """Return an Evaluation's `harness`, `version`, `tasks`, `cite` and `provenance`, from the facts by task.
@@ -316,9 +318,7 @@ def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
     return reasons
 
 
-def _differing(
-    left: Mapping[str, Any], right: Mapping[str, Any], separator: str, ignored: Sequence[str] = ()
-) -> list[str]:
+def _differing(left: Json, right: Json, separator: str, ignored: Sequence[str] = ()) -> list[str]:
     lines = []
     for name in dict.fromkeys([*left, *right]):
         mine, other = left.get(name), right.get(name)
@@ -368,13 +368,13 @@ def at(value: Any, *keys: str) -> Any:
     return value
 
 
-def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
+def mapping(value: Any, *keys: str) -> Json:
     """Return the mapping under nested keys; an empty one for anything else."""
     value = at(value, *keys)
     return value if isinstance(value, Mapping) else {}
 
 
-def listed(value: Any, *keys: str) -> list[Mapping[str, Any]]:
+def listed(value: Any, *keys: str) -> list[Json]:
     """Return the list of mappings under nested keys; an empty one for anything else."""
     value = at(value, *keys)
     return list(map(mapping, value)) if isinstance(value, list) else []
@@ -397,47 +397,42 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def read_json(path: Path) -> Mapping[str, Any]:
+def read_json(path: Path) -> Json:
     """Return the mapping in a file. Raises DataError."""
     try:
-        return mapping(parse_json(read_bytes(path).decode("utf-8")))
+        return mapping(parse_json(read_text(path)))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON ({clip(str(error), 100)}); expected {EXPECTED}.") from None
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the place and the content of each line. Raises DataError for a line that is no JSON."""
-    count = 0
+def json_lines(path: Path) -> Iterator[tuple[str, Json]]:
+    """Yield the place and the content of each line. Raises DataError for a line that is no object of JSON."""
     try:
-        with open_file(path) as file:
-            for count, line in numbered_lines(file):
-                yield f"{path}:{count}", mapping(parse_json(line.decode("utf-8")))
+        for number, row in json_rows(path):
+            yield f"{path}:{number}", row
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except LineError as error:
-        raise DataError(f"{path}:{error.number}: a line of {error}; expected a sample.") from None
-    except ValueError as error:
-        raise DataError(
-            f"{path}:{count}: not a sample in JSON ({clip(str(error), 80)}); it may be truncated."
-        ) from None
+        why = clip(str(error), 80)
+        raise DataError(f"{path}:{error.number}: not a sample in JSON ({why}); it may be truncated.") from None
 
 
 HIGHER = {
-    *("acc", "accuracy", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "balanced_accuracy"),
-    *("exact_match", "em", "exact", "match", "includes", "quasi_exact_match", "prefix_exact_match"),
-    *("prompt_level_strict_acc", "prompt_level_loose_acc", "inst_level_strict_acc", "inst_level_loose_acc"),
-    *("f1", "macro_f1", "micro_f1", "precision", "recall", "mcc", "matthews_correlation", "roc_auc", "pass", "mrr"),
-    *("bleu", "sacrebleu", "chrf", "chrf++", "meteor", "bert_score", "bertscore", "bleurt", "likelihood"),
-    *("rouge", "rouge1", "rouge2", "rougel", "rougelsum"),
-    *("choice", "answer", "pattern", "math", "model_graded_qa", "model_graded_fact"),
-}
+    "acc", "accuracy", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "balanced_accuracy",
+    "exact_match", "em", "exact", "match", "includes", "quasi_exact_match", "prefix_exact_match",
+    "prompt_level_strict_acc", "prompt_level_loose_acc", "inst_level_strict_acc", "inst_level_loose_acc",
+    "f1", "macro_f1", "micro_f1", "precision", "recall", "mcc", "matthews_correlation", "roc_auc", "pass", "mrr",
+    "bleu", "sacrebleu", "chrf", "chrf++", "meteor", "bert_score", "bertscore", "bleurt", "likelihood",
+    "rouge", "rouge1", "rouge2", "rougel", "rougelsum",
+    "choice", "answer", "pattern", "math", "model_graded_qa", "model_graded_fact",
+}  # fmt: skip
 """In lower case: of lm-evaluation-harness's registry and tasks, and inspect's scorers."""
 LOWER = {
-    *("perplexity", "ppl", "word_perplexity", "byte_perplexity", "perplexity_per_token", "perplexity_per_seq"),
-    *("bits_per_byte", "loss", "nll", "cross_entropy", "ter", "wer", "cer", "brier_score", "ece", "mse", "mae", "rmse"),
-}
+    "perplexity", "ppl", "word_perplexity", "byte_perplexity", "perplexity_per_token", "perplexity_per_seq",
+    "bits_per_byte", "loss", "nll", "cross_entropy", "ter", "wer", "cer", "brier_score", "ece", "mse", "mae", "rmse",
+}  # fmt: skip
 _AT = re.compile(r"(@|_at_)\d+$")
 """The k of pass@k."""
 

@@ -23,6 +23,7 @@ from emobench.data.sampling_units import content_digest
 from emobench.exchange.evaluation import (
     UNNAMED,
     Evaluation,
+    Json,
     Measured,
     Samples,
     at,
@@ -40,7 +41,7 @@ from emobench.exchange.lm_eval import DEFAULT_REVISIONS
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.query.rows import created_at
 from emobench.leaderboard.run_files import Recorded
-from emobench.tasks.lm_eval_numbers import clip, number, task_name
+from emobench.tasks.lm_eval_numbers import Values, clip, number, task_name
 from emobench.tasks.scores import RANGES
 
 FORMAT, SCHEMA, SUPPORTED = "every-eval-ever", "0.3.0", "0.3."
@@ -91,7 +92,7 @@ def files(entry: Entry, examples: Sequence[Mapping[str, Recorded]] = ()) -> dict
     return {f"{place}.json": _json(exported), f"{place}_samples.jsonl": text}
 
 
-def _json(data: Mapping[str, Any]) -> str:
+def _json(data: Json) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -106,7 +107,7 @@ def _evaluation_id(entry: Entry) -> str:
     return f"{entry.suite.name}/{_identity(entry)}/{int(created_at(entry.provenance).timestamp())}"
 
 
-def _texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+def _texts_of(values: Json) -> dict[str, str]:
     """Return those of some values that are not None, as texts: the schema allows no others for details."""
     return {key: str(value) for key, value in values.items() if value is not None}
 
@@ -217,21 +218,18 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
         if len(of_runs) < len(examples) or any(one.examples.keys() != first.examples.keys() for one in of_runs):
             without[name] = "its runs have other examples"
             continue
-        scores, means = {}, {}
-        for example in first.examples:
-            own = [one.examples[example][0] for one in of_runs]
-            scores[example] = own
-            means[example] = math.fsum(own) / len(of_runs), 1.0
-        if not is_mean(means, metric.mean):
-            without[name] = "it is no mean of its examples"
-            continue
+        means: Values = {}
+        instances: list[dict[str, Any]] = []
         task = name.partition("/")[0]
-        for example, (mean, _) in means.items():
+        for example in first.examples:
+            scores = [one.examples[example][0] for one in of_runs]
+            mean = math.fsum(scores) / len(scores)
+            means[example] = mean, 1.0
             metadata = {"texts": NO_TEXTS}
             if example in first.units:
                 metadata[UNIT] = first.units[example]
-            if len(of_runs) > 1:
-                metadata["scores by seed"] = " ".join(map(str, scores[example]))
+            if len(scores) > 1:
+                metadata["scores by seed"] = " ".join(map(str, scores))
             row = {
                 "schema_version": SCHEMA,
                 "evaluation_id": evaluation,
@@ -247,20 +245,24 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
                 "evaluation": {"score": mean, "is_correct": metric.unit == "fraction" and mean == 1.0},
                 "metadata": metadata,
             }
-            rows.append(row)
+            instances.append(row)
+        if is_mean(means, metric.mean):
+            rows += instances
+        else:
+            without[name] = "it is no mean of its examples"
     return rows, without
 
 
-def is_record(data: Mapping[str, Any]) -> bool:
+def is_record(data: Json) -> bool:
     return "schema_version" in data and "evaluation_results" in data
 
 
-def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
+def record_evaluation(path: Path, data: Json) -> Evaluation:
     """Return the evaluation in a record and in the instances next to it. Raises DataError for another schema."""
     schema = str(data["schema_version"])
     if not schema.startswith(SUPPORTED):
         raise DataError(f"{path}: is of schema {clip(schema, 20)}; expected {SUPPORTED}x of Every Eval Ever.")
-    results: dict[str, Mapping[str, Any]] = {}
+    results: dict[str, Json] = {}
     numbers: dict[str, Measured] = {}
     for result in listed(data, "evaluation_results"):
         metric = at(result, "metric_config", "metric_name") or at(result, "metric_config", "metric_id") or "score"
@@ -310,7 +312,7 @@ def record_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     return read
 
 
-def _measured(result: Mapping[str, Any], value: float) -> Measured:
+def _measured(result: Json, value: float) -> Measured:
     config, uncertainty = mapping(result, "metric_config"), mapping(result, "score_details", "uncertainty")
     given = mapping(uncertainty, "confidence_interval")
     low, high, interval = number(given.get("lower")), number(given.get("upper")), None
@@ -344,9 +346,7 @@ def _measured(result: Mapping[str, Any], value: float) -> Measured:
     )
 
 
-def _read_instances(
-    path: Path, data: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Samples]:
+def _read_instances(path: Path, data: Json, results: Mapping[str, Json]) -> dict[str, Samples]:
     """Return the instances of each metric in the file that a record names.
 
     An instance that names only its evaluation is one of its result, if it has one.
@@ -359,7 +359,7 @@ def _read_instances(
         by_task.setdefault(name.partition("/")[0], []).append(name)
         if result.get("evaluation_result_id"):
             by_id[str(result["evaluation_result_id"])] = name
-    read: dict[str, Samples] = {}
+    read = {}
     for where, row in json_lines(file) if file.is_file() else ():
         name = by_id.get(str(row.get("evaluation_result_id")))
         of_task = by_task.get(task_name(str(row.get("evaluation_name"))), [])
@@ -387,7 +387,7 @@ def _read_instances(
     return read
 
 
-def _rules_of_tasks(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _rules_of_tasks(results: Mapping[str, Json]) -> dict[str, dict[str, Any]]:
     """Return the rules of each task: where those of its metrics differ, all of them."""
     values: dict[str, dict[str, set[str]]] = {}
     for name, result in results.items():
@@ -399,7 +399,7 @@ def _rules_of_tasks(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
         protocol = at(result, "score_details", "details", "protocol")
         if protocol is not None:
             of_task["protocol"].add(str(protocol))
-    rules: dict[str, dict[str, Any]] = {}
+    rules = {}
     for task, of_task in values.items():
         rules[task] = {}
         for rule, several in of_task.items():

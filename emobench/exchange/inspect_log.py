@@ -20,6 +20,7 @@ from emobench.data.sampling_units import content_digest
 from emobench.exchange.evaluation import (
     UNNAMED,
     Evaluation,
+    Json,
     Measured,
     Samples,
     at,
@@ -44,16 +45,16 @@ NO_MEAN = "it is no mean of its samples"
 REDUCERS = re.compile(r"mean|median|mode|max|(at_least|pass_at|pass_k)_[1-9]\d*")
 """inspect's own reducers of epochs: if a higher value is better, so is a higher reduced one."""
 LIMITS = (
-    *("limit", "sample_id", "epochs", "message_limit", "token_limit", "token_limit_type", "turn_limit"),
-    *("time_limit", "working_limit", "cost_limit"),
-)
+    "limit", "sample_id", "epochs", "message_limit", "token_limit", "token_limit_type", "turn_limit",
+    "time_limit", "working_limit", "cost_limit",
+)  # fmt: skip
 """Settings of an evaluation that decide its numbers. The reducers of epochs are part of the metrics' names."""
 GRADED, GRADER = "model_graded", "grader"
 """The beginning of the names of inspect's scorers that ask a model, and the role of that model."""
 WITHOUT_EFFECT = {
-    *("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout", "batch"),
-    *("cache", "cache_prompt", "logprobs", "top_logprobs", "extra_headers"),
-}
+    "max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout", "batch",
+    "cache", "cache_prompt", "logprobs", "top_logprobs", "extra_headers",
+}  # fmt: skip
 """Settings of a generation that change no answer. All others are taken to decide the numbers."""
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """What scorers write for correct, partial, incorrect and no answer."""
@@ -64,11 +65,11 @@ Epochs = Mapping[str, Sequence[Any]]
 """Sample -> its values in its epochs, as in the log."""
 
 
-def is_inspect_log(data: Mapping[str, Any]) -> bool:
+def is_inspect_log(data: Json) -> bool:
     return "status" in data and "task" in mapping(data, "eval")
 
 
-def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
+def inspect_evaluation(path: Path, data: Json) -> Evaluation:
     """Return the evaluation of a log. Raises DataError for one that did not finish, or without scores."""
     if data["status"] != "success" or data.get("invalidated"):
         status = "invalidated" if data["status"] == "success" else clip(str(data["status"]), 20)
@@ -124,7 +125,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     return read
 
 
-def _samples(path: Path, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _samples(path: Path, data: Json) -> list[Json]:
     """Return the samples of a log. Raises DataError for samples without an id of their own."""
     samples = listed(data, "samples")
     seen = set()
@@ -138,7 +139,7 @@ def _samples(path: Path, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return samples
 
 
-def _input(sample: Mapping[str, Any]) -> list[Any]:
+def _input(sample: Json) -> list[Any]:
     """Return what a sample asks: its input, without the ids that inspect draws for messages, choices and sandbox."""
     shown = sample["input"]
     if isinstance(shown, list):
@@ -146,7 +147,7 @@ def _input(sample: Mapping[str, Any]) -> list[Any]:
     return [shown, *map(sample.get, ("choices", "files", "setup", "sandbox"))]
 
 
-def _metrics(scores: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
+def _metrics(scores: Sequence[Json]) -> Iterator[tuple[Json, str, float]]:
     """Yield the score, name and value of each metric but standard errors."""
     for score in scores:
         for metric, entry in mapping(score, "metrics").items():
@@ -155,7 +156,7 @@ def _metrics(scores: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str,
                 yield score, metric, value
 
 
-def _metric_name(score: Mapping[str, Any], metric: str, scores: Sequence[Mapping[str, Any]]) -> str:
+def _metric_name(score: Json, metric: str, scores: Sequence[Json]) -> str:
     """Return the name of a metric: the score, the metric, and the reducer of its epochs if the log names one.
 
     A score whose name several scorers have, such as a key of their values, has its scorer's name in front.
@@ -173,7 +174,7 @@ def _metric_name(score: Mapping[str, Any], metric: str, scores: Sequence[Mapping
     return ",".join(map(task_name, parts))
 
 
-def _direction(score: Mapping[str, Any], metric: str, of_epochs: Epochs) -> bool | None:
+def _direction(score: Json, metric: str, of_epochs: Epochs) -> bool | None:
     """Return whether a higher value is better: by the metric's name, or of a mean by the scorer's name and values."""
     direction = known_direction(metric)
     if direction is not None or metric not in MEANS or not REDUCERS.fullmatch(str(score.get("reducer") or "mean")):
@@ -189,9 +190,7 @@ def _direction(score: Mapping[str, Any], metric: str, of_epochs: Epochs) -> bool
     return named
 
 
-def _values(
-    data: Mapping[str, Any], score: Mapping[str, Any], metric: str, value: float, of_epochs: Epochs
-) -> Values | str:
+def _values(data: Json, score: Json, metric: str, value: float, of_epochs: Epochs) -> Values | str:
     """Return sample -> (value over its epochs, weight) where their mean is the metric, or else why there are none.
 
     Each sample counts once, or once for each of its epochs where inspect did not reduce them.
@@ -220,7 +219,7 @@ def _values(
     return NO_MEAN if len(candidates) > 1 else f"the log has no such `reductions` by {clip(str(reducer), 40)}"
 
 
-def _rules(data: Mapping[str, Any], spec: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _rules(data: Json, spec: Json, scores: Sequence[Json]) -> dict[str, Any]:
     """Return the facts that decide numbers beside model and samples: the task's version, arguments, solvers, limits."""
     steps = [[step.get("solver"), step.get("params")] for step in listed(data, "plan", "steps")]
     # The settings of the model, and before them those of the task.
@@ -246,7 +245,7 @@ def _rules(data: Mapping[str, Any], spec: Mapping[str, Any], scores: Sequence[Ma
     return rules
 
 
-def _own_grader(spec: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _own_grader(spec: Json, scores: Sequence[Json]) -> dict[str, str]:
     """Return the evaluated model as the grader, which it is if a scorer of that kind names no other."""
     for score in scores:
         graded = str(score.get("scorer")).rpartition("/")[2].startswith(GRADED)
@@ -255,9 +254,9 @@ def _own_grader(spec: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) ->
     return {}
 
 
-def epoch_values(samples: Sequence[Mapping[str, Any]], score: Mapping[str, Any]) -> dict[str, list[Any]]:
+def epoch_values(samples: Sequence[Json], score: Json) -> dict[str, list[Any]]:
     """Return the values of each sample that was scored, in the order of its epochs, by the sample's id."""
-    of_epochs: dict[str, list[Any]] = {}
+    of_epochs = {}
     for sample in sorted(samples, key=lambda sample: sample.get("epoch", 1)):
         scores = mapping(sample, "scores")
         of_scorer = scores.get(str(score.get("scorer"))) or scores.get(str(score.get("name")))
@@ -267,9 +266,9 @@ def epoch_values(samples: Sequence[Mapping[str, Any]], score: Mapping[str, Any])
     return of_epochs
 
 
-def _reductions(data: Mapping[str, Any], score: Mapping[str, Any], of_epochs: Epochs) -> Values:
+def _reductions(data: Json, score: Json, of_epochs: Epochs) -> Values:
     """Return the reduced values that a log itself holds for a score, of the samples that it holds."""
-    reduced: Values = {}
+    reduced = {}
     for reduction in listed(data, "reductions"):
         if (reduction.get("scorer"), reduction.get("reducer")) != (score.get("scorer"), score.get("reducer")):
             continue
@@ -280,7 +279,7 @@ def _reductions(data: Mapping[str, Any], score: Mapping[str, Any], of_epochs: Ep
     return reduced
 
 
-def _part(value: Any, score: Mapping[str, Any]) -> Any:
+def _part(value: Any, score: Json) -> Any:
     """Return a scorer's value, or the part with the score's name if it has several."""
     return value.get(str(score.get("name"))) if isinstance(value, Mapping) else value
 

@@ -24,6 +24,7 @@ from emobench.exchange.evaluation import (
     TEMPLATE_ARGUMENTS,
     UNNAMED,
     Evaluation,
+    Json,
     Measured,
     Samples,
     TaskFacts,
@@ -71,7 +72,7 @@ _TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d.:-]+$")
 """The time in the name of a samples file."""
 
 
-def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = False) -> Evaluation:
+def lm_eval_evaluation(path: Path, data: Json, *, lenient: bool = False) -> Evaluation:
     """Return the evaluation in a results file with this content and in the samples next to it.
 
     Raises DataError for any other file, and for a line that is no sample; a `lenient` reader does without such samples.
@@ -140,7 +141,7 @@ def lm_eval_evaluation(path: Path, data: Mapping[str, Any], *, lenient: bool = F
 class ResultsFile:
     """A results file with its content; raises DataError for any other file. `numbers` are by their names."""
 
-    def __init__(self, path: Path, data: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, data: Json) -> None:
         self.path, self.data, self.model = path, data, ModelArguments(data)
         self._protocols: dict[str, str] = {}
         self.results = mapping(data, "results")
@@ -156,7 +157,7 @@ class ResultsFile:
         if not is_lm_eval or LIGHTEVAL in data or not are_mappings:
             raise DataError(f"{path}: has no `results` with numbers such as acc,none; expected {EXPECTED}.")
 
-    def config(self, task: str) -> Mapping[str, Any]:
+    def config(self, task: str) -> Json:
         return mapping(self.data, "configs", task)
 
     def measured(self, of: LmEvalNumber, value: float) -> Measured:
@@ -281,7 +282,7 @@ class ResultsFile:
         return rules
 
 
-def _cite(path: Path, config: Mapping[str, Any]) -> str:
+def _cite(path: Path, config: Json) -> str:
     seeds = []
     for key, shown in _SEEDS.items():
         if isinstance(config.get(key), int):
@@ -298,7 +299,7 @@ def _cite(path: Path, config: Mapping[str, Any]) -> str:
 
 def read_samples(results: Path) -> dict[str, Samples]:
     """Return the samples in the files next to the results, by task. Raises DataError for a line that is no sample."""
-    samples: dict[str, Samples] = {}
+    samples = {}
     documents: dict[str, dict[str, Any]] = {}
     for path, task in samples_files(results):
         name = task_name(task)
@@ -378,38 +379,38 @@ ADAPTERS = ("peft", "delta")
 """Weights that change those of the model; lm-eval calls such a model by their name alone."""
 FILES = ("subfolder", "model_path", *ADAPTERS, "lora_local_path", "steer_path", "gguf_file", "filename", "ckpt_step")
 LOADED = (
-    *("load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "llm_int8_threshold"),
-    *("quantization", "quantization_config", "autogptq", "gptqmodel", "gptq", "awq"),
-)
+    "load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "llm_int8_threshold",
+    "quantization", "quantization_config", "autogptq", "gptqmodel", "gptq", "awq",
+)  # fmt: skip
 """How the weights are quantised."""
 TOKENIZER = (
-    *("tokenizer", "tokenizer_path", "tokenizer_revision", "tokenizer_mode", "tokenizer_type", "tokenizer_model"),
-    *("tokenizer_backend", "use_fast_tokenizer", "vocab_file", "merge_file"),
-)
+    "tokenizer", "tokenizer_path", "tokenizer_revision", "tokenizer_mode", "tokenizer_type", "tokenizer_model",
+    "tokenizer_backend", "use_fast_tokenizer", "vocab_file", "merge_file",
+)  # fmt: skip
 """A model has a tokenizer, and models with other tokenizers are compared; a difference is reported, too."""
 IDENTITY = (*FILES, *LOADED, *TOKENIZER)
 """Arguments that distinguish models beside name and revision; they are part of a row's name."""
 WINDOWS = ("max_length", "max_model_len", "context_length")
 """The window in tokens, as the classes call it."""
 PRECISION = (
-    *("dtype", "softmax_dtype", "mixed_precision_dtype", "bnb_4bit_compute_dtype", "kv_cache_dtype"),
-    *("attn_implementation", "attn_backend", "precision", "seed"),
-)
+    "dtype", "softmax_dtype", "mixed_precision_dtype", "bnb_4bit_compute_dtype", "kv_cache_dtype",
+    "attn_implementation", "attn_backend", "precision", "seed",
+)  # fmt: skip
 """Arguments that change numbers by rounding or by other random draws. A difference is reported, and no reason to
 refuse."""
 RUN = ("model", "model_dtype", "random_seed", "numpy_seed", "torch_seed")
 """Fields of `config` that are reported in the same way."""
 WITHOUT_EFFECT = {
-    *("batch_size", "max_batch_size", "device", "device_map", "device_map_option", "parallelize", "tp_plan"),
-    *("max_memory_per_gpu", "max_cpu_memory", "offload_folder", "low_cpu_mem_usage", "trust_remote_code", "token"),
-    *("cache_dir", "download_dir", "local_files_only", "logits_cache", "use_cache", "load_format"),
-    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "tp_size", "dp_size"),
-    *("distributed_executor_backend", "gpu_memory_utilization", "mem_fraction_static", "swap_space"),
-    *("cpu_offload_gb", "enforce_eager", "enable_prefix_caching", "max_num_seqs", "max_num_batched_tokens"),
-    *("disable_log_stats", "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate"),
-    *("ca_cert_path", "auth_token", "header", "max_lora_rank", "enable_expert_parallel", "block_size"),
-    *("disable_custom_all_reduce", "enable_chunked_prefill"),
-}
+    "batch_size", "max_batch_size", "device", "device_map", "device_map_option", "parallelize", "tp_plan",
+    "max_memory_per_gpu", "max_cpu_memory", "offload_folder", "low_cpu_mem_usage", "trust_remote_code", "token",
+    "cache_dir", "download_dir", "local_files_only", "logits_cache", "use_cache", "load_format",
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "tp_size", "dp_size",
+    "distributed_executor_backend", "gpu_memory_utilization", "mem_fraction_static", "swap_space",
+    "cpu_offload_gb", "enforce_eager", "enable_prefix_caching", "max_num_seqs", "max_num_batched_tokens",
+    "disable_log_stats", "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate",
+    "ca_cert_path", "auth_token", "header", "max_lora_rank", "enable_expert_parallel", "block_size",
+    "disable_custom_all_reduce", "enable_chunked_prefill",
+}  # fmt: skip
 """Arguments that change no number. All others are taken to decide the numbers."""
 DEFAULTS = {
     **dict.fromkeys(LOADED, ("False",)),
@@ -427,7 +428,7 @@ _PARTS = re.compile(r"(?:\{[^{}]*\}|\[[^\[\]]*\]|\"[^\"]*\"|'[^']*'|[^,])+")
 class ModelArguments:
     """The arguments of the model of a results file, as text, without those that are None or have their default."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: Json) -> None:
         self.data, self.config = data, mapping(data, "config")
         arguments = self.config.get("model_args")
         if isinstance(arguments, str):

@@ -193,8 +193,8 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
 
 def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the metrics over the seeds, and why others are missing."""
-    metrics: dict[str, Any] = {}
-    missing: dict[str, str] = {}
+    metrics = {}
+    missing = {}
     names: dict[str, None] = {}
     for one in read:
         names.update(dict.fromkeys((*one.numbers, *one.absent)))
@@ -342,7 +342,7 @@ def compare_files(
 
     def examples_of(entry: Entry) -> list[RunExamples]:
         one = evaluations[entry.id]
-        runs: list[RunExamples] = []
+        runs = []
         for of_seed in one.seeds.values() or [one]:
             runs.append({metric: recorded.sampled for metric, recorded in of_seed.examples.items()})
         return runs

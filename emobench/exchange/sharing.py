@@ -263,7 +263,7 @@ def largest(name: str) -> int | None:
 
 def read_digests(content: bytes, where: str) -> dict[str, str]:
     """Return the sha256 of each file by its name. Raises DataError for a list that no push wrote."""
-    digests: dict[str, str] = {}
+    digests = {}
     text = content.decode(errors="replace").removesuffix("\n")
     for number, line in enumerate(text.split("\n") if content else (), 1):
         fields = _LINE.fullmatch(line)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from emobench.models.encoder import SentenceEncoder
 
 V = TypeVar("V")
+Scores = Mapping[str, Score]
+"""Scores by the names of their metrics."""
 Progress = Callable[[int, int], None]
 """Reports the finished parts of a piece of work, and all parts."""
 Work = Callable[[str, str], AbstractContextManager[Progress]]
@@ -95,7 +97,7 @@ class Scored:
     files: dict[str, str] = field(default_factory=dict)
     """Further files of results: name -> text, written next to the scores."""
 
-    def add(self, names: tuple[str, ...], compute: Callable[[], Mapping[str, Score]]) -> None:
+    def add(self, names: tuple[str, ...], compute: Callable[[], Scores]) -> None:
         """Compute metrics; a MetricError makes all of `names` missing, with its reason, and costs no other metric."""
         try:
             self.scores.update(compute())

@@ -78,25 +78,15 @@ class Row(NamedTuple):
 
 def row_of(entry: Entry, path: Path) -> Row:
     """Return the row of an entry that was read from `path`."""
-    return Row(
-        id=entry.id,
-        path=path,
-        kind=entry.kind,
-        suite=entry.suite.name,
-        suite_version=entry.suite.version,
-        model=entry.model.name,
-        objective=entry.objective.name,
-        label=entry.objective.label,
-        created=entry.provenance.created,
-        comparison_key=comparison_key(entry),
-        metrics=tuple(entry.metrics),
-        supersedes=entry.supersedes,
-        runs=tuple(run.key for run in entry.runs),
-        seeds=tuple(entry.seeds),
-        revision=entry.model.revision or entry.model.source,
-        objective_version=entry.objective.version,
-        declared=entry.declared,
-    )
+    facts: dict[str, Any] = {"id": entry.id, "path": path, "kind": entry.kind, "declared": entry.declared}
+    facts |= {"suite": entry.suite.name, "suite_version": entry.suite.version}
+    facts |= {"model": entry.model.name, "revision": entry.model.revision or entry.model.source}
+    facts |= {"objective": entry.objective.name, "objective_version": entry.objective.version}
+    facts |= {"label": entry.objective.label, "created": entry.provenance.created}
+    facts |= {"comparison_key": comparison_key(entry), "supersedes": entry.supersedes}
+    facts |= {"metrics": tuple(entry.metrics), "seeds": tuple(entry.seeds)}
+    facts["runs"] = tuple(run.key for run in entry.runs)
+    return Row(**facts)
 
 
 _NO_ROW = (UserError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -111,14 +101,13 @@ def _unchecked_row(plain: Mapping[str, Any], root: Path, file: str) -> Row:
     if plain["schema"] != SCHEMA_VERSION or entry_id(plain) != plain["id"]:
         raise ValueError
     entry = object.__new__(Entry)  # without the checks of all the rest, which take as long as reading
-    entry.__dict__.update(plain)
-    entry.__dict__.update(
-        suite=SuiteVersion(**plain["suite"]),
-        model=build(Model, plain["model"], file),
-        objective=TrainedObjective(**plain["objective"]),
-        provenance=Provenance(**plain["provenance"]),
-        runs=[Run(seed=None, key=run["key"]) for run in plain["runs"]],
-    )
+    facts = dict(plain)
+    facts["suite"] = SuiteVersion(**plain["suite"])
+    facts["model"] = build(Model, plain["model"], file)
+    facts["objective"] = TrainedObjective(**plain["objective"])
+    facts["provenance"] = Provenance(**plain["provenance"])
+    facts["runs"] = [Run(seed=None, key=run["key"]) for run in plain["runs"]]
+    entry.__dict__.update(facts)
     row = row_of(entry, Path(f"{root}/{file}"))
     texts = (row.id, row.kind, row.suite, row.objective, row.objective_version, *row.runs, row.supersedes or "")
     numbers = (row.suite_version, *row.seeds)

@@ -62,7 +62,7 @@ def options_file(entry: Entry) -> str:
 
 def _changed(parts: Parts, plain: Parts, *, trained: bool) -> dict[str, Any]:
     """Return the settings in which recorded trainings and tasks differ from those of a suite, and the limit."""
-    settings: dict[str, Any] = {}
+    settings = {}
     for (recipe, tasks), (base, base_tasks) in zip(parts, plain, strict=True):
         values = dict(dotted_settings(to_plain(base)))
         for name, value in dotted_settings(to_plain(recipe) if trained else {}):
@@ -84,7 +84,7 @@ def _changed(parts: Parts, plain: Parts, *, trained: bool) -> dict[str, Any]:
 
 def _facts(parts: Parts, entry: Entry) -> list[Any]:
     """Return what decides the results of trainings and tasks."""
-    facts: list[Any] = []
+    facts = []
     for recipe, tasks in parts:
         facts.append(None if entry.untrained else recipe)
         for task in tasks:

@@ -266,7 +266,7 @@ def _recipes(entry: Entry) -> list[Mapping[str, Any]]:
         return []
     # Entries of half precision that do not say it were trained with weights of that precision.
     common = {"weight_dtype": entry.recipe.get("dtype", "float32")}
-    numbered: list[Mapping[str, Any]] = []
+    numbered = []
     for name, values in entry.recipe.items():
         if _NUMBERED.fullmatch(name):
             if not isinstance(values, Mapping):
@@ -289,7 +289,7 @@ def _corpora(entry: Entry, suite: Suite) -> dict[str, str]:
     for values in _recipes(entry):
         if values.get("corpus") in read:
             candidates.append(values["corpus"])
-    corpora: dict[str, str] = {}
+    corpora = {}
     for run in suite.runs:
         for name in run.tasks:
             if short_name(name) not in entry.protocols or kind_of_name(name) is not None:
@@ -336,20 +336,23 @@ class Agreement:
 
 def agreements(entry: Entry, rerun: Entry) -> list[Agreement]:
     """Return the agreement of each metric of an entry and of its rerun; some metrics may be in one of them only."""
-    results: list[Agreement] = []
+    results = []
     for name in dict.fromkeys([*entry.metrics, *rerun.metrics]):
         recorded, here = entry.metrics.get(name), rerun.metrics.get(name)
-        if recorded is None:
-            results.append(Agreement(name, None, rerun.metrics[name].mean, None, None, "new"))
-        elif here is None:
-            results.append(Agreement(name, recorded.mean, None, None, recorded.std, "missing now"))
-        else:
-            difference, verdict = here.mean - recorded.mean, _verdict(recorded, here)
-            results.append(Agreement(name, recorded.mean, here.mean, difference, recorded.std, verdict))
+        before, after = recorded and recorded.mean, here and here.mean
+        difference = None
+        if before is not None and after is not None:
+            difference = after - before
+        std = recorded and recorded.std
+        results.append(Agreement(name, before, after, difference, std, _verdict(recorded, here)))
     return results
 
 
-def _verdict(recorded: MetricSummary, here: MetricSummary) -> Verdict:
+def _verdict(recorded: MetricSummary | None, here: MetricSummary | None) -> Verdict:
+    if recorded is None:
+        return "new"
+    if here is None:
+        return "missing now"
     if recorded.values == here.values:
         return "exactly"
     if len(recorded.values) == len(here.values):

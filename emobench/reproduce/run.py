@@ -42,15 +42,6 @@ from emobench.tasks.spec import Task
 from emobench.tasks.table import CandidateSelection, Oracle, Scale, Table
 from emobench.training.recipe import Recipe
 
-
-@dataclass(frozen=True)
-class PaperModel:
-    """A model of the table, by the paper's name, and the one that is run for it."""
-
-    paper: str
-    model: str
-
-
 MODEL, DATA = "model", "data"
 """The panels of a figure of scaling: over the size of the model, and over the number of training tokens."""
 
@@ -205,8 +196,10 @@ def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
     return replace(entry, metrics=metrics, families=families, primary=primary, protocols=protocols)
 
 
-def models_of(table: Table, request: Request) -> list[PaperModel]:
-    """Return the paper's models; with `--model` that one of them, or the given one in the place of the first of them.
+def models_of(table: Table, request: Request) -> dict[str, str]:
+    """Return the model that is run for each of the paper's models.
+
+    With `--model` it is that one of them alone, or the given one in the place of the first of them.
 
     `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
     """
@@ -216,10 +209,10 @@ def models_of(table: Table, request: Request) -> list[PaperModel]:
         if name not in wanted:
             allowed = [wanted_name for wanted_name in wanted if wanted_name in papers]
             raise UnknownNameError("model", name, allowed, where=f"{table.name}, --model: ")
-    models = []
+    models = {}
     for name in wanted:
         paper = name if name in papers else papers[0]
-        models.append(PaperModel(paper, request.stand_ins.get(name, name)))
+        models[paper] = request.stand_ins.get(name, name)
     return models
 
 
@@ -231,11 +224,14 @@ def paper_models(table: Table) -> list[str]:
     return list(names) or list(table.models)
 
 
-def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
-    """Return a request for one of the table's models, with the table's settings for it; settings of the request win."""
-    of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
+def of_model(table: Table, request: Request, paper: str, model: str) -> Request:
+    """Return a request for the model that stands for one of the paper's, with the table's settings for that one.
+
+    Settings of the request win.
+    """
+    of_table = merged(table.settings, table.of_models.get(paper, {}))
     settings = merged(of_table, request.settings)
-    return replace(request, model=subject.model, seeds=request.seeds or table.seeds, settings=settings)
+    return replace(request, model=model, seeds=request.seeds or table.seeds, settings=settings)
 
 
 def scale_of(table: Table, name: str | None) -> Scale | None:
@@ -260,7 +256,7 @@ def steps_of(
     figure of scaling, `models` are instead of its own, from small to large. `prepare` is that of `at_scale`.
     """
     chosen = scale_of(table, scale)
-    remarks: list[str] = []
+    remarks = []
     if table.tokens:
         names, tokens = list(models or table.models), table.tokens
         if chosen is not None:
@@ -271,11 +267,11 @@ def steps_of(
     if chosen is not None:
         request, remarks = at_scale(table, chosen, request, prepare)
         assert request.model is not None
-        subjects = [PaperModel(subjects[0].paper, request.model)]
+        subjects = {next(iter(subjects)): request.model}
     steps = []
-    for subject in subjects:
-        own = of_model(table, request, subject)
-        steps.append(Step(request=own, title=shown_name(subject.model), paper=subject.paper))
+    for paper, model in subjects.items():
+        own = of_model(table, request, paper, model)
+        steps.append(Step(request=own, title=shown_name(model), paper=paper))
     return request, steps, remarks
 
 
@@ -475,14 +471,13 @@ def measure(table: Table, steps: Sequence[Step], reporter: Reporter) -> list[Mea
         cache = make_plan(table_request(table, step.request, firsts(table)), known=cache).ingredients
     measured = []
     for step in steps:
-        measured.append(measure_rows(table, step.request, reporter, step.title, cache))
+        measured.append(measure_rows(table, step, reporter, cache))
     return measured
 
 
-def measure_rows(
-    table: Table, request: Request, reporter: Reporter, title: str, cache: Ingredients | None
-) -> MeasuredRows:
+def measure_rows(table: Table, step: Step, reporter: Reporter, cache: Ingredients | None) -> MeasuredRows:
     """Train and evaluate the candidates of rows that have several, choose, then train and evaluate the rows."""
+    request = step.request
     selection = selection_request(table, request)
     remarks: list[str] = []
     choices: list[Choice] = []
@@ -491,7 +486,7 @@ def measure_rows(
             choices.append(Choice(row=row, objective=candidates[0]))
     else:
         assert table.select is not None
-        reporter.note(f"{title}: candidates, on {table.select.judged_on}")
+        reporter.note(f"{step.title}: candidates, on {table.select.judged_on}")
         evaluated = score_plan(make_plan(selection, known=cache), reporter)
         scores = dict(zip(selection.objectives, evaluated, strict=True))
         where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
@@ -631,8 +626,8 @@ def _duels(
 
     Replies are kept in the folder of runs.
     """
-    duels: list[Duel] = []
-    missing: list[str] = []
+    duels = []
+    missing = []
     for rule, (row, entry) in product(judges_of(table, request), measured.items()):
         for seed in entry.seeds if row != table.baseline else ():
             pair = [entry, measured[table.baseline]]

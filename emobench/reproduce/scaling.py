@@ -60,7 +60,7 @@ class Scaling:
             if point.panel == DATA and point.objective == PRETRAINED:
                 continue
             scores.setdefault((point.panel, point.row), {}).setdefault(point.size, []).extend(point.values)
-        fitted: dict[tuple[str, str], LogLine] = {}
+        fitted = {}
         for name, values in scores.items():
             line = fit_log_line(values)
             if line is not None:

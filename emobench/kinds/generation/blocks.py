@@ -17,6 +17,7 @@ from emobench.core.errors import MetricError
 from emobench.kinds.generation.kind import BLOCKS
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.samples import GeneratedTexts
+from emobench.kinds.interface import Scores
 from emobench.models.model import Model
 from emobench.tasks.scores import Score
 
@@ -38,9 +39,9 @@ def with_blocks(
     metric: MetricGroup,
     texts: GeneratedTexts,
     context: MetricContext,
-    scores: Mapping[str, Score],
+    scores: Scores,
     units: Mapping[str, str],
-) -> dict[str, Score]:
+) -> Scores:
     """Return scores, those of a corpus with pseudo-values by block; `units` names the unit of a prompt that shares one.
 
     Those of metrics that ask a model, or that have no value without some block, stay as they are.

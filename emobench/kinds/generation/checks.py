@@ -27,9 +27,9 @@ from emobench.data.oracle.language import oracle_tokenizer, oracle_words
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts
-from emobench.kinds.interface import Progress
+from emobench.kinds.interface import Progress, Scores
 from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule
-from emobench.tasks.scores import RANGES, Score
+from emobench.tasks.scores import RANGES
 
 RUNS, PROMPTS, WIDTH = 2, 40, 8
 DIRECTIONS = {True: "higher", False: "lower", None: "neither"}
@@ -118,16 +118,16 @@ class CheckedMetric:
                 runs[-1].append(sample)
         return GeneratedTexts(runs, " ")
 
-    def score(self, texts: GeneratedTexts) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts) -> Scores:
         models = {**RULES.auxiliary_models, **self.metric.models}
         return self.metric.score(texts, ExampleMetricContext(None, RULES, models))  # type: ignore[arg-type]
 
     @cached_property
-    def scores(self) -> Mapping[str, Score]:
+    def scores(self) -> Scores:
         return self.score(self.texts)
 
     @property
-    def by_prompt(self) -> dict[str, Score]:
+    def by_prompt(self) -> Scores:
         """The scores whose values belong to prompts."""
         means = {}
         for name, score in self.scores.items():

@@ -25,7 +25,7 @@ from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.prompts import admits, bos_ids, prompt_id, select_prompts, text_of
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedSample, GeneratedTexts, make_samples, sampling_runs
-from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.interface import Scored, Scores, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.rows import generate_rows, read_rows, write_rows
 from emobench.kinds.views import TestSize, WrittenText
@@ -33,7 +33,7 @@ from emobench.metrics.perplexity import PPL_TEST, entropy, perplexity
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.head import probe_head
 from emobench.models.model import AuxiliaryModel, Model
-from emobench.tasks.scores import Measure, Score
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 TOKENS_PER_WORD = 1.3
@@ -217,9 +217,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     return scored
 
 
-def _scores(
-    metric: MetricGroup, texts: GeneratedTexts, context: MetricContext, units: Mapping[str, str]
-) -> Mapping[str, Score]:
+def _scores(metric: MetricGroup, texts: GeneratedTexts, context: MetricContext, units: Mapping[str, str]) -> Scores:
     """Return the scores of a metric, those of a corpus with pseudo-values by blocks of prompts."""
     scores = metric.score(texts, context)
     if scores.keys() != metric.measures.keys():
@@ -229,7 +227,7 @@ def _scores(
     return with_blocks(metric, texts, context, scores, units)
 
 
-def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:
+def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> Scores:
     """Return PPL_test and entropy, by sampling unit; the sums are kept, since no other rule changes them."""
     facts = {
         "subject": dict(subject.facts),

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from emobench.core.errors import ConfigError
 from emobench.data.labelled import LabelledData
 from emobench.kinds.icl.answers import UNITS, ExampleLosses, answers, label_scores
@@ -58,7 +60,7 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
     rules = task.protocol_as(IclProtocol)
     drafts = drafts_of(subject, task, data)
     name = f"emobench_{task.name.replace('-', '_')}"
-    rows, yaml = folder / f"{name}.test.jsonl", folder / f"{name}.yaml"
+    rows, definition = folder / f"{name}.test.jsonl", folder / f"{name}.yaml"
     lines = []
     for draft in drafts:
         *shots, (_, query), (_, after) = draft.parts(rules)
@@ -72,15 +74,14 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
         row["gold"] = rules.ties.index(draft.example.label)
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     rows.write_text("".join(lines), encoding="utf-8")
-    yaml.write_text(_yaml(task, rules, data, name, rows.resolve()), encoding="utf-8")
-    return [yaml, rows]
+    definition.write_text(_yaml(task, rules, data, name, rows.resolve()), encoding="utf-8")
+    return [definition, rows]
 
 
 def _yaml(task: Task, rules: IclProtocol, data: LabelledData, name: str, rows: Path) -> str:
     installed, bos = version("emobench"), BOS_ARGUMENTS[rules.bos]
     too_long = TOO_LONG[rules.too_long]
-    file = json.dumps(str(rows), ensure_ascii=False)
-    return f"""\
+    head = f"""\
 # {task.name} of emobench {installed}: protocol {task.protocol_id}, data {data.fingerprint[:19]}.
 #
 #   lm_eval run --model hf --model_args pretrained=MODEL{bos} --include_path DIR --tasks {name}
@@ -90,25 +91,22 @@ def _yaml(task: Task, rules: IclProtocol, data: LabelledData, name: str, rows: P
 # scorer={rules.scorer}; `prompt`, the mean loss of the whole prompt, is beyond lm-eval's YAML).
 # A prompt that is too long for the model is cut on the left; emobench {too_long}.
 # Moved to another folder, the rows need their new place in data_files.
-task: {name}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {file}
-test_split: test
-output_type: multiple_choice
-num_fewshot: 0
-doc_to_text: "{{{{ice}}}}{{{{query}}}}"
-doc_to_choice: choices
-doc_to_target: gold
-target_delimiter: ""
-metric_list:
-  - metric: acc
-    aggregation: mean
-    higher_is_better: true
-metadata:
-  version: {task.version}
 """
+    content = {
+        "task": name,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(rows)}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "num_fewshot": 0,
+        "doc_to_text": "{{ice}}{{query}}",
+        "doc_to_choice": "choices",
+        "doc_to_target": "gold",
+        "target_delimiter": "",
+        "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+        "metadata": {"version": task.version},
+    }
+    return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) -> list[Draft]:
@@ -142,20 +140,10 @@ def _prompt(
             shown.append(piece)
     text, _ = kept.texts(rules)[place]
     shots = [(shot.id, shot.label) for shot in kept.shots]
-    return ShownPrompt(
-        id=prompt.id,
-        right=answer.right,
-        answer=answer.answer,
-        tied=answer.margin == 0,
-        text=text,
-        tokens=len(ids),
-        first_ids=ids[:FIRST_IDS],
-        shots=tuple(shots),
-        dropped=prompt.dropped,
-        cut=prompt.cut,
-        labels=tuple(labels),
-        pieces=tuple(shown),
-    )
+    facts: dict[str, Any] = {"id": prompt.id, "right": answer.right, "answer": answer.answer}
+    facts |= {"tied": answer.margin == 0, "text": text, "tokens": len(ids), "first_ids": ids[:FIRST_IDS]}
+    facts |= {"dropped": prompt.dropped, "cut": prompt.cut}
+    return ShownPrompt(shots=tuple(shots), labels=tuple(labels), pieces=tuple(shown), **facts)
 
 
 def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list[Piece]:
@@ -174,7 +162,7 @@ def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list
     for _, text in parts:
         end += len(text)
         ends.append(end)
-    split: list[Piece] = []
+    split = []
     done = 0
 
     def add(start: int, end: int, token: int | None) -> None:

@@ -35,11 +35,11 @@ from emobench.kinds.instruct.judging.judge import (
 )
 from emobench.kinds.instruct.responses import Response
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
-from emobench.kinds.interface import Keep, Progress, Scored, Subject
+from emobench.kinds.interface import Keep, Progress, Scored, Scores, Subject
 from emobench.kinds.journal import Journal
 from emobench.metrics.by_prompt import mean_by_prompt
 from emobench.models.model import AuxiliaryModel, Model
-from emobench.tasks.scores import MOST_MISSING, Measure, Score
+from emobench.tasks.scores import MOST_MISSING, Measure
 
 TIE = 0.5
 REPLIES, PROBLEMS = "replies.jsonl", "problems.json"
@@ -158,6 +158,9 @@ class Graded:
         return int(self.grade is None)
 
 
+Verdicts = Sequence[Judgement] | Sequence[Graded]
+
+
 class Replies:
     """The replies to requests by their digests, in a file that survives a kill."""
 
@@ -212,7 +215,7 @@ def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses
     pairs = {one.id: Pair(one.instruction, one.text, one.reference, one.input) for one in responses}
     title = f"judge {task} with {judge.name}"
     answered = kept_replies(judge, pairs, answering, subject.keep, lambda: subject.work(title, "requests"))
-    judged: Sequence[Graded] | Sequence[Judgement]
+    judged: Verdicts
     if isinstance(judge, PairJudge):
         judged = pair_judgements(judge, answered)
         means = pair_means(judged, pairs)
@@ -279,8 +282,8 @@ def keyed_requests(
 
     `identity` is that of the model that answers.
     """
-    digests: dict[str, list[str]] = {}
-    requests: dict[str, JudgeRequest] = {}
+    digests = {}
+    requests = {}
     for key, pair in pairs.items():
         digests[key] = []
         for request in requests_of(judge, pair):
@@ -391,7 +394,7 @@ def _winner(preference: float) -> int:
 
 
 def verdict_scores(
-    judged: Sequence[Judgement] | Sequence[Graded],
+    judged: Verdicts,
     counts: Mapping[str, int],
     means: Mapping[str, Mapping[str, float]],
     judge: str,
@@ -402,7 +405,7 @@ def verdict_scores(
     """
     scored = Scored()
 
-    def failures() -> dict[str, Score]:
+    def failures() -> Scores:
         if not any(counts.values()):
             raise MetricError("The judge was asked nothing: all responses equal the references.")
         shares = [one.unread / max(counts[one.id], 1) for one in judged]
@@ -410,7 +413,7 @@ def verdict_scores(
         weights = [counts[key] for key in ids]
         return {FAILURES: mean_by_prompt([shares], ids, MEASURES[FAILURES], weights_RN=[weights])}
 
-    def mean(name: str, values: Mapping[str, float]) -> dict[str, Score]:
+    def mean(name: str, values: Mapping[str, float]) -> Scores:
         check_verdicts(judged, counts, judge)
         if not values:
             raise MetricError("No pair of responses has a verdict that tells.")
@@ -422,7 +425,7 @@ def verdict_scores(
     return scored
 
 
-def check_verdicts(judged: Sequence[Judgement] | Sequence[Graded], counts: Mapping[str, int], judge: str) -> None:
+def check_verdicts(judged: Verdicts, counts: Mapping[str, int], judge: str) -> None:
     """Raise MetricError where more than 5 % of the requests have no verdict; `judge` begins the sentence."""
     missing, total = sum(one.unread for one in judged), sum(counts.values())
     if missing > MOST_MISSING * total:

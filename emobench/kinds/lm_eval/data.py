@@ -290,7 +290,7 @@ def find_manager(name: str, include: str) -> TaskManager:
 
 def _indexed(folders: Iterable[Path]) -> dict[str, Any]:
     """Return the tasks, groups and tags of lm-eval's folders by name; of two definitions the first counts."""
-    index: dict[str, Any] = {}
+    index = {}
     for path in sorted(chain.from_iterable(folder.rglob("*.yaml") for folder in folders)):
         with suppress(Exception):  # lm-eval passes over YAML that it cannot read
             TaskIndex.process_cfg(load_yaml(path, resolve_func=False), path, index)
@@ -323,7 +323,7 @@ def sources(path: Path) -> Iterator[Path]:
 
 
 def _members(listed: Any) -> list[str]:
-    names: list[str] = []
+    names = []
     for item in listed if isinstance(listed, list) else ():
         if not isinstance(item, Mapping):
             names.append(str(item))

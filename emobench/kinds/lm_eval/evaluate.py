@@ -158,7 +158,7 @@ def _examples(
         parts[leaf] = values
     # A group weighs its tasks by their examples, or each the same.
     for alike in (False, True):
-        joined: Values = {}
+        joined = {}
         for leaf, values in parts.items():
             size = len(values) if alike else 1
             for example, (value, weight) in values.items():

@@ -83,7 +83,7 @@ def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts]
     Requests of one context are alternatives of one another, as long as their continuations are not longer than it: a
     row is then at most twice as long as a prompt.
     """
-    groups: list[list[int]] = []
+    groups = []
     open_groups: dict[tuple[int, ...], tuple[list[int], int]] = {}
     for place, (_, context, continuation) in enumerate(requests):
         group, room = open_groups.get(tuple(context), ([], 0))
@@ -176,7 +176,7 @@ class MemoryModel(_Base):
         prompts, groups = _prompts(requests, self.max_length + 1)
 
         def compute(batches: Sequence[Sequence[int]]) -> list[Answer]:
-            answers: list[Answer] = []
+            answers = []
             for batch in batches:
                 for one in scorer.losses([prompts[i] for i in batch]):
                     answers += zip(map(neg, one.label_nats), one.label_greedy, strict=True)

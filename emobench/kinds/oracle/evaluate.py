@@ -27,7 +27,7 @@ from emobench.inference.decoding.request import Continuation, Decoding, Sampling
 from emobench.kinds.cost import Cost, least
 from emobench.kinds.generation.evaluate import check_featurizer, require_context
 from emobench.kinds.generation.metric import features_of
-from emobench.kinds.interface import Progress, Scored, Subject
+from emobench.kinds.interface import Progress, Scored, Scores, Subject
 from emobench.kinds.journal import require_count
 from emobench.kinds.oracle.kind import OracleKind, OracleProtocol
 from emobench.kinds.views import TestSize, WrittenText
@@ -122,22 +122,22 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     def decoded(rows: Iterable[list[int]], length: int | None = None) -> list[str]:
         return [subject.tokenizer.decode(ids[:length], skip_special_tokens=True) for ids in rows]
 
-    def test_perplexity() -> dict[str, Score]:
+    def test_perplexity() -> Scores:
         chosen = list(texts.texts)[: rules.limit]
         rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, ends=True)
         head = probe_head(subject.model, subject.tokenizer)
         sums = evaluate_tokens(subject.model, head, rows)  # type: ignore[arg-type]
         return {"ppl_test": perplexity(sums, list(map(str, range(len(rows)))))}
 
-    def perplexity_under_language() -> dict[str, Score]:
+    def perplexity_under_language() -> Scores:
         ids, ended = zip(*samples["texts"], strict=True) if samples["texts"] else ((), ())
         return {"ppl_oracle": oracle_perplexity(language, ids, ended)}
 
-    def distances() -> dict[str, Score]:
+    def distances() -> Scores:
         with subject.work("exact distances", "texts") as progress:
             return oracle_distances(subject.model, language, test, progress=progress)
 
-    def mauve() -> dict[str, Score]:
+    def mauve() -> Scores:
         human = list(filter(None, decoded(test, rules.length)))
         generated = list(filter(None, decoded([ids for ids, _ in samples["texts"]])))
         # Neither side continues a prompt: pairs are in the order of both, so that the jackknife leaves out one of each.
@@ -150,7 +150,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
         scored.files[MAUVE_RUNS] = runs
         return scores
 
-    def overlap() -> dict[str, Score]:
+    def overlap() -> Scores:
         if not samples["continued"]:
             raise MetricError(f"No test text has the {rules.prefix + rules.continuation} words that ROUGE compares.")
         references, rows = [], []
@@ -198,7 +198,7 @@ def oracle_distances(
     *,
     token_budget: int = TOKEN_BUDGET,
     progress: Progress | None = None,
-) -> dict[str, Score]:
+) -> Scores:
     """Compare Q and P at every position of P's own texts (word ids without EOS), the EOS position included.
 
     Returns a Score for each of `metrics.distances.DISTANCES`, averaged over positions; an example is a text, its value

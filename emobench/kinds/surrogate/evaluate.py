@@ -13,13 +13,13 @@ from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts, load_texts
 from emobench.kinds.cost import Cost, SplitSize, least, split_size
 from emobench.kinds.generation.evaluate import require_context
-from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.interface import Scored, Scores, Subject
 from emobench.kinds.surrogate.kind import SurrogateProtocol
 from emobench.kinds.views import TestSize
 from emobench.metrics.distances import COLUMNS, MEASURES, PRIMARY
 from emobench.metrics.distribution_distances import surrogate_distances
 from emobench.models.model import Model
-from emobench.tasks.scores import Measure, Score
+from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task
 
 TEXTS_A_TIME = 256
@@ -85,7 +85,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     surrogate = subject.other(rules.auxiliary).model
     scored = Scored()
 
-    def distances() -> dict[str, Score]:
+    def distances() -> Scores:
         with subject.work("distances to the surrogate", "texts") as progress:
             tokens, ids = list(rows.values()), list(rows)
             return surrogate_distances(surrogate, subject.model, subject.tokenizer, tokens, ids, progress=progress)
@@ -107,7 +107,7 @@ def usable_texts(texts: Texts, tokenizer: Any, rules: SurrogateProtocol, limit: 
     Words are split at single spaces, and tokens are those that the tokenizer gives, with its special ones, as in the
     official code. A text of one token predicts nothing. Raises DataError if no text is usable.
     """
-    rows: dict[str, list[int]] = {}
+    rows = {}
     for start in range(0, len(texts), TEXTS_A_TIME):
         part = list(texts.texts[start : start + TEXTS_A_TIME])
         # verbose=False: a text that is longer than the context is skipped below.

@@ -70,7 +70,7 @@ def test_the_papers_tables_can_be_made_again() -> None:
 def test_a_table_is_exactly_the_papers_cells(name: str) -> None:
     table, models = find_table(name), {**MODELS, **JUDGED}[name]
     entries = published_entries(table)
-    assert [subject.model for subject in models_of(table, request())] == models
+    assert list(models_of(table, request()).values()) == models
     assert [(e.model.name, e.objective.name) for e in entries] == [(m, row) for m in models for row in table.rows]
     tasks = [short_name(task) for run in find_suite(table.suite).runs for task in run.tasks]
     metrics = ("win_rate",) if name in JUDGED else COLUMNS.get(name, ("accuracy",))
@@ -99,18 +99,18 @@ def test_a_judged_figure_has_the_judge_and_the_models_of_its_caption(name: str) 
     judge, models = FIGURES[name]
     assert table.judges == (judge,)
     subjects = models_of(table, request())
-    assert [subject.model for subject in subjects] == models
+    assert list(subjects.values()) == models
     for given, expected in (((), [2e-5, 1e-5]), (("recipe.learning_rate=3e-4",), [3e-4, 3e-4])):  # for 7B and 13B
-        asked = [replace(of_model(table, request(*given), subject), suite=table.suite) for subject in subjects]
+        asked = [replace(of_model(table, request(*given), *names), suite=table.suite) for names in subjects.items()]
         assert [parts_of(one, find_suite(table.suite))[0][0].learning_rate for one in asked] == expected
 
 
 @pytest.mark.parametrize("name", [*MODELS, *JUDGED, *FIGURES])
 def test_a_table_trains_as_many_seeds_as_a_verdict_needs(name: str) -> None:
     table = find_table(name)
-    subject = models_of(table, request())[0]
-    assert len(of_model(table, request(), subject).seeds) >= MIN_SEEDS
-    assert of_model(table, request(seeds=(7,)), subject).seeds == (7,)
+    names = next(iter(models_of(table, request()).items()))
+    assert len(of_model(table, request(), *names).seeds) >= MIN_SEEDS
+    assert of_model(table, request(seeds=(7,)), *names).seeds == (7,)
 
 
 @pytest.mark.parametrize("name", [*MODELS, *JUDGED, *FIGURES])
@@ -118,13 +118,14 @@ def test_a_model_of_the_paper_at_a_small_scale_is_the_scales_model(name: str) ->
     """No weights of the paper's model are planned, and its column of published numbers is the one that is shown."""
     table = find_table(name)
     task = short_name(find_suite(table.suite).runs[0].tasks[0])
-    paper = models_of(table, request())[-1].paper
+    papers = list(models_of(table, request()))
+    paper = papers[-1]
     scaled, (step,), remarks = steps_of(table, request(f"tasks={task}", model=paper), "small")
     assert scaled.model == step.request.model == table.scales["small"].model
     assert step.paper == paper
     assert paper not in remarks[0]
     _, (first,), _ = steps_of(table, request(f"tasks={task}"), "small")
-    assert first.paper == models_of(table, request())[0].paper
+    assert first.paper == papers[0]
 
 
 def generation(*settings: str, **given: Any) -> Request:
@@ -239,7 +240,7 @@ def test_another_model_or_folder_stands_in_for_one_of_the_paper(
         with pytest.raises(UnknownNameError, match="table-1, --model: There is no model 'opt-125"):
             models_of(table, request(**given))
     else:
-        assert [(one.paper, one.model) for one in models_of(table, request(**given))] == expected
+        assert list(models_of(table, request(**given)).items()) == expected
     if "stand_ins" in given:
         with pytest.raises(ConfigError, match="at this scale table-1 has a model of its own"):
             at_scale(table, table.scales["small"], request(**given))

@@ -193,7 +193,7 @@ def _search(
 
 def _by_group(keys: Keys) -> dict[str, list[int]]:
     """Return the places of the examples of each group."""
-    places: dict[str, list[int]] = {}
+    places = {}
     for place, (group, _) in enumerate(keys):
         places.setdefault(group, []).append(place)
     return places

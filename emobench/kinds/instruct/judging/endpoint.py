@@ -16,7 +16,7 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +28,7 @@ import numpy as np
 from emobench.core.errors import ConfigError, ModelError, RunError
 from emobench.core.reading import expand_home, is_folder, require_shallow
 from emobench.core.settings import content_hash
-from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, token_count
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, KeepReply, Requests, token_count
 from emobench.kinds.instruct.rules import JudgeRule, public_address
 from emobench.kinds.interface import Progress
 from emobench.models.device import LoadOptions
@@ -100,8 +100,8 @@ class Endpoint:
 
     def ask(
         self,
-        requests: Mapping[str, JudgeRequest],
-        keep: Callable[[str, JudgeReply], None],
+        requests: Requests,
+        keep: KeepReply,
         progress: Progress = lambda done, total: None,
     ) -> Asked:
         """Send the requests, and call `keep` with each reply as soon as it is there.
@@ -121,7 +121,7 @@ class Endpoint:
 @dataclass
 class _Asking:
     endpoint: Endpoint
-    keep: Callable[[str, JudgeReply], None]
+    keep: KeepReply
     progress: Progress
     asked: Asked = field(default_factory=Asked)
     in_a_row: int = 0
@@ -129,7 +129,7 @@ class _Asking:
     turn: float = 0.0
     """When the next request may be sent."""
 
-    async def all(self, requests: Mapping[str, JudgeRequest]) -> Asked:
+    async def all(self, requests: Requests) -> Asked:
         import openai
 
         rule = self.endpoint.rule
@@ -328,7 +328,7 @@ def _read(completion: Any, scrubber: Scrubber) -> JudgeReply:
 
 def _by_text(top: Iterable[tuple[str, Any]], scrubber: Scrubber) -> dict[str, float]:
     """Return the log probability of each text. The probabilities of several tokens with one text add up."""
-    likeliest: dict[str, float] = {}
+    likeliest = {}
     for token, value in top:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= LARGEST_LOG_PROB:
             raise TypeError("a log probability is no number")

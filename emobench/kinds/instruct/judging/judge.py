@@ -76,6 +76,12 @@ def token_count(value: Any) -> int:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
 
 
+Requests = Mapping[str, JudgeRequest]
+"""Requests by their digests."""
+KeepReply = Callable[[str, JudgeReply], None]
+"""Keeps the reply to the request with a digest."""
+
+
 @dataclass
 class Asked:
     """The outcome of requests."""
@@ -103,8 +109,8 @@ class Answering(Protocol):
 
     def ask(
         self,
-        requests: Mapping[str, JudgeRequest],
-        keep: Callable[[str, JudgeReply], None],
+        requests: Requests,
+        keep: KeepReply,
         progress: Callable[[int, int], None],
     ) -> Asked:
         """Answer requests, and call `keep` with each reply at once, so that no paid reply is lost."""

@@ -11,7 +11,7 @@ Legend: B requests of a batch, T positions, V vocabulary, D different texts of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +22,7 @@ from emobench.core.settings import content_hash
 from emobench.data.chat_templates import RULES, end_of, frame_of, text_ids
 from emobench.inference.decoding.continuations import iter_continuations
 from emobench.inference.decoding.request import Decoding, Sampling
-from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, KeepReply, Requests
 from emobench.kinds.interface import Progress
 from emobench.metrics.batching import by_length, pad, reading
 from emobench.models.head import token_count
@@ -66,8 +66,8 @@ class LocalModel:
 
     def ask(
         self,
-        requests: Mapping[str, JudgeRequest],
-        keep: Callable[[str, JudgeReply], None],
+        requests: Requests,
+        keep: KeepReply,
         progress: Progress = lambda done, total: None,
     ) -> Asked:
         """Answer the requests, in batches of prompts of similar length; a prompt that does not fit is refused.
@@ -116,7 +116,7 @@ class LocalModel:
         return text_ids(tokenizer, frame_of(tokenizer, request.prompt).prompt)
 
     def _answered(
-        self, requests: Mapping[str, JudgeRequest], prompts: Mapping[str, list[int]], length: int
+        self, requests: Requests, prompts: Mapping[str, list[int]], length: int
     ) -> Iterator[tuple[str, JudgeReply]]:
         """Yield (key, reply) of requests of one form, texts or messages, whose replies have one length at most."""
         tokenizer = self.handle.tokenizer
@@ -140,10 +140,10 @@ class LocalModel:
                 key, text = keys[index], tokenizer.decode(one.ids, skip_special_tokens=True)
                 yield key, JudgeReply(text, tops.get(key, ()), self.name, len(ids[index]), len(one.ids))
 
-    def _top_logprobs(self, requests: Mapping[str, JudgeRequest], prompts: Mapping[str, list[int]]) -> dict[str, Tops]:
+    def _top_logprobs(self, requests: Requests, prompts: Mapping[str, list[int]]) -> dict[str, Tops]:
         """Return the likeliest texts of the first token, of those requests that ask for them."""
         asking = [key for key, request in requests.items() if request.options.get("top_logprobs")]
-        tops: dict[str, Tops] = {}
+        tops = {}
         for members in by_length([len(prompts[key]) for key in asking], BUDGET):
             keys = [asking[i] for i in members]
             with reading(self.handle.model) as device:
