@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.core.errors import ConfigError, DataError, Missing, UserError
+from emobench.core.errors import ConfigError, DataError, Missing
 from emobench.data.rows import FORMATS, Row, Rows, require_columns, rows_of, text_in
 from emobench.data.sources import Split
 from emobench.models.hub import CONVERTED, MAIN, Repo
@@ -136,7 +136,7 @@ def find_files(corpus: HubCorpus, *, offline: bool) -> HubFiles:
     Raises DataError if the hub has none in these formats, and Missing if the cache lacks them offline.
     """
     repo = Repo(corpus.repo, "dataset", offline)
-    problems: list[UserError] = []
+    problems = []
     for branch in (MAIN, CONVERTED) if corpus.revision == MAIN else (corpus.revision,):
         try:
             commit = repo.resolve(branch)
@@ -178,7 +178,7 @@ def part_of(count: int, split: Split, shares: Mapping[Split, float], origin: str
     `shares` belong to the splits without files, from the end of the documents on. Raises DataError for
     too few documents.
     """
-    places: dict[Split, slice] = {}
+    places = {}
     stop = count
     for other, share in shares.items():
         start = stop - max(1, round(share * count))
@@ -225,7 +225,7 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     }
     answered: tuple[Split, ...] = ("test", "validation")
     for split in answered:
-        rows: list[Row] = []
+        rows = []
         if data.of(split):
             rows = labelled_rows(data.rows(split), columns)
         if rows and all(str(row[label]) != "-1" for row in rows):
@@ -253,7 +253,7 @@ def labelled_facts(rows: Sequence[Row], columns: Sequence[str], file: Path, orig
     """
     text, label = columns
     classes = sorted({str(row[label]) for row in rows})
-    names: dict[str, str] = {}
+    names = {}
     if not all(isinstance(row[label], str) for row in rows):
         names = _meanings_of_numbers(file, rows, label) or dict(zip(classes, classes, strict=True))
         classes = list(dict.fromkeys(names.values()))

@@ -163,7 +163,7 @@ class LabelledData:
 def sampling_units(examples: Sequence[Example]) -> dict[str, str]:
     """Return the sampling unit of each example that was sampled with others."""
     contents: dict[str, list[str]] = {}
-    named: dict[str, str] = {}
+    named = {}
     for example in examples:
         contents[example.id] = [example.content]
         if example.unit:
@@ -196,7 +196,7 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
 
 def _fingerprint(source: LabelledSource, examples: Sequence[Example]) -> str:
     """Return the digest of all that results depend on: fields, classes, groups, and units where the source has them."""
-    texts: list[str] = []
+    texts = []
     for example in examples:
         texts += [*example.fields.values(), example.label, example.group]
         if source.unit:

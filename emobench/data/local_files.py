@@ -61,7 +61,7 @@ class LocalData:
         if not is_folder(self.path):
             raise ConfigError(f"There is no file or folder {self.path}.")
         splits: dict[Split, list[Path]] = {split: [] for split in SPLITS}
-        others: list[Path] = []
+        others = []
         for file in _data_files(self.path):
             relative = file.relative_to(self.path)
             named = splits_in(relative.name) or splits_in(str(relative.parent))
@@ -192,9 +192,9 @@ def read_texts(rows: Rows, column: str, fields: Fields = ()) -> LocalTexts:
     Raises DataError for a row without a text, for more than LARGEST bytes, and where some rows name their document and
     others do not.
     """
-    texts: list[str] = []
-    named: list[str] = []
-    numbers: list[RowNumbers] = []
+    texts = []
+    named = []
+    numbers = []
     size = 0
     for where, row in rows:
         text = text_in(row, column, where)

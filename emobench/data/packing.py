@@ -198,8 +198,8 @@ def pack_blocks(
     blocks, sources = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     number = total = 0
     for batch in _batches(texts, progress):
-        tokens: list[int] = []
-        owners: list[int] = []
+        tokens = []
+        owners = []
         for row in _tokenize(tokenizer, batch, add_special_tokens=True):
             if row:
                 tokens += row + eos

@@ -100,7 +100,7 @@ def shortened(example: Tokens, length: int, counts: Counts) -> Tokens:
 
 def best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
     """Return the items of each row: the largest first, each in the fullest row that has room (best fit decreasing)."""
-    rows: list[list[int]] = []
+    rows = []
     room: list[tuple[int, int]] = []  # (free, row), sorted
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         place = bisect_left(room, (sizes[item], -1))

@@ -54,7 +54,7 @@ def local_file(name: str, split: str, data_dirs: Sequence[Path], columns: Sequen
     labelled examples may both have an `ag_news`. Raises ConfigError if several remain, or for another format.
     """
     begin = f"{name}.{split}"
-    files: dict[Path, Path] = {}
+    files = {}
     for folder in data_dirs:
         if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
@@ -188,7 +188,7 @@ def _parquet_rows(file: Path, where: str, columns: Sequence[str]) -> Rows:
 def _csv_rows(file: Path, where: str) -> Rows:
     """Yield the rows of a CSV file. The first column may be without a name: pandas writes its index so."""
     csv.field_size_limit(LARGEST_FIELD)
-    names: list[str] = []
+    names = []
     line = 1
     try:
         with _opened(file) as opened:

@@ -74,7 +74,7 @@ def joined_units(
     by the first of its digests, in alphabetical order, so that its name does not depend on the order of the examples.
     """
     marks: dict[str, list[str]] = {}
-    parents: dict[str, str] = {}
+    parents = {}
 
     def root(name: str) -> str:
         """Return the representative of a name's set."""

@@ -240,7 +240,7 @@ class Samples:
     @cached_property
     def names(self) -> dict[str, str]:
         """Sample -> an id of its content; equal documents are numbered in order."""
-        seen: Counter[str] = Counter()
+        seen = Counter()
         names = {}
         for sample, content in self.contents.items():
             seen[content] += 1
@@ -285,7 +285,7 @@ def unpaired(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
 
 def tasks_below(members: Mapping[str, Sequence[str]], group: str) -> list[str]:
     """Return the tasks and groups that a group consists of, directly or through other groups, each once."""
-    below: dict[str, None] = {}
+    below = {}
     waiting = list(members.get(group, ()))
     for member in waiting:  # grows while members of members are added
         if member not in below and member != group:

@@ -41,7 +41,7 @@ from emobench.exchange.lm_eval import DEFAULT_REVISIONS
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.query.rows import created_at
 from emobench.leaderboard.run_files import Recorded
-from emobench.tasks.lm_eval_numbers import Values, clip, number, task_name
+from emobench.tasks.lm_eval_numbers import clip, number, task_name
 from emobench.tasks.scores import RANGES
 
 FORMAT, SCHEMA, SUPPORTED = "every-eval-ever", "0.3.0", "0.3."
@@ -208,7 +208,7 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
     instances.
     """
     rows: list[dict[str, Any]] = []
-    without: dict[str, str] = {}
+    without = {}
     evaluation, identity = _evaluation_id(entry), _identity(entry)
     for name, metric in entry.metrics.items():
         of_runs = [run[name] for run in examples if name in run]
@@ -218,7 +218,7 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
         if len(of_runs) < len(examples) or any(one.examples.keys() != first.examples.keys() for one in of_runs):
             without[name] = "its runs have other examples"
             continue
-        means: Values = {}
+        means = {}
         instances: list[dict[str, Any]] = []
         task = name.partition("/")[0]
         for example in first.examples:
@@ -262,8 +262,8 @@ def record_evaluation(path: Path, data: Json) -> Evaluation:
     schema = str(data["schema_version"])
     if not schema.startswith(SUPPORTED):
         raise DataError(f"{path}: is of schema {clip(schema, 20)}; expected {SUPPORTED}x of Every Eval Ever.")
-    results: dict[str, Json] = {}
-    numbers: dict[str, Measured] = {}
+    results = {}
+    numbers = {}
     for result in listed(data, "evaluation_results"):
         metric = at(result, "metric_config", "metric_name") or at(result, "metric_config", "metric_id") or "score"
         name = f"{task_name(str(result.get('evaluation_name')))}/{task_name(str(metric))}"
@@ -275,7 +275,7 @@ def record_evaluation(path: Path, data: Json) -> Evaluation:
             numbers[name] = _measured(result, value)
     if not numbers:
         raise DataError(f"{path}: has no number under `evaluation_results`; expected a record of Every Eval Ever.")
-    examples: dict[str, Recorded] = {}
+    examples = {}
     without = dict.fromkeys(numbers, "put its instances, a file of JSON Lines, next to it")
     prompts: dict[str, dict[str, str]] = {}
     for name, samples in _read_instances(path, data, results).items():
@@ -353,7 +353,7 @@ def _read_instances(path: Path, data: Json, results: Mapping[str, Json]) -> dict
     """
     named = str(at(data, "detailed_evaluation_results", "file_path") or f"{path.stem}_samples.jsonl")
     file = path.parent / named.rpartition("/")[2]
-    by_id: dict[str, str] = {}
+    by_id = {}
     by_task: dict[str, list[str]] = {}
     for name, result in results.items():
         by_task.setdefault(name.partition("/")[0], []).append(name)

@@ -202,8 +202,8 @@ def _values(data: Json, score: Json, metric: str, value: float, of_epochs: Epoch
     if not of_epochs:
         return "the log has no samples with scores; evaluate without --no-log-samples"
     reducer = score.get("reducer")
-    means: Values = {}
-    by_epochs: Values = {}
+    means = {}
+    by_epochs = {}
     for sample, values in of_epochs.items():
         floats = [one for one in map(to_float, values) if one is not None]
         mean = math.fsum(floats) / len(floats)

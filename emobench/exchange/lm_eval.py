@@ -108,7 +108,7 @@ def lm_eval_evaluation(path: Path, data: Json, *, lenient: bool = False) -> Eval
         read.recipe = {"dtype": dtype.removeprefix("torch."), **read.recipe}
     if data.get("chat_template_sha"):
         read.template = str(data["chat_template_sha"])
-    samples: dict[str, Samples] = {}
+    samples = {}
     try:
         samples = read_samples(path)
     except DataError as error:
@@ -353,7 +353,7 @@ def _examples_of_groups(
             continue
         values: dict[str, tuple[float, float]] = {}
         inputs: dict[str, list[str]] = {}
-        units: dict[str, str] = {}
+        units = {}
         for task in tasks:
             of_task, examples = samples[task], of_tasks[f"{task}/{one.shown}"].examples
             for example, own in of_task.names.items():

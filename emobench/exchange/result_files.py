@@ -195,7 +195,7 @@ def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str
     """Return the metrics over the seeds, and why others are missing."""
     metrics = {}
     missing = {}
-    names: dict[str, None] = {}
+    names = {}
     for one in read:
         names.update(dict.fromkeys((*one.numbers, *one.absent)))
     for name in names:
@@ -317,14 +317,14 @@ def compare_files(
     named = list(dict.fromkeys([*texts, baseline or texts[-1]]))
     if len(named) < 2:
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
-    read: dict[str, Evaluation] = {}
+    read = {}
     for text in named:
         read[text] = frames[text] if text in frames else read_evaluation(text)
     base = read[baseline or texts[-1]]
     titles = [evaluation.title for evaluation in read.values()]
     over_seeds = _over_seeds(read)
-    entries: dict[str, Entry] = {}
-    evaluations: dict[str, Evaluation] = {}
+    entries = {}
+    evaluations = {}
     excluded: dict[str, dict[str, str]] = {}
     notes = []
     for text, evaluation in read.items():
@@ -392,7 +392,7 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
         raise ConfigError(
             f"{ours.path} ({', '.join(left)}) and {theirs.path} ({', '.join(right)}) have no metric in common."
         )
-    by_task: dict[str, str] = {}
+    by_task = {}
     excluded = {}
     for metric in common:
         task = metric.partition("/")[0]

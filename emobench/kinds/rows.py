@@ -92,7 +92,7 @@ def generate_rows(
             vocabulary=token_count(subject.tokenizer),
             done=frozenset(done),
         ):
-            made: list[R] = []
+            made = []
             for index, continuations in batch:
                 if index not in done:
                     made += rows_of(index, continuations)

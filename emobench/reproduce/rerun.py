@@ -134,7 +134,7 @@ def _followed(entry: Entry, given: Request, suite: Suite) -> Iterator[tuple[str,
         yield "model.name", entry.model.name
     if not given.objectives or "(" not in given.objectives[0]:
         yield "objective.params", to_plain(entry.objective.params)
-    names: dict[str, str] = {}
+    names = {}
     for run in suite.runs:
         for name in run.tasks:
             names[short_name(name)] = name

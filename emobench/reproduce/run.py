@@ -109,8 +109,8 @@ def outline_table(
     The first candidate of a row stands for the one that will be chosen. `exact` is that of `make_outline`.
     """
     oracle = _oracle_of(table, scale, request)
-    outlines: list[Outline] = []
-    judging: list[StageLine] = []
+    outlines = []
+    judging = []
     read = Read()
     scaled, steps, remarks = steps_of(table, request, scale, models, oracle and partial(without_oracle, table))
     for step in steps:
@@ -218,7 +218,7 @@ def models_of(table: Table, request: Request) -> dict[str, str]:
 
 def paper_models(table: Table) -> list[str]:
     """Return the names of the paper's models, in its order."""
-    names: dict[str, None] = {}
+    names = {}
     for entry in published_entries(table):
         names[entry.model.name] = None
     return list(names) or list(table.models)
@@ -381,7 +381,7 @@ def selection_request(table: Table, request: Request) -> Request | None:
 
     Raises ConfigError for a setting that would leave the choice to the test split.
     """
-    candidates: list[str] = []
+    candidates = []
     for texts in table.rows.values():
         if len(texts) > 1:
             candidates += texts
@@ -479,8 +479,8 @@ def measure_rows(table: Table, step: Step, reporter: Reporter, cache: Ingredient
     """Train and evaluate the candidates of rows that have several, choose, then train and evaluate the rows."""
     request = step.request
     selection = selection_request(table, request)
-    remarks: list[str] = []
-    choices: list[Choice] = []
+    remarks = []
+    choices = []
     if selection is None:
         for row, candidates in table.rows.items():
             choices.append(Choice(row=row, objective=candidates[0]))
@@ -513,8 +513,8 @@ def choose(
     """
     if len(candidates) == 1:
         return Choice(row=row, objective=candidates[0])
-    means: dict[str, float] = {}
-    left_out: dict[str, str] = {}
+    means = {}
+    left_out = {}
     sign = 1
     for text in candidates:
         try:
@@ -547,7 +547,7 @@ def _compared(
     missing: Sequence[str],
 ) -> PaperComparison:
     """Return the measured rows next to the paper's. `given` is the user's request."""
-    published: dict[str, Entry] = {}
+    published = {}
     for entry in published_entries(table):
         if entry.model.name == step.paper:
             published[entry.objective.name] = entry
@@ -555,8 +555,8 @@ def _compared(
     examples = ExamplesReader(step.request.runs, [step.request.leaderboard])
     others = [entry for entry in entries if entry.id != baseline.id]
     contrasts = compare(baseline, others, examples, anyway=True)
-    available: dict[str, None] = {}
-    reasons: dict[str, str] = {}
+    available = {}
+    reasons = {}
     for entry in entries:
         available.update(dict.fromkeys(entry.metrics))
         for metric, why in entry.missing.items():
@@ -568,7 +568,7 @@ def _compared(
         wanted = [f"{task}/{metric}" for task, metric in product(tasks, table.metrics)]
     columns = [metric for metric in wanted if metric in available]
     sentences = [*remarks, *_differences(given, step, baseline, bool(published)), *table.remarks]
-    of_paper: set[str] = set()
+    of_paper = set()
     for entry in published.values():
         of_paper.update(entry.metrics)
     for metric in sorted(of_paper.difference(available)):

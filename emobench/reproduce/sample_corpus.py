@@ -249,7 +249,7 @@ def with_oracle(table: Table, oracle: Oracle, reporter: Reporter, request: Reque
 
 def without_oracle(table: Table, request: Request) -> Request:
     """Return a request without texts for the dry run: the oracle is as large as the model."""
-    tasks: list[str] = []
+    tasks = []
     for run in find_suite(table.suite).runs:
         tasks += map(short_name, run.tasks)
     oracle = {**request.section("oracle"), "model": PRETRAINED}

@@ -74,7 +74,7 @@ def reproduce_scaling(
     """Repeat a figure of scaling; `models` are instead of its own, from small to large."""
     _, steps, remarks = steps_of(table, request, scale, models)
     measured: list[tuple[Step, list[Entry]]] = []
-    entries: list[Entry] = []
+    entries = []
     for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
         for remark in rows.remarks:
             remarks.append(f"{step.title}: {remark}")
@@ -86,7 +86,7 @@ def reproduce_scaling(
         tasks = [task for task in tasks if f"{task}/{metric}" in entry.metrics]
     if not tasks:
         raise DataError(f"No task has the metric {metric} for every model and number of tokens.")
-    points: list[Point] = []
+    points = []
     for step, of_step in measured:
         for (row, entry), panel in product(zip(table.rows, of_step, strict=True), step.panels):
             by_task = [entry.metrics[f"{task}/{metric}"].values for task in tasks]

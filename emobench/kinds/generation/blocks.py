@@ -47,7 +47,7 @@ def with_blocks(
     Those of metrics that ask a model, or that have no value without some block, stay as they are.
     """
     bare = [name for name, score in scores.items() if score.examples is None]
-    places: dict[str, int] = {}
+    places = {}
     for key in texts.ids:
         places.setdefault(units.get(key, key), len(places))
     count = min(BLOCKS, len(places))

@@ -101,7 +101,7 @@ class CheckedMetric:
         for n in range(PROMPTS):
             human = rng.choices(words, k=8)
             prompts.append((f"p{n}", " ".join(human[:2]), " ".join(human)))
-        runs: list[list[GeneratedSample]] = []
+        runs = []
         for run in range(RUNS):
             runs.append([])
             for prompt, prefix, reference in prompts:

@@ -63,9 +63,9 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
     Raises DataError if no text is long enough, ModelError if the tokenizer cannot keep the rule's BOS.
     """
     bos = bos_ids(tokenizer, rule)
-    prompts: list[ContinuationPrompt] = []
+    prompts = []
     dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
-    lengths: list[int] = []
+    lengths = []
     for text, ids in _encoded(texts[: rule.first_texts], tokenizer, rule):
         if limit is not None and len(prompts) >= limit:
             break

@@ -180,9 +180,9 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
     except MetricError as error:
         return Scored(missing=dict.fromkeys(names, str(error)))
     n, unit = len(given), UNITS[rules.scorer]
-    hits: dict[str, float] = {}
-    margins: dict[str, float] = {}
-    confidences: list[float] = []
+    hits = {}
+    margins = {}
+    confidences = []
     pairs: list[tuple[str, str]] = []
     for answer in given:
         hits[answer.id] = float(answer.right == answer.answer)
@@ -236,8 +236,8 @@ def macro_f1(pairs: Sequence[tuple[str, str]], classes: Sequence[str], ids: Sequ
 
     It has pseudo-values of the examples `ids`, if there are several.
     """
-    hits: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
+    hits = Counter()
+    counts = Counter()
     for right, answer in pairs:
         hits[right] += right == answer
         counts.update((right, answer))

@@ -119,7 +119,7 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
     (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
     scorer = make_scorer(subject, rules, labels_only=rules.scorer != "prompt")
     journal = Journal(folder / UNFINISHED)
-    done: dict[str, ExampleLosses] = {}
+    done = {}
     for line in journal.read():
         sample = build(ExampleLosses, json.loads(line), UNFINISHED)
         done[sample.id] = sample

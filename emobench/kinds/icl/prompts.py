@@ -88,7 +88,7 @@ def make_prompts(
     Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
     equal tokens, and for a BOS that is not as the protocol has it.
     """
-    prompts: list[ExamplePrompts] = []
+    prompts = []
     for draft in drafts:
         while True:
             texts = draft.texts(rules, values)

@@ -91,7 +91,7 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     if not rows:
         raise DataError(f"{name} (test, {origin}) has no instruction; expected at least one.")
     instructions = []
-    texts: list[str] = []
+    texts = []
     for index, (where, row) in enumerate(rows):
         one = _instruction(row, where, index)
         instructions.append(one)

@@ -110,7 +110,7 @@ def _refuse(task: str, entries: Iterable[Any]) -> None:
 
 def _place_data(rules: LmEvalProtocol, entries: Iterable[Any], folder: Path, *, offline: bool) -> list[str]:
     """Point each task's definition at the data that is to be read; return where these are from."""
-    origins: set[str] = set()
+    origins = set()
     for number, entry in enumerate(entries):
         if entry.kind.name != "TASK" or entry.yaml_path is None:
             continue
@@ -244,7 +244,7 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _code(entries: Iterable[Any]) -> list[str]:
     """Return the digests of the Python files next to the YAML: a task's functions may use any of them."""
-    folders: set[Path] = set()
+    folders = set()
     for entry in entries:
         if entry.yaml_path is not None:
             folders.update(source.parent for source in sources(entry.yaml_path))
@@ -299,7 +299,7 @@ def _indexed(folders: Iterable[Path]) -> dict[str, Any]:
 
 def reached(name: str, manager: TaskManager) -> list[str]:
     """Return a name and all names that it stands for, through groups and tags; some may be defined by nothing."""
-    names: dict[str, None] = {}
+    names = {}
     waiting = [name]
     while waiting:
         current = waiting.pop()

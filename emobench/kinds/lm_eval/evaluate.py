@@ -145,7 +145,7 @@ def _examples(
     number: LmEvalNumber, leaves: Sequence[str], results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]
 ) -> Values | None:
     """Return the values of all examples, weighted so that their mean is the number; None where none gives it."""
-    parts: dict[str, Values] = {}
+    parts = {}
     for leaf in leaves:
         own = next(m for m in numbers_of(leaf, results["results"][leaf]) if m.key == number.key)
         given = {}

@@ -182,7 +182,7 @@ class MemoryModel(_Base):
                     answers += zip(map(neg, one.label_nats), one.label_greedy, strict=True)
             return answers
 
-        answers: dict[int, Answer] = {}
+        answers = {}
         planned = scorer.batches(prompts)
         for first in range(0, len(planned), BATCHES):
             batches = planned[first : first + BATCHES]

@@ -86,7 +86,7 @@ def check_pool(task: Task, data: LabelledData) -> None:
     """Raise ConfigError if fewer pool examples may be a test example's shots than it asks for."""
     rules = task.protocol_as(IclProtocol)
     pool, test = pool_of(rules, data), questions_of(rules, data)
-    groups: Counter[str] = Counter()
+    groups = Counter()
     for example in pool:
         groups[example.group] += 1
     copies: Counter[tuple[str, str]] = Counter()

@@ -54,8 +54,8 @@ def read_annotations(path: Path) -> list[dict[str, Any]]:
     rows = list(file_rows(path))
     if len(rows) < 2:
         raise DataError(f"{path} holds {len(rows)} annotations; expected two or more.")
-    first: dict[str, str] = {}
-    models: dict[str, str] = {}
+    first = {}
+    models = {}
     for where, row in rows:
         for name, types in FIELDS.items():
             if name not in row or type(row[name]) not in types:

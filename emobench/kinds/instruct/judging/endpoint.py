@@ -353,7 +353,7 @@ class Scrubber:
 
     def __init__(self, keys: Iterable[str], url: str = "") -> None:
         """Take keys, and the user, the password and the query of an address."""
-        forms: set[str] = set()
+        forms = set()
         for secret in (*keys, *_secrets_of(url)):
             forms.update(_forms(secret))
         longest_first = sorted(forms, key=len, reverse=True)  # of two that begin alike the longer one counts

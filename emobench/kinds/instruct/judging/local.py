@@ -55,7 +55,7 @@ class LocalModel:
     def _token_texts(self) -> tuple[list[str], torch.Tensor]:
         """The different texts of single tokens, (D,), and the place of each token's text among them, (V,)."""
         tokenizer = self.handle.tokenizer
-        places: dict[str, int] = {}
+        places = {}
         place_of_token = []
         for text in tokenizer.batch_decode([[token] for token in range(token_count(tokenizer))]):
             place_of_token.append(places.setdefault(text, len(places)))
