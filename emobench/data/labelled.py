@@ -35,8 +35,8 @@ from emobench.data.rows import (
 from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.sources import SPLITS, Split
 
-GENERATED = ("oracle-sections",)
-"""Generated data sets."""
+GENERATED = "oracle-sections"
+"""The generated data set."""
 HALF = "half of the rows, by the digest of their texts"
 GROUP = "group"
 """The field with the name of an example's group."""
@@ -237,7 +237,7 @@ def _load_split(
     if source.path:
         return _of_path(source, part)
     file = f"{source.name}.{part.split}.jsonl"
-    if source.name in GENERATED:
+    if source.name == GENERATED:
         from emobench.data.oracle.language import labelled_samples  # it imports tokenizers
 
         samples = labelled_samples(part.split)

@@ -20,6 +20,9 @@ from emobench.core.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
+Ints = NDArray[np.int32]
+Records = NDArray[np.void]
+"""A record for each token, with a float32 field for each column."""
 IGNORE = -100  # label of tokens that are not targets
 WEIGHTS = "example_weights"
 """The batch column with the weight of each token in the loss, (B, T), where tokens differ in it."""
@@ -62,7 +65,7 @@ RowNumbers = Mapping[str, Numbers]
 """The numbers of a row of the data, by the names of their columns in a batch."""
 
 
-def token_records(numbers: RowNumbers, responses_T: Sequence[int]) -> NDArray[np.void]:
+def token_records(numbers: RowNumbers, responses_T: Sequence[int]) -> Records:
     """Return a record for each token, (T,), with a float32 field for each column."""
     records_T = np.zeros(len(responses_T), dtype=[(name, np.float32) for name in numbers])
     for name, column in numbers.items():
@@ -104,12 +107,12 @@ class Packed:
     with each conversation. With `columns`, a record for each token, it has each of their fields.
     """
 
-    tokens: NDArray[np.int32]  # all rows, end to end
-    labels: NDArray[np.int32]
+    tokens: Ints  # all rows, end to end
+    labels: Ints
     offsets: NDArray[np.int64]  # row i is offsets[i]:offsets[i + 1]
-    sources: NDArray[np.int32] | None = None
+    sources: Ints | None = None
     starts: NDArray[np.int64] | None = None
-    columns: NDArray[np.void] | None = None
+    columns: Records | None = None
     counts: Counts | None = None
     """Of conversations."""
 
@@ -244,9 +247,9 @@ def pack_rows(
     first, last = [], []
     if ends:
         first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
-    kept: list[NDArray[np.int32]] = []
-    labels: list[NDArray[np.int32]] = []
-    columns: list[NDArray[np.void]] = []
+    kept: list[Ints] = []
+    labels: list[Ints] = []
+    columns: list[Records] = []
     begin = 0
     for batch in _batches(texts, progress):
         places = [place for place, text in enumerate(batch) if text.strip() and mask_until in text]

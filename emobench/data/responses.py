@@ -6,12 +6,11 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emobench.core.errors import DataError
 from emobench.data.conversations import EndWithinError, Format, Responses, Tokens
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, Counts, Packed, Progress, token_records
+from emobench.data.packing import IGNORE, Counts, Ints, Packed, Progress, Records, token_records
 
 BATCH = 500
 """Conversations between two reports of progress."""
@@ -32,9 +31,9 @@ def response_rows(
     losses. Packed rows are filled by best fit. Raises DataError for a conversation that the format refuses, and if no
     row is left.
     """
-    tokens: list[NDArray[np.int32]] = []
-    labels: list[NDArray[np.int32]] = []
-    columns: list[NDArray[np.void]] = []
+    tokens: list[Ints] = []
+    labels: list[Ints] = []
+    columns: list[Records] = []
     counts, total = Counts(blank=conversations.blank), len(conversations)
     for index in range(total):
         conversation = conversations.conversation(index)

@@ -371,19 +371,25 @@ def at(value: Any, *keys: str) -> Any:
 def mapping(value: Any, *keys: str) -> Json:
     """Return the mapping under nested keys; an empty one for anything else."""
     value = at(value, *keys)
-    return value if isinstance(value, Mapping) else {}
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 def listed(value: Any, *keys: str) -> list[Json]:
     """Return the list of mappings under nested keys; an empty one for anything else."""
     value = at(value, *keys)
-    return list(map(mapping, value)) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return list(map(mapping, value))
+    return []
 
 
 def text_of(value: Any, *keys: str) -> str | None:
     """Return a text that is not empty, of a bounded length; None for anything else."""
     value = at(value, *keys)
-    return clip(value) if isinstance(value, str) and value.strip() else None
+    if isinstance(value, str) and value.strip():
+        return clip(value)
+    return None
 
 
 def count_of(value: Any) -> int | None:

@@ -78,8 +78,7 @@ def files(entry: Entry, examples: Sequence[Mapping[str, Recorded]] = ()) -> dict
     exported = record(entry)
     if not rows:
         return {f"{place}.json": _json(exported)}
-    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
-    text = "".join(lines)
+    text = "".join(rows)
     details = {f"without {name}": why for name, why in without.items()}
     exported["detailed_evaluation_results"] = {
         "format": "jsonl",
@@ -201,13 +200,13 @@ def _result(entry: Entry, name: str, metric: MetricSummary, identity: str) -> di
     }
 
 
-def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the instances of an entry's metrics, from the per-example results of each run, and why others have none.
+def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tuple[list[str], dict[str, str]]:
+    """Return the instances of an entry's metrics, a line for each example of all runs, and why others have none.
 
     An instance's score is the mean over the runs. A metric that is no mean of its examples (MAUVE, a perplexity) has no
     instances.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     without = {}
     evaluation, identity = _evaluation_id(entry), _identity(entry)
     for name, metric in entry.metrics.items():
@@ -219,7 +218,7 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
             without[name] = "its runs have other examples"
             continue
         means = {}
-        instances: list[dict[str, Any]] = []
+        instances = []
         task = name.partition("/")[0]
         for example in first.examples:
             scores = [one.examples[example][0] for one in of_runs]
@@ -245,7 +244,7 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
                 "evaluation": {"score": mean, "is_correct": metric.unit == "fraction" and mean == 1.0},
                 "metadata": metadata,
             }
-            instances.append(row)
+            instances.append(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
         if is_mean(means, metric.mean):
             rows += instances
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,10 @@ def is_inspect_log(data: Json) -> bool:
 
 def inspect_evaluation(path: Path, data: Json) -> Evaluation:
     """Return the evaluation of a log. Raises DataError for one that did not finish, or without scores."""
-    if data["status"] != "success" or data.get("invalidated"):
-        status = "invalidated" if data["status"] == "success" else clip(str(data["status"]), 20)
+    status = clip(str(data["status"]), 20)
+    if status == "success" and data.get("invalidated"):
+        status = "invalidated"
+    if status != "success":
         raise DataError(f"{path}: its status is {status!r}; expected a log whose evaluation is a success.")
     spec, task = mapping(data, "eval"), task_name(str(data["eval"]["task"]))
     rows, samples = _samples(path, data), Samples()
@@ -91,7 +93,14 @@ def inspect_evaluation(path: Path, data: Json) -> Evaluation:
         path=path, format=FORMAT, model=model, variant=arguments.variant, row=row, created=created, **facts
     )
     read.precision = arguments.precision | arguments.deciding | _own_grader(spec, scores)
-    for score, metric, value in _metrics(scores):
+    metrics = []
+    for score in scores:
+        for metric in mapping(score, "metrics"):
+            metrics.append((score, metric))
+    for score, metric in metrics:
+        value = number(at(score, "metrics", metric, "value"))
+        if value is None or metric.endswith(("stderr", "std", "var")):
+            continue
         name = f"{task}/{_metric_name(score, metric, scores)}"
         if name in read.numbers:
             raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
@@ -145,15 +154,6 @@ def _input(sample: Json) -> list[Any]:
     if isinstance(shown, list):
         shown = [[at(message, "role"), at(message, "content")] for message in shown]
     return [shown, *map(sample.get, ("choices", "files", "setup", "sandbox"))]
-
-
-def _metrics(scores: Sequence[Json]) -> Iterator[tuple[Json, str, float]]:
-    """Yield the score, name and value of each metric but standard errors."""
-    for score in scores:
-        for metric, entry in mapping(score, "metrics").items():
-            value = number(at(entry, "value"))
-            if value is not None and not metric.endswith(("stderr", "std", "var")):
-                yield score, metric, value
 
 
 def _metric_name(score: Json, metric: str, scores: Sequence[Json]) -> str:

@@ -207,7 +207,9 @@ class ResultsFile:
     def members(self, task: str) -> list[str]:
         """Return the tasks that a group is an aggregate of; none for a task."""
         members = at(self.data, "group_subtasks", task)
-        return [clip(str(name)) for name in members] if isinstance(members, list) else []
+        if not isinstance(members, list):
+            return []
+        return list(map(clip, map(str, members)))
 
     def window(self, task: str) -> Window:
         window = self.model.window

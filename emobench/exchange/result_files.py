@@ -129,7 +129,7 @@ def import_results(
         if row.kind != "imported" or row.suite not in FORMATS or set(keys).isdisjoint(row.runs):
             continue
         known = board.read(row)
-        alike = [run.key for run in known.runs] == keys
+        alike = list(row.runs) == keys
         if not _named_alike(known, entry) and not (renamed and alike):
             advice = "add --renamed if the new name is right" if alike else "give each file the name that it has there"
             raise DataError(

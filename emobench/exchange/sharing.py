@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from http import HTTPStatus
 from pathlib import Path
 
 from emobench.core.errors import ConfigError, DataError, EmobenchError
@@ -67,7 +66,8 @@ _NAMES = {
 """Names of the files of a shared board, within its folder, with the bytes of the largest."""
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 _SUITE = re.compile(r".+-v\d+")
-_CHANGED = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT)
+_CHANGED = (409, 412)
+"""HTTP: conflict, and precondition failed."""
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
 _SECRET = re.compile(r"(?<=://)[^/@:]*:[^/@]*@")
 

@@ -207,7 +207,7 @@ def models_of(table: Table, request: Request) -> dict[str, str]:
     wanted = papers if request.model is None else [request.model]
     for name in request.stand_ins:
         if name not in wanted:
-            allowed = [wanted_name for wanted_name in wanted if wanted_name in papers]
+            allowed = set(wanted).intersection(papers)
             raise UnknownNameError("model", name, allowed, where=f"{table.name}, --model: ")
     models = {}
     for name in wanted:

@@ -77,10 +77,6 @@ class CorpusRequest:
             if number is not None and number < 1:
                 raise ConfigError(f"--{name} is {number}; expected a number of at least 1.")
 
-    def file(self, folder: Path, split: str) -> Path:
-        """Return the file of a split in a folder."""
-        return folder / f"{self.name}.{split}.jsonl"
-
 
 def sample_corpus(request: CorpusRequest, reporter: Reporter) -> Path:
     """Sample the missing texts, and return their folder.
@@ -98,7 +94,17 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> Path:
     model = Model(request.model, options)
     with quiet_libraries():
         length = _length(request, model.facts.context)
-    stage, stages = Stage("texts", _settings(request, model, length)), Stages(request.out, note=reporter.note)
+    settings = {
+        "emobench": __version__,
+        "corpus": request.name,
+        "model": {"name": model.name, **model.identity},
+        "seed": request.seed,
+        "length": length,
+        "dtype": request.dtype,
+        "device": request.device.partition(":")[0],
+        "texts": {split: request.texts[split] for split in SPLITS},
+    }
+    stage, stages = Stage("texts", to_plain(settings)), Stages(request.out, note=reporter.note)
     if not stages.is_finished(stage):
         _require_short(request, model.facts, length)
     require_writable(request.out, "--out")
@@ -141,22 +147,6 @@ def _require_short(request: CorpusRequest, size: ModelFacts, length: int) -> Non
         raise ConfigError(message)
 
 
-def _settings(request: CorpusRequest, model: Model, length: int) -> dict[str, Any]:
-    """Return the settings that decide the texts."""
-    texts = {split: request.texts[split] for split in SPLITS}
-    plain = {
-        "emobench": __version__,
-        "corpus": request.name,
-        "model": {"name": model.name, **model.identity},
-        "seed": request.seed,
-        "length": length,
-        "dtype": request.dtype,
-        "device": request.device.partition(":")[0],
-        "texts": texts,
-    }
-    return to_plain(plain)
-
-
 def _sample(request: CorpusRequest, model: Model, length: int, folder: Path, reporter: Reporter) -> None:
     with quiet_libraries():
         loaded = model.load(frozen=True)
@@ -164,7 +154,7 @@ def _sample(request: CorpusRequest, model: Model, length: int, folder: Path, rep
             count = request.texts[split]
             with (
                 reporter.work(f"sample {request.name}.{split}", "texts") as progress,
-                request.file(folder, split).open("a+b") as file,
+                (folder / f"{request.name}.{split}.jsonl").open("a+b") as file,
             ):
                 done = _whole_lines(file)
                 progress(done, count)

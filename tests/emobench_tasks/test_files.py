@@ -84,7 +84,7 @@ def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
     kind = load_kind(task.kind)
     assert callable(kind.runtime.generate)
     if task.dataset is not None:
-        assert task.dataset.repo or task.dataset.name in GENERATED
+        assert task.dataset.repo or task.dataset.name == GENERATED
         assert task.protocol.retriever in RETRIEVERS.names()
     elif task.kind not in ("lm_eval", "instruct"):  # these have sources of their own
         assert task.corpus in CORPORA

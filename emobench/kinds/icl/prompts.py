@@ -6,7 +6,7 @@ found among the tokens (`ExamplePrompts.shared`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from emobench.core.errors import ConfigError, ModelError
 from emobench.data.labelled import Example
 from emobench.inference.scoring.trie import LabelPrompts
 from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
-from emobench.kinds.interface import Progress
 
 INPUT, TAIL = "input", "tail"
 """Parts of a prompt: the test example up to the label, and what follows the label."""
@@ -80,7 +79,7 @@ def make_prompts(
     *,
     task: str,
     values: dict[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[ExamplePrompts]:
     """Tokenize each example's prompts; those over `limit` tokens are shortened by the rule `too_long`.
 

@@ -126,7 +126,8 @@ def score(subject: Subject, task: Task, data: Instructions, folder: Path) -> Sco
     else:
         scored.missing[WIN_RATE] = NO_JUDGE
     units = joined_units({one.id: [text_digest(one.instruction, one.input)] for one in responses})
-    scored.scores = {name: replace(score, units=units) for name, score in scored.scores.items()}
+    for name, value in scored.scores.items():
+        scored.scores[name] = replace(value, units=units)
     return scored
 
 

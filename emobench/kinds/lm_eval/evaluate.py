@@ -38,6 +38,10 @@ from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
 
 SAMPLES, RESULTS = "samples.jsonl", "results.json"
+Results = Mapping[str, Any]
+"""What lm-eval gives, without the samples."""
+Rows = Mapping[str, list[dict[str, Any]]]
+"""The samples of each task."""
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
@@ -119,7 +123,7 @@ def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Score
     return scored
 
 
-def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]) -> Score:
+def _score(number: LmEvalNumber, results: Results, rows: Rows) -> Score:
     assert number.value is not None
     leaves = [leaf for leaf in _leaves(results, number.task) if number.key in results["results"][leaf]]
     alone = leaves == [number.task]
@@ -141,9 +145,7 @@ def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, 
     return measure.score(number.value, n, flags=flags, examples=examples, units=units, aggregate=aggregate)
 
 
-def _examples(
-    number: LmEvalNumber, leaves: Sequence[str], results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]
-) -> Values | None:
+def _examples(number: LmEvalNumber, leaves: Sequence[str], results: Results, rows: Rows) -> Values | None:
     """Return the values of all examples, weighted so that their mean is the number; None where none gives it."""
     parts = {}
     for leaf in leaves:
@@ -168,7 +170,7 @@ def _examples(
     return None
 
 
-def _parts(results: Mapping[str, Any], name: str) -> list[str]:
+def _parts(results: Results, name: str) -> list[str]:
     """Return the tasks and groups with numbers: a name, or else the nearest of its parts; for a tag all."""
     known, groups = results["results"], results["group_subtasks"]
     with_numbers = [part for part in known if next(numbers_of(part, known[part]), None)]
@@ -179,7 +181,7 @@ def _parts(results: Mapping[str, Any], name: str) -> list[str]:
     return [part for child in groups.get(name, ()) for part in _parts(results, child)]
 
 
-def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
+def _leaves(results: Results, name: str) -> list[str]:
     members = results["group_subtasks"].get(name) or ()
     return [leaf for member in members for leaf in _leaves(results, member)] or [name]
 

@@ -137,7 +137,7 @@ class MemoryModel(_Base):
         except ChatRefusedError:  # lm-eval then drops the system message
             return render(self.tokenizer, [turn for turn in chat_history if turn["role"] != "system"])
 
-    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[Answer]:
         return self._shown(requests, super().loglikelihood)
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
@@ -153,7 +153,7 @@ class MemoryModel(_Base):
 
     def _loglikelihood_tokens(
         self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
-    ) -> list[tuple[float, bool]]:
+    ) -> list[Answer]:
         for texts, context, continuation in requests:
             if not context or not continuation:
                 part = "an answer" if context else "the context of an answer"

@@ -28,6 +28,7 @@ from emobench.kinds.instruct.judged import win_rate
 
 GAMED, REPO = "df_gamed.csv", "tatsu-lab/alpaca_eval"
 INSTRUCTIONS = 805
+Annotations = Sequence[Mapping[str, Any]]
 FIELDS = {"output_1": (str,), "output_2": (str,), "preference": (int, float, type(None))}
 
 
@@ -88,7 +89,7 @@ def gamed_file(data_dirs: Sequence[Path], *, offline: bool) -> Path:
     return file
 
 
-def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, offline: bool) -> AnnotatedRates:
+def rates(rows: Annotations, data_dirs: Sequence[Path] = (), *, offline: bool) -> AnnotatedRates:
     """Return the metrics of annotations. Raises DataError where no two have a preference."""
     require("alpaca_eval")
     judged = [preference for preference in map(preference_of, rows) if preference is not None]
@@ -110,7 +111,7 @@ def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, 
     )
 
 
-def in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def in_order(rows: Annotations) -> list[Mapping[str, Any]]:
     """Return the annotations of AlpacaEval's 805 instructions in their order, whose difficulty is known by it.
 
     805 rows without any of these instructions, such as translated ones, are taken to be in order. Raises DataError for
@@ -136,7 +137,7 @@ def preference_of(row: Mapping[str, Any]) -> float | None:
     return float(value) - 1 if value is not None and 1 <= value <= 2 else None
 
 
-def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path) -> float | None:
+def length_controlled(rows: Annotations, gamed: Path) -> float | None:
     """Return the win rate at equal lengths, a fraction, of rows in AlpacaEval's order (`in_order`).
 
     None if all pairs differ by the same length. `gamed` is df_gamed.csv, which the package would download at each call.

@@ -28,9 +28,16 @@ import numpy as np
 from emobench.core.errors import ConfigError, ModelError, RunError
 from emobench.core.reading import expand_home, is_folder, require_shallow
 from emobench.core.settings import content_hash
-from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, KeepReply, Requests, token_count
+from emobench.kinds.instruct.judging.judge import (
+    Asked,
+    JudgeReply,
+    JudgeRequest,
+    KeepReply,
+    Progress,
+    Requests,
+    token_count,
+)
 from emobench.kinds.instruct.rules import JudgeRule, public_address
-from emobench.kinds.interface import Progress
 from emobench.models.device import LoadOptions
 from emobench.models.model import Model
 

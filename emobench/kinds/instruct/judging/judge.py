@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from emobench.core.family import Family
+from emobench.kinds.interface import Progress
 
 MOST_TOKENS = 10**9
 
@@ -111,7 +112,7 @@ class Answering(Protocol):
         self,
         requests: Requests,
         keep: KeepReply,
-        progress: Callable[[int, int], None],
+        progress: Progress,
     ) -> Asked:
         """Answer requests, and call `keep` with each reply at once, so that no paid reply is lost."""
         ...

@@ -22,8 +22,7 @@ from emobench.core.settings import content_hash
 from emobench.data.chat_templates import RULES, end_of, frame_of, text_ids
 from emobench.inference.decoding.continuations import iter_continuations
 from emobench.inference.decoding.request import Decoding, Sampling
-from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, KeepReply, Requests
-from emobench.kinds.interface import Progress
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, KeepReply, Progress, Requests
 from emobench.metrics.batching import by_length, pad, reading
 from emobench.models.head import token_count
 from emobench.models.model import Model
