@@ -371,7 +371,7 @@ def _read_instances(path: Path, data: Json, results: Mapping[str, Json]) -> dict
         if sample in of_metric.values:
             raise DataError(f"{where}: the sample {clip(sample, 60)!r} appears twice; keep one.")
         of_metric.values[sample] = score, 1.0
-        hashed = str(row.get("sample_hash") or row.get("sample_id"))
+        hashed = str(row.get("sample_hash") or sample)
         shown = mapping(row, "input")
         raw, reference = shown.get("raw"), shown.get("reference")
         if raw or reference:

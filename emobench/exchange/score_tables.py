@@ -139,13 +139,10 @@ def _seed(row: Row, where: str) -> int | None:
 
 def _score(value: Any, where: str) -> float:
     """Return a score as a number. Raises DataError for a text, NaN and infinity."""
-    score = math.nan
     try:
-        score = WORDS.get(str(value).lower(), math.nan)
-        if math.isnan(score):
-            score = float(value)
+        score = float(WORDS.get(str(value).lower(), value))
     except (TypeError, ValueError, OverflowError):
-        pass
+        score = math.nan
     if not math.isfinite(score):
         raise DataError(
             f'{where}: "score" must be a finite number, got {shown(value)}. Leave rows without a score out.'

@@ -130,7 +130,8 @@ class Metric(MetricGroup):
             values, weights = values
         else:
             weights = np.ones_like(values, dtype=float)
-        count, shapes = len(texts.ids), {(len(texts.samples), len(texts.ids)), (1, len(texts.ids))}
+        count = len(texts.ids)
+        shapes = {(len(texts.samples), count), (1, count)}
         if self.aggregate == "corpus":
             shapes = {(len(texts.samples),)}
         if values.shape not in shapes or weights.shape != values.shape:

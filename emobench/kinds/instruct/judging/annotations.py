@@ -99,7 +99,7 @@ def rates(rows: Annotations, data_dirs: Sequence[Path] = (), *, offline: bool) -
     published, missing = None, ""
     try:
         published = length_controlled(in_order(rows), gamed_file(data_dirs, offline=offline))
-    except (DataError, Missing) as problem:
+    except DataError as problem:
         missing = str(problem)
     return AnnotatedRates(
         model=str(rows[0].get("generator_2", "")),
