@@ -373,6 +373,11 @@ class Tuning:
         """The chosen trial."""
         return self.trials[self.chosen]
 
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics that decided, "<task>/<metric>"."""
+        return {f"{task}/{self.metric}" for task in self.validation}
+
     def __str__(self) -> str:
         """Return the condition that entries share which may be compared: all but the results."""
         space = ", ".join(f"{name}={values}".rstrip("=") for name, values in self.asked.items())

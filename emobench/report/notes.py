@@ -336,7 +336,10 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         if entry.tuning is not None:
             yield f"{entry.objective.name}: {in_words(entry.tuning)}."
     if baseline.tuning is not None and candidate.tuning is not None:
-        yield "Verdicts are about the chosen settings. The noise of the choice is not in the intervals."
+        yield (
+            f"The interval and p of {baseline.tuning.metric}, which decided, include the noise of the choice of "
+            "settings. Other metrics compare the chosen settings."
+        )
     if candidate.declared or baseline.declared:
         yield DECLARED
     if "published" in (baseline.kind, candidate.kind):

@@ -16,14 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
 from emobench.leaderboard.comparable import changed_rules, differences
 from emobench.leaderboard.entry import Entries, Entry
 from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.run_files import ExamplesOf
+from emobench.leaderboard.stats.best_of import choice_noise
 from emobench.leaderboard.stats.classical import ALPHA, SMALL_N_FLAG, holm
-from emobench.leaderboard.stats.difference import Difference, compare_rows, paired_test
+from emobench.leaderboard.stats.difference import Difference, compare_rows, paired_test, with_fixed_noise
 from emobench.leaderboard.stats.series import Seed, Series, centre_of, mean
 from emobench.tasks.families import DUPLICATES, PRIMARY, families
 from emobench.tasks.scores import SECONDARY
@@ -144,7 +147,10 @@ def contrasts(
         if untested and name in untested:
             contrast = replace(contrast, why=untested[name])
         elif test is not None:
-            contrast = _settled(contrast, test(ours, theirs) if known else "the values of single seeds are missing")
+            tested = test(ours, theirs) if known else "the values of single seeds are missing"
+            if isinstance(tested, Difference):
+                tested = _with_choice(tested, (candidate, baseline), columns)
+            contrast = _settled(contrast, tested)
         undecided = contrast.family is not None and contrast.p is None and contrast.verdict != "tied"
         if within and undecided and known and len(columns) == 1:
             contrast = replace(contrast, within=_within(ours[0], theirs[0]))
@@ -312,6 +318,21 @@ def _settled(plain: Contrast, tested: Difference | str) -> Contrast:
         why = f"it repeats {repeated}"
     why = f"{NO_VERDICT}, without a verdict: {why}"
     return replace(contrast, verdict=None, p=None, detectable=None, detectable_ci95=None, why=why)
+
+
+def _with_choice(tested: Difference, sides: Sequence[Entry], columns: Sequence[str]) -> Difference:
+    """Return a difference with the noise of the choice, if both sides were tuned by these metrics."""
+    searches, variances = [], []
+    for entry in sides:
+        if entry.tuning is None or set(columns) != entry.tuning.metrics:
+            return tested
+        searches.append(entry.tuning)
+        values_MS = np.array([entry.metrics[metric].values for metric in columns])
+        if tested.log_scale:
+            values_MS = np.log(values_MS)
+        variances.append(float(values_MS.mean(axis=0).var(ddof=1)))
+    part = choice_noise(searches, mean(variances, log=False), log=tested.log_scale)
+    return with_fixed_noise(tested, part) if part[0] > 0 else tested
 
 
 def _within(ours: Series, theirs: Series) -> tuple[tuple[Seed, Difference], ...]:

@@ -105,9 +105,12 @@ def detectable_with(
     of the variance at that confidence; without, the power is 80 % on average over what the variance may be.
     """
     estimated, planned = [], []
+    fixed = len(noise.parts) - noise.fixed
     for place, (variance, df) in enumerate(noise.parts):
         factor = items
-        if place == 0 and noise.of != "items":
+        if place >= fixed:
+            factor = 1.0
+        elif place == 0 and noise.of != "items":
             factor = seeds
             residual = min(noise.residual, variance)
             variance += residual / items - residual

@@ -92,6 +92,8 @@ class Uncertainty:
     skewness_limits: Interval = (0.0, 0.0)
     residual: float = 0.0
     """How much of the first part, the seeds', is the residual's variance: more items reduce that, too."""
+    fixed: int = 0
+    """How many of the last parts neither more seeds nor more items reduce."""
 
     @property
     def standard_error(self) -> float:

@@ -21,12 +21,13 @@ from statsmodels.stats.multitest import multipletests
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import to_plain
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, Trial, Tuning
 from emobench.leaderboard.query.standings import View
 from emobench.leaderboard.run_files import ExamplesReader
 from emobench.leaderboard.stats.compare import (
     NO_VERDICT,
     Comparison,
+    Contrast,
     PairContrasts,
     compare,
     comparisons,
@@ -34,6 +35,7 @@ from emobench.leaderboard.stats.compare import (
     plain_contrast,
     series_reader,
 )
+from emobench.leaderboard.stats.power import detectable_with
 from emobench.leaderboard.store import Leaderboard
 from emobench.report import compare_table
 from emobench.report.board_table import to_json as board_json
@@ -51,6 +53,11 @@ def answers(rng: np.random.Generator, share: float, seeds: int = 3, items: int =
     return (rng.random((seeds, items)) < share).astype(float)
 
 
+def contrasts_of(baseline: Entry, candidate: Entry, runs: Path) -> dict[str, Contrast]:
+    reader = ExamplesReader(runs)
+    return {contrast.metric: contrast for contrast in compare(baseline, [candidate], reader).contrasts}
+
+
 @pytest.fixture
 def pair(make_entry: Callable[..., Entry]) -> tuple[Entry, Entry]:
     """A baseline, and a candidate that is better on sst2 and as good on the rest."""
@@ -58,6 +65,43 @@ def pair(make_entry: Callable[..., Entry]) -> tuple[Entry, Entry]:
     mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
     shares = {"sst2": 0.95, "trec": 0.7, "cr": 0.7}
     return mle, make_entry("emo", {task: answers(rng, share) for task, share in shares.items()})
+
+
+def test_the_choice_of_tuned_settings_widens_the_metric_that_decided(pair: tuple[Entry, Entry], runs: Path) -> None:
+    """And no other one; more seeds and examples do not reduce it."""
+    trials = tuple(Trial(settings={"recipe.epochs": k}, value=0.9 - 0.05 * k, half_width=0.15) for k in range(4))
+    tuned = []
+    for entry in pair:
+        tuning = Tuning(
+            asked={"recipe.epochs": "1..4"},
+            space={"recipe.epochs": "1..4"},
+            sampler="grid",
+            seeds=(1_000_000,),
+            metric="accuracy",
+            unit="fraction",
+            higher_is_better=True,
+            validation={"sst2": "paper@1"},
+            trials=trials,
+            chosen=0,
+        )
+        tuned.append(replace(entry, tuning=tuning))
+    before, after = contrasts_of(*pair, runs), contrasts_of(*tuned, runs)
+    for metric, plain in before.items():
+        wider = after[metric]
+        assert wider.effect == plain.effect
+        if metric != "sst2/accuracy":
+            assert wider == replace(plain, p_holm=wider.p_holm, level=wider.level, verdict=wider.verdict)
+            continue
+        assert plain.noise
+        assert wider.noise
+        assert plain.ci95
+        assert wider.ci95
+        assert wider.noise.parts[:-1] == plain.noise.parts
+        assert wider.ci95[0] < plain.ci95[0] < plain.ci95[1] < wider.ci95[1]
+        assert wider.p > plain.p
+        many = detectable_with(wider.noise, seeds=1e6, items=1e6)
+        assert many > 2 * math.sqrt(wider.noise.parts[-1][0])
+        assert detectable_with(plain.noise, seeds=1e6, items=1e6) < 0.01 * many
 
 
 def test_a_contrast_for_each_task_and_for_their_mean(pair: tuple[Entry, Entry], runs: Path) -> None:
