@@ -7,6 +7,8 @@ says which objective is ahead with a smaller budget.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
 from emobench.leaderboard.entry import Entry, Tuning
@@ -49,17 +51,15 @@ def curve(tuning: Tuning) -> list[float]:
     return expected_best(values, higher_is_better=tuning.higher_is_better)
 
 
-def ahead(entries: Sequence[Entry]) -> str:
-    """Return who has the best expected result at which number of trials: "mle up to 2 trials, emo from 3"."""
-    tuned = tuned_rows(entries)
-    curves = {label: curve(tuning) for label, tuning in tuned.items()}
-    sign = 1 if next(iter(tuned.values())).higher_is_better else -1
-    spans: list[tuple[str, int]] = []
-    for place in range(min(map(len, curves.values()))):
-        best = max(curves, key=lambda label: sign * curves[label][place])
-        if not spans or spans[-1][0] != best:
-            spans.append((best, place + 1))
-    parts = ", ".join(f"{label} from {first}" for label, first in spans)
+def _ahead(curves: Mapping[str, Sequence[float]], higher_is_better: bool) -> str:
+    """Return who has the best expected result at which number of trials: "mle from 1, emo from 3"."""
+    best = max if higher_is_better else min
+    first: list[tuple[str, int]] = []
+    for trials, results in enumerate(zip(*curves.values(), strict=False), 1):
+        label = best(zip(results, curves, strict=True), key=itemgetter(0))[1]
+        if not first or first[-1][0] != label:
+            first.append((label, trials))
+    parts = ", ".join(f"{label} from {trials}" for label, trials in first)
     return f"Best expected result by the number of trials: {parts}."
 
 
@@ -70,7 +70,7 @@ def tuning_tables(entries: Sequence[Entry]) -> list[Table]:
     for label, tuning in tuned.items():
         shown.append(_trials_table(label, tuning))
     if len(tuned) > 1:
-        shown.append(_best_table(tuned, ahead(entries)))
+        shown.append(_best_table(tuned))
     return shown
 
 
@@ -90,19 +90,18 @@ def _trials_table(label: str, tuning: Tuning) -> Table:
     return Table(title=clean(title), columns=columns, rows=tuple(rows), left=("",))
 
 
-def _best_table(tuned: Mapping[str, Tuning], below: str) -> Table:
+def _best_table(tuned: Mapping[str, Tuning]) -> Table:
     curves = {label: curve(tuning) for label, tuning in tuned.items()}
     rows = []
-    for place in range(max(map(len, curves.values()))):
-        cells = [str(place + 1)]
-        for label, tuning in tuned.items():
-            best = curves[label]
-            cells.append(_result(tuning, best[place]) if place < len(best) else ABSENT)
-        rows.append(tuple(map(Cell, cells)))
     first = next(iter(tuned.values()))
+    for trials, bests in enumerate(zip_longest(*curves.values()), 1):
+        results = [_result(first, best) for best in bests]
+        rows.append(tuple(map(Cell, [str(trials), *results])))
     title = f"Expected best by the number of trials: {_heading(first)}"
     columns = ("trials", *map(clean, tuned))
-    return Table(title=title, columns=columns, rows=tuple(rows), below=(clean(below), AVERAGED))
+    return Table(
+        title=title, columns=columns, rows=tuple(rows), below=(clean(_ahead(curves, first.higher_is_better)), AVERAGED)
+    )
 
 
 def _heading(tuning: Tuning) -> str:

@@ -211,12 +211,12 @@ def _half_width(tasks: Sequence[MetricSummary]) -> float | None:
 
 def score_of(evaluation: Evaluation, metric: str) -> Score:
     """Return a task's score by a metric's name alone. Raises MetricError, with the reason, if it is missing."""
-    for name, score in evaluation.scores().items():
-        if name.split("/", 1)[1] == metric:
-            return score
-    for name, reason in evaluation.missing.items():
-        if name.split("/", 1)[1] == metric:
-            raise MetricError(f"{name}: {reason}")
+    for name, score in [*evaluation.scores().items(), *evaluation.missing.items()]:
+        if name.split("/", 1)[1] != metric:
+            continue
+        if isinstance(score, str):
+            raise MetricError(f"{name}: {score}")
+        return score
     raise MetricError(f"a task has no metric {metric}.")
 
 

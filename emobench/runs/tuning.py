@@ -26,7 +26,6 @@ LOG_FACTOR = 10
 """A range whose ends differ by this factor or more is searched on a log scale."""
 DIGITS = 3
 """Significant digits of a value taken from a range."""
-MOST_TRIALS = 1000
 
 
 @dataclass(frozen=True)

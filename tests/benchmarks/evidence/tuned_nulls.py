@@ -4,8 +4,9 @@
 
 Each repetition draws two objectives whose true scores are parabolas over the logarithm of the learning rate, with the
 same peak. Their trials are on validation examples, with noise of examples and of the seed. The best trial of each is
-chosen by `best_trial`, and the choices are compared by `compare_rows` on test examples with three seeds, at a nominal
-5 %. `spread` is how much lower the score is one grid point from the peak, in standard errors of a trial.
+chosen by `best_trial`, and the choices are compared on test examples with three seeds, at a nominal 5 %: by the test of
+`compare`, whose variance includes the noise of the choice, and by the same test without it. `spread` is how much lower
+the score is one grid point from the peak, in standard errors of a trial.
 
 Conditions: tuned with peaks at the same grid point, or two points apart; the planted case, in which both objectives
 take the best rate of the first one (a shared recipe: here a rejection is right about that rate, and wrong about the
@@ -20,6 +21,7 @@ import json
 import math
 import platform
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -28,7 +30,11 @@ from pathlib import Path
 import numpy as np
 from evidence.null_comparisons import Null, compared, series
 
-from emobench.leaderboard.entry import Trial
+from emobench.leaderboard.entry import Trial, Tuning
+from emobench.leaderboard.stats.best_of import choice_noise
+from emobench.leaderboard.stats.classical import ALPHA
+from emobench.leaderboard.stats.difference import compare_rows, with_fixed_noise
+from emobench.leaderboard.stats.random_effects import over_items
 from emobench.runs.tuned import best_trial
 
 RESULTS = Path(__file__).parents[1] / "results" / "evidence"
@@ -59,36 +65,63 @@ def answers(rng: np.random.Generator, mean: float, item_I: Array, seeds: int) ->
     return mean + item_I + seed_S1 + rng.normal(0, NOISE, (seeds, len(item_I)))
 
 
-def chosen(rng: np.random.Generator, world: World, objective: int, places: Sequence[int]) -> int:
-    """Return the grid point that a search chooses on validation data."""
+def search(rng: np.random.Generator, world: World, objective: int) -> Tuning:
+    """Return the search of an objective over the grid, on validation data."""
     item_I = rng.normal(0, ITEM_SD / math.sqrt(2), VALIDATION)  # the same examples for all trials
     trials = []
-    for place in places:
+    for place in range(GRID):
         values_SI = answers(rng, world.score(objective, place), item_I, world.trial_seeds)
-        trials.append(Trial(settings={"place": place}, value=float(values_SI.mean())))
+        half_width = None
+        if world.trial_seeds == 1:
+            low, high = over_items(values_SI[0], skewed=False).interval(0.0)
+            half_width = (high - low) / 2
+        trials.append(Trial(settings={"place": place}, value=float(values_SI.mean()), half_width=half_width))
     best = best_trial(trials, higher_is_better=True)
     assert best is not None
-    return places[best]
+    return Tuning(
+        asked={},
+        space={},
+        sampler="grid",
+        seeds=tuple(range(world.trial_seeds)),
+        metric="score",
+        unit="score",
+        higher_is_better=True,
+        validation={},
+        trials=tuple(trials),
+        chosen=best,
+    )
 
 
-def tested(rng: np.random.Generator, means: Sequence[float]) -> dict[str, bool]:
-    """Return what `compare_rows` says of two objectives with these true scores, on fresh test examples and seeds."""
+def on_test_data(rng: np.random.Generator, means: Sequence[float], searches: Sequence[Tuning] = ()) -> dict[str, bool]:
+    """Return what the test says of two objectives with these true scores, on fresh test examples and seeds.
+
+    With searches also with the noise of their choices, as `compare` has it.
+    """
     sides = []
     for mean in means:
         sides.append(answers(rng, mean, rng.normal(0, ITEM_SD / math.sqrt(2), EXAMPLES), SEEDS))
     made = Null(*sides)
-    return compared([series(made.a_SI, made)], [series(made.b_SI, made)])
+    difference = compare_rows([series(made.a_SI, made)], [series(made.b_SI, made)])
+    if isinstance(difference, str):
+        return {"rejected": False, "undetermined": True}
+    verdicts = {"rejected": difference.p < ALPHA, "undetermined": False}
+    if searches:
+        of_seeds = float(np.mean([values_SI.mean(axis=1).var(ddof=1) for values_SI in sides]))
+        noise = choice_noise(searches, of_seeds, log=False)
+        verdicts["rejected, choice as certain"] = verdicts["rejected"]
+        verdicts["rejected"] = with_fixed_noise(difference, noise).p < ALPHA
+    return verdicts
 
 
 def tuned(rng: np.random.Generator, world: World) -> dict[str, bool]:
-    grid = range(GRID)
-    means = [world.score(objective, chosen(rng, world, objective, grid)) for objective in (0, 1)]
-    return tested(rng, means)
+    searches = [search(rng, world, objective) for objective in (0, 1)]
+    means = [world.score(objective, tuning.chosen) for objective, tuning in enumerate(searches)]
+    return on_test_data(rng, means, searches)
 
 
 def shared(rng: np.random.Generator, world: World) -> dict[str, bool]:
-    rate = chosen(rng, world, 0, range(GRID))
-    return tested(rng, [world.score(objective, rate) for objective in (0, 1)])
+    rate = search(rng, world, 0).chosen
+    return on_test_data(rng, [world.score(objective, rate) for objective in (0, 1)])
 
 
 def leaking(rng: np.random.Generator, world: World) -> dict[str, bool]:
@@ -116,10 +149,9 @@ def rates(draws: int) -> dict[str, dict[str, float]]:
     conditions.append(("leak: 8 trials against 1, chosen by the test", leaking, World((3, 3), 0.0)))
     for place, (name, draw, world) in enumerate(conditions):
         rng = np.random.default_rng([92, place])
-        counts = {"rejected": 0, "undetermined": 0}
+        counts: Counter[str] = Counter()
         for _ in range(draws):
-            for test, yes in draw(rng, world).items():
-                counts[test] += yes
+            counts.update(draw(rng, world))
         found[name] = {test: count / draws for test, count in counts.items()}
     return found
 
