@@ -82,7 +82,7 @@ def _trials_table(label: str, tuning: Tuning) -> Table:
     for place, trial in sorted(trials, key=lambda numbered: list(map(_order, numbered[1].settings.values()))):
         mark = "chosen" if place == tuning.chosen else ""
         if trial.missing is not None:
-            mark = clean(trial.missing)[:60]
+            mark = "no result"
         settings = [str(trial.settings[name]) for name in names]
         results = _result(tuning, trial.value), _result(tuning, trial.half_width)
         rows.append(tuple(map(Cell, [*settings, *results, mark])))
