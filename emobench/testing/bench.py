@@ -11,7 +11,7 @@ import os
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
@@ -56,8 +56,8 @@ class _Benched(CheckedObjective):
         super().__init__(objective, tokens=tokens, width=weight_VD.shape[1], vocabulary=len(weight_VD))
         self._weight_VD = weight_VD
 
-    @cached_property
-    def weight_VD(self) -> Tensor:
+    @property
+    def pretrained_VD(self) -> Tensor:
         return self._weight_VD.detach()
 
     @cached_property
@@ -121,20 +121,18 @@ def measure(
             hidden_ND.grad = weight_VD.grad = None
             loss().backward()
 
-        seconds, peaks = {}, {}
-        timers = {}
+        seconds, peaks, timers = {}, {}, {}
         for name, loss in losses.items():
             step(loss)  # loads and compiles
             given = {"step": step, "loss": loss}
             timers[name] = Timer("step(loss)", globals=given, num_threads=torch.get_num_threads())
-        repeats = {name: max(1, int(LEAST_SECONDS / timer.timeit(1).mean)) for name, timer in timers.items()}
+            hidden_ND.grad = weight_VD.grad = None
+            peaks[name] = peak_bytes(partial(step, loss), device) - hidden_ND.nbytes - weight_VD.nbytes
+            seconds[name] = []
         for number in range(ROUNDS):
             for place, (name, timer) in enumerate(timers.items(), 1):
-                seconds.setdefault(name, []).append(timer.timeit(repeats[name]).mean)
+                seconds[name].append(timer.blocked_autorange(min_run_time=LEAST_SECONDS).mean)
                 progress(number * len(timers) + place, ROUNDS * len(timers))
-        for name, loss in losses.items():
-            hidden_ND.grad = weight_VD.grad = None
-            peaks[name] = peak_bytes(lambda loss=loss: step(loss), device) - hidden_ND.nbytes - weight_VD.nbytes
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise RunError(f"--shape {N},{V},{D} does not fit the memory of {device}; give a smaller one.") from None

@@ -23,14 +23,14 @@ from emobench.core.settings import PRETRAINED
 from emobench.objectives import IGNORED, ModelObjective, StatisticsObjective, TokenStatistics
 from emobench.registry import load_objective
 from emobench.testing.subject import (
-    CUT_OFF,
-    HEAD_GRADIENT,
+    ALL,
     HIDDEN_GRADIENT,
     SEQUENCES,
     SUM,
     CheckedObjective,
     EngineResult,
     ExampleContext,
+    gradients_of,
 )
 from emobench.testing.token_checks import EXACT, SINGLE, loss_call
 
@@ -83,6 +83,8 @@ class ForeignLoss(CheckedObjective):
     """Whether it takes the labels of the input, and shifts them."""
     reduction: str = "sum"
     """A key of RETURNS."""
+    weights_N: Tensor | None = None
+    """Weights of the targets; None: 1."""
 
     @property
     def name(self) -> str:
@@ -98,10 +100,16 @@ class ForeignLoss(CheckedObjective):
         return torch.arange(self.tokens).roll(self.positions)
 
     @property
-    def random_weights(self) -> Tensor | None:
-        """A weight of each target, (N,), above 0.5; None for a loss without weights."""
-        has_weights = self.reduction == "none" or "weights" in self.named.values()
-        return 0.5 + self.normal(3, self.tokens).abs() if has_weights else None
+    def takes_weights(self) -> bool:
+        """Whether it takes weights of tokens, or returns losses that can be multiplied by them."""
+        return self.reduction == "none" or "weights" in self.named.values()
+
+    @property
+    def weighted(self) -> ForeignLoss:
+        """The same with random weights above 0.5, or itself if it takes none."""
+        if not self.takes_weights:
+            return self
+        return replace(self, weights_N=0.5 + self.normal(3, self.tokens).abs())
 
     @property
     def description(self) -> str:
@@ -111,30 +119,24 @@ class ForeignLoss(CheckedObjective):
         arguments = ", ".join([*FORMS[self.form], *self.named])
         return f"Called with ({arguments}), {shape}, and {labels}. Returns {RETURNS[self.reduction]}."
 
-    def run(
-        self,
-        *,
-        labels_N: Tensor | None = None,
-        hidden_ND: Tensor | None = None,
-        weight_VD: Tensor | None = None,
-        rows: slice | Tensor | None = None,
-        dtype: torch.dtype = torch.float64,
-        weights_N: Tensor | None = None,
-        **_: Any,
-    ) -> EngineResult:
+    def run(self, *, rows: slice | Tensor = ALL, dtype: torch.dtype = torch.float64, **_: Any) -> EngineResult:
         """Return the sum of the losses of the targets, and its gradients.
 
         `rows` are a micro-batch of whole sequences; the number of targets that the loss gets is that of all rows.
-        `weights_N` are weights of targets.
         """
-        hidden, weight, targets = self.leaves(labels_N, hidden_ND, weight_VD, rows, dtype)
-        which = slice(None) if rows is None else rows
-        weights = (torch.ones(self.tokens) if weights_N is None else weights_N)[which]
+        hidden, weight = self.leaves(rows, dtype)
+        return _sum_and_gradients(self.total(hidden, weight, rows), hidden, weight)
+
+    def total(self, hidden: Tensor, weight: Tensor, rows: slice | Tensor = ALL) -> Tensor:
+        """Return the sum of the losses of some rows, with gradients."""
+        dtype = weight.dtype
         places = hidden
         if self.form != "linear":
             # Half-precision logits are rounded by the model: in each dtype of the loss they are the same numbers.
-            rounded = dtype if hidden_ND is None else hidden_ND.dtype
-            places = (hidden.double() @ weight.double().T).to(rounded).to(dtype)
+            places = (hidden.double() @ weight.double().T).to(self.hidden_ND.dtype).to(dtype)
+        targets = self.labels_N[rows]
+        weights = torch.ones(len(targets)) if self.weights_N is None else self.weights_N[rows]
+        count = (self.batch["labels"][:, 1:] != IGNORED).sum()
 
         def laid_out(value: Tensor) -> Tensor:
             return value if self.flat else value.unflatten(0, (-1, self.positions))
@@ -143,7 +145,6 @@ class ForeignLoss(CheckedObjective):
             value = laid_out(value)
             return F.pad(value[:, :-1], (1, 0), value=fill) if self.shifts else value
 
-        count = (self.labels_N != IGNORED).sum()
         places = laid_out(places)
         values: dict[str, Any] = {
             "logits": places,
@@ -156,9 +157,9 @@ class ForeignLoss(CheckedObjective):
             "vocabulary": self.vocabulary,
         }
         if "reference" in self.named.values():
-            teacher = ExampleContext(self.weight_VD).teacher(PRETRAINED)
+            teacher = ExampleContext(self.pretrained_VD).teacher(PRETRAINED)
             reference_BTV = teacher.logits(teacher.hidden(self.batch["input_ids"]))
-            values["reference"] = laid_out(reference_BTV.flatten(0, 1)[which].to(dtype))
+            values["reference"] = laid_out(reference_BTV.flatten(0, 1)[rows].to(dtype))
         first = [values[role] for role in FORMS[self.form]]
         loss = self.function(*first, **{name: values[role] for name, role in self.named.items()})
         loss = getattr(loss, "loss", loss)
@@ -175,24 +176,20 @@ class ForeignLoss(CheckedObjective):
             loss = loss * (targets != IGNORED).sum()
         elif self.reduction != "sum":  # a Trainer does not multiply a mean by the targets of its micro-batch
             loss = loss * count
-        return gradients_of(loss.sum(), hidden, weight)
+        return loss.sum()
 
-    def expected(self, weights_N: Tensor | None = None) -> EngineResult:
+    def expected(self) -> EngineResult:
         """Return the sum of the reference's losses and its gradients, by autograd in float64."""
-        hidden, weight, labels = self.leaves()
-        call = loss_call(self, hidden, weight)
+        hidden, weight = self.leaves()
+        call = loss_call(self.given(hidden_ND=hidden, weight_VD=weight))
         loss_M = call.loss_M(call.leaves)
-        if weights_N is not None:
-            loss_M = loss_M * weights_N[labels != IGNORED]
-        return gradients_of(loss_M.sum(), hidden, weight)
+        if self.weights_N is not None:
+            loss_M = loss_M * self.weights_N[self.labels_N != IGNORED]
+        return _sum_and_gradients(loss_M.sum(), hidden, weight)
 
 
-def gradients_of(total: Tensor, hidden: Tensor, weight: Tensor) -> EngineResult:
-    """Return a sum of losses and its gradients."""
-    if not total.requires_grad:
-        raise Explained(CUT_OFF)
-    slopes = torch.autograd.grad(total, [hidden, weight], materialize_grads=True)
-    return EngineResult({SUM: total.detach(), HIDDEN_GRADIENT: slopes[0], HEAD_GRADIENT: slopes[1]}, {})
+def _sum_and_gradients(total: Tensor, hidden: Tensor, weight: Tensor) -> EngineResult:
+    return EngineResult({SUM: total.detach(), **gradients_of(total, hidden, weight)})
 
 
 def foreign_loss(
@@ -211,8 +208,7 @@ def foreign_loss(
     if isinstance(reference, ModelObjective):
         raise ConfigError(f"--like {like}: it runs the model by itself; expected an objective of tokens.")
     form, named = _arguments(function, name, form)
-    given: dict[str, Any] = {"function": function, "title": name, "form": form, "named": named}
-    loss, total = _first_run(ForeignLoss(reference, **given))
+    loss, total = _first_run(ForeignLoss(reference, function=function, title=name, form=form, named=named))
     if not torch.isfinite(total):
         raise PluginError(f"{name} returns {float(total)} for random logits; expected a finite loss.")
     if form == "outputs" and not loss.shifts:
@@ -264,7 +260,8 @@ def _first_run(loss: ForeignLoss) -> tuple[ForeignLoss, Tensor]:
 
 def _reduction(loss: ForeignLoss) -> str:
     """Return a key of RETURNS: a mean is the same for a batch that is given twice. Raises PluginError for others."""
-    if "weights" not in loss.named.values() and not loss.run(weights_N=torch.zeros(loss.tokens)).values[SUM]:
+    unweighted = replace(loss, weights_N=torch.zeros(loss.tokens))
+    if "weights" not in loss.named.values() and not unweighted.run().values[SUM]:
         return "none"
     if "count" in loss.named.values():
         return "global"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from emobench.objectives import IGNORED
 from emobench.testing import objectives, token_checks
 from emobench.testing.foreign import ForeignLoss, NoReference
 from emobench.testing.subject import HIDDEN_GRADIENT, SUM, EngineResult, distance
-from emobench.testing.token_checks import PRECISIONS, HeldConstants, tolerance
+from emobench.testing.token_checks import PRECISIONS, central_difference, tolerance
 
 STEP = 1e-3
 DIFFERENCES = 1e-2
@@ -40,30 +40,24 @@ def loss(subject: ForeignLoss) -> None:
 def gradients(subject: ForeignLoss) -> None:
     """Autograd's gradient agrees with finite differences, with weights of tokens if it has some."""
     # The forward method of an autograd.Function runs under no_grad, and its values are no constants.
-    error = min(_differences(subject, HeldConstants(no_grad=no_grad)) for no_grad in (False, True))
+    error = min(_differences(subject.weighted, no_grad=no_grad) for no_grad in (False, True))
     if not error < DIFFERENCES:
         raise Broken(f"autograd's gradient and finite differences differ by {error:.1e}")
 
 
-def _differences(subject: ForeignLoss, held: HeldConstants) -> float:
+def _differences(subject: ForeignLoss, *, no_grad: bool) -> float:
     """Return the relative error of autograd's derivative along a random direction of hidden states and head."""
-
-    def function(*first: Any, **named: Any) -> Any:
-        with held:
-            return subject.function(*first, **named)
-
     along_ND = subject.normal(4, *subject.hidden_ND.shape)
     along_VD = subject.normal(5, *subject.weight_VD.shape)
-    moved, results = replace(subject, function=function), []
-    for step in (0, STEP, -STEP):
-        hidden_ND, weight_VD = subject.hidden_ND + step * along_ND, subject.weight_VD + step * along_VD
-        results.append(moved.run(hidden_ND=hidden_ND, weight_VD=weight_VD, weights_N=subject.random_weights))
-        held.rewind()
-    _, after, before = (result.values[SUM].double() for result in results)
-    gradient = _vector(results[0])
+
+    def total_at(step: float) -> Tensor:
+        hidden, weight = subject.hidden_ND + step * along_ND, subject.weight_VD + step * along_VD
+        return subject.total(hidden.requires_grad_(), weight.requires_grad_()).double()
+
+    numeric = central_difference(total_at, STEP, no_grad=no_grad)
+    gradient = _vector(subject.run())
     expected = torch.cat([along_ND.flatten(), along_VD.flatten()]) @ gradient
-    error = (after - before) / (2 * STEP) - expected
-    return float(error.abs() / gradient.norm())
+    return float((numeric - expected).abs() / gradient.norm())
 
 
 @check("Padding enters a count or a mean, or is only multiplied by 0 after it: leave it out first.")
@@ -113,7 +107,7 @@ def scale(subject: ForeignLoss) -> None:
 @check("It divides by the targets of each micro-batch, a mean of means: see `accumulation`.")
 def accumulated(subject: ForeignLoss) -> None:
     """Micro-batches with one global denominator add up to the gradient of the reference, times a constant."""
-    _require_like_reference(subject, "gradient over micro-batches", token_checks.halves(subject))
+    _require_like_reference(subject, "gradient over micro-batches", token_checks.added_halves(subject))
 
 
 @check("Padding enters a count or a mean: see `masking`.")
@@ -125,11 +119,10 @@ def padded(subject: ForeignLoss) -> None:
 @check("Weights are missing in the gradient, applied twice, or those of another token.")
 def weighted(subject: ForeignLoss) -> None:
     """With weights of tokens, its gradient is that of the weighted reference, times a constant."""
-    weights_N = subject.random_weights
-    if weights_N is None:
+    if not subject.takes_weights:
         raise Skipped("it has no argument for weights of tokens, and returns no loss of each token")
-    result, expected = subject.run(weights_N=weights_N), subject.expected(weights_N)
-    _require_alike(subject, "gradient with weights of tokens", _vector(result), _vector(expected))
+    subject = subject.weighted
+    _require_like_reference(subject, "gradient with weights of tokens", subject.run())
 
 
 @check("Work in float32 at least: logits.float().")
@@ -183,14 +176,13 @@ SKIPPED = {
     objectives.documentation: "it is documented in the other program",
 }
 """Checks of objectives that do not apply, and the reasons."""
-ACCUMULATION = replace(
-    token_checks.accumulation,
-    usually="It divides by the targets of each micro-batch, a mean of means. Divide by the global number of targets "
-    "(num_items_in_batch); without such an argument return a sum, or the mean over the targets.",
-)
 OWN = {
     token_checks.loss: loss,
-    token_checks.accumulation: ACCUMULATION,
+    token_checks.accumulation: replace(
+        token_checks.accumulation,
+        usually="It divides by the targets of each micro-batch, a mean of means. Divide by the global number of "
+        "targets (num_items_in_batch); without such an argument return a sum, or the mean over the targets.",
+    ),
     token_checks.gradients: gradients,
     token_checks.masking: masking,
     token_checks.memory: memory,
@@ -210,8 +202,8 @@ def checks(subject: ForeignLoss) -> tuple[Sequence[Check], ForeignLoss]:
 
 
 def _skipped(original: Check, reason: str) -> Check:
+    @wraps(original.function)
     def skip(subject: ForeignLoss) -> None:
         raise Skipped(reason)
 
-    skip.__name__, skip.__doc__ = original.function.__name__, original.function.__doc__
     return Check(skip, "", gate=False)

@@ -16,7 +16,7 @@ from torch import Tensor
 from emobench.core.conformance import Broken, Explained, check
 from emobench.objectives import IGNORED, Objective, UnitLosses
 from emobench.testing.subject import CUT_OFF, CheckedObjective, distance
-from emobench.testing.token_checks import HeldConstants
+from emobench.testing.token_checks import central_difference
 
 EXACT = 1e-6
 """Relative error. Weights are float64, but Llama normalises in float32, and padding changes attention sums."""
@@ -53,11 +53,11 @@ class _Case:
     def slopes(self, total: Tensor) -> list[Tensor]:
         """Return the gradient of each parameter; 0 if the total does not depend on it."""
         inputs = list(self.model.parameters())
-        return list(torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True))
+        return list(torch.autograd.grad(total, inputs, materialize_grads=True))
 
     def same(self, words: str, total: Tensor) -> None:
         """Raise Broken unless this is the case's own total."""
-        error = distance(total.detach(), self.total().detach())
+        error = distance(total, self.total())
         if not error < EXACT:
             raise Broken(f"{words} by {error:.1e}")
 
@@ -102,22 +102,20 @@ def gradients(subject: CheckedObjective) -> None:
         if not any(slope.any() for slope in case.slopes(case.total())):
             raise Broken(f"no gradient reaches the parameters of a random {case.family}")
     # Only GPT-2: Llama normalises in float32, which is too coarse for finite differences.
-    case, held = _whole(subject)[0], HeldConstants()
+    case = _whole(subject)[0]
     inputs = list(case.model.parameters())
     generator = torch.Generator().manual_seed(subject.seed)
     along = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in inputs]
-    with held:
-        total = case.total()
+    total = case.total()
     expected = sum(float((slope * a).sum()) for slope, a in zip(case.slopes(total), along, strict=True))
-    ends = []
-    for step in (STEP, -STEP):
+
+    def total_at(step: float) -> Tensor:
         moved = copy.deepcopy(case.model)
         for value, direction in zip(moved.parameters(), along, strict=True):
             value.data.add_(direction, alpha=step)
-        held.rewind()
-        with held:
-            ends.append(case.total(model=moved))
-    numeric = float((ends[0] - ends[1]).detach()) / (2 * STEP)
+        return case.total(model=moved)
+
+    numeric = float(central_difference(total_at, STEP))
     error = abs(numeric - expected) / max(abs(expected), 1e-3 * abs(float(total.detach())))
     if not error < DIFFERENCES:
         raise Broken(f"autograd's gradient and finite differences differ by {error:.1e}")

@@ -88,17 +88,17 @@ def parameters(subject: CheckedObjective) -> None:
     if not fields:
         raise Skipped("it has no parameters")
     _skip_combinations(subject)
-    cls = type(subject.objective)
-    required = {name: subject.objective.params[name] for name, f in fields.items() if f.default is dataclasses.MISSING}
+    cls, params = type(subject.objective), subject.objective.params
+    required = {name: params[name] for name, f in fields.items() if f.default is dataclasses.MISSING}
     _build(cls, required, "its defaults are refused")
     for name, field in fields.items():
-        for value in _outside(field.metadata, subject.objective.params[name]):
+        for value in _outside(field.metadata, params[name]):
             with contextlib.suppress(ConfigError):
-                cls(**{**subject.objective.params, name: value})
+                cls(**{**params, name: value})
                 raise Broken(f"the value {name}={value} is out of range, and not refused")
         for value in _ends(field.metadata):
             words = f"{name}={value}, an end of its range,"
-            objective = _build(cls, {**subject.objective.params, name: value}, f"{words} is refused")
+            objective = _build(cls, {**params, name: value}, f"{words} is refused")
             if not torch.isfinite(losses(subject, subject.fresh(objective)[0])).all():
                 raise Broken(f"with {words} its loss is not finite")
 
@@ -107,7 +107,7 @@ def losses(subject: CheckedObjective, objective: Objective) -> Tensor:
     """Return the losses of the tokens or units of a subject's batch. The objective must be set up."""
     if isinstance(objective, ModelObjective):
         return model_checks.losses(subject, objective)
-    return subject.run(objective=objective).loss_N
+    return subject.given(ready=objective, side=subject.side_of(objective)).run().loss_N
 
 
 def _skip_combinations(subject: CheckedObjective) -> None:
@@ -230,4 +230,7 @@ def _group(cls: Any, kind: str) -> str:
         extra.append("transport costs")
     if set(cls.needs) - set(STATISTICS):
         extra.append("side data (other tokens, a teacher, a known language)")
-    return ", with ".join([LEVELS[kind], *([" and ".join(extra)] if extra else [])])
+    title = LEVELS[kind]
+    if extra:
+        title += f", with {' and '.join(extra)}"
+    return title

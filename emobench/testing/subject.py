@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a compari
 HIDDEN_GRADIENT, HEAD_GRADIENT = "gradient of the hidden states", "gradient of the head"
 SUM = "sum of the losses"
 SEQUENCES = 2
+ALL = slice(None)
 IGNORED_EVERY = 5
 """Every fifth label is ignored, as in a prompt or in padding."""
 
@@ -44,7 +46,7 @@ class EngineResult:
     """The result of one call of the engine. Its names are used in messages."""
 
     values: dict[str, Tensor]
-    parts: dict[str, Tensor]
+    parts: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def loss_N(self) -> Tensor:
@@ -73,9 +75,20 @@ class CheckedObjective:
     def name(self) -> str:
         return self.objective.name
 
+    def given(self, **inputs: Any) -> Self:
+        """Return a copy with other `hidden_ND`, `weight_VD`, `labels_N`, `side` or `ready`."""
+        other = copy.copy(self)
+        vars(other).update(inputs)
+        return other
+
+    @property
+    def pretrained_VD(self) -> Tensor:
+        """The head before training, which `setup` reads."""
+        return self.normal(0, self.vocabulary, self.width)
+
     @cached_property
     def weight_VD(self) -> Tensor:
-        return self.normal(0, self.vocabulary, self.width)
+        return self.pretrained_VD
 
     @cached_property
     def hidden_ND(self) -> Tensor:
@@ -98,7 +111,9 @@ class CheckedObjective:
     def _batch(self, input_ids_BT: Tensor, labels_BT: Tensor) -> dict[str, Tensor]:
         batch = {"input_ids": input_ids_BT, "attention_mask": torch.ones_like(input_ids_BT), "labels": labels_BT}
         example = getattr(self.objective, "example_side", None)
-        return batch | dict(example(batch) if example is not None else {})
+        if example is None:
+            return batch
+        return batch | dict(example(batch))
 
     @cached_property
     def labels_N(self) -> Tensor:
@@ -111,7 +126,7 @@ class CheckedObjective:
 
     def fresh(self, objective: Objective | None = None) -> tuple[Objective, ExampleContext]:
         """Return a copy of an objective after `setup` and the first `begin_step`, and its context."""
-        context = ExampleContext(self.weight_VD)
+        context = ExampleContext(self.pretrained_VD)
         ready = copy.deepcopy(self.objective if objective is None else objective)
         ready.setup(context)
         ready.begin_step(0, context.total_steps)
@@ -147,51 +162,24 @@ class CheckedObjective:
     def run(
         self,
         *,
-        objective: Objective | None = None,
         impl: str = "chunked",
-        labels_N: Tensor | None = None,
-        hidden_ND: Tensor | None = None,
-        weight_VD: Tensor | None = None,
-        rows: slice | Tensor | None = None,
+        rows: slice | Tensor = ALL,
         chunk_rows: int | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> EngineResult:
-        """Run the engine forward and backward on these inputs, or on some of their `rows`."""
-        used = self.ready if objective is None else objective
-        which = slice(None) if rows is None else rows
-        hidden, weight, labels = self.leaves(labels_N, hidden_ND, weight_VD, rows, dtype)
-        side = self.side if objective is None else self.side_of(used)
-        result = objective_loss(
-            used,
-            hidden,
-            weight,
-            None,
-            labels,
-            side={name: value[which] for name, value in side.items()},
-            impl=impl,
-            chunk_bytes=None if chunk_rows is None else 4 * self.vocabulary * chunk_rows,
-        )
-        if not result.total.requires_grad:
-            raise Explained(CUT_OFF)
-        result.total.backward()
-        assert hidden.grad is not None
-        assert weight.grad is not None
-        gradients = {HIDDEN_GRADIENT: hidden.grad, HEAD_GRADIENT: weight.grad}
-        return EngineResult({"loss": result.losses_N, **gradients}, result.parts)
+        """Run the engine forward and backward on the inputs, or on some of their `rows`."""
+        hidden, weight = self.leaves(rows, dtype)
+        side = {name: value[rows] for name, value in self.side.items()}
+        chunk_bytes = None if chunk_rows is None else 4 * self.vocabulary * chunk_rows
+        labels = self.labels_N[rows]
+        result = objective_loss(self.ready, hidden, weight, None, labels, side=side, impl=impl, chunk_bytes=chunk_bytes)
+        return EngineResult({"loss": result.losses_N, **gradients_of(result.total, hidden, weight)}, result.parts)
 
-    def leaves(
-        self,
-        labels_N: Tensor | None = None,
-        hidden_ND: Tensor | None = None,
-        weight_VD: Tensor | None = None,
-        rows: slice | Tensor | None = None,
-        dtype: torch.dtype = torch.float64,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return hidden states and head as leaves of autograd, and labels, of these inputs or of some of their rows."""
-        which = slice(None) if rows is None else rows
-        hidden = (self.hidden_ND if hidden_ND is None else hidden_ND)[which].to(dtype).clone().requires_grad_()
-        weight = (self.weight_VD if weight_VD is None else weight_VD).to(dtype).clone().requires_grad_()
-        return hidden, weight, (self.labels_N if labels_N is None else labels_N)[which]
+    def leaves(self, rows: slice | Tensor = ALL, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        """Return copies of the hidden states of some rows and of the head, as leaves of autograd."""
+        hidden = self.hidden_ND[rows].to(dtype, copy=True)
+        weight = self.weight_VD.to(dtype, copy=True)
+        return hidden.requires_grad_(), weight.requires_grad_()
 
     def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
         """Shift each value to the position that predicts it, and flatten to tokens."""
@@ -205,6 +193,14 @@ class CheckedObjective:
 
     def _generator(self, stream: int) -> torch.Generator:
         return torch.Generator().manual_seed(1000 * self.seed + stream)
+
+
+def gradients_of(total: Tensor, hidden: Tensor, weight: Tensor) -> dict[str, Tensor]:
+    """Return the gradients of a sum of losses, by their names in `EngineResult`."""
+    if not total.requires_grad:
+        raise Explained(CUT_OFF)
+    slopes = torch.autograd.grad(total, [hidden, weight], materialize_grads=True)
+    return {HIDDEN_GRADIENT: slopes[0], HEAD_GRADIENT: slopes[1]}
 
 
 def level(objective: Objective | type[Objective]) -> str:

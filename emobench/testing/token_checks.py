@@ -8,7 +8,8 @@ Legend: N tokens, M target tokens, V vocabulary, D width.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class HeldConstants(TorchFunctionMode):
     first call.
 
     Autograd treats these parts as constants. Finite differences must also hold them constant to give the same gradient.
-    Call `rewind` before each repetition. With `no_grad=False` only detached values are constants: PyTorch runs the
+    Call `rewind` before each call. With `no_grad=False` only detached values are constants: PyTorch runs the
     forward method of an autograd.Function, too, under no_grad.
     """
 
@@ -56,7 +57,7 @@ class HeldConstants(TorchFunctionMode):
         super().__init__()
         self._no_grad = no_grad
         self._held: list[Any] = []
-        self._next: int | None = None
+        self._next = 0
 
     def rewind(self) -> None:
         """Return the stored constants from now on, starting with the first."""
@@ -66,10 +67,9 @@ class HeldConstants(TorchFunctionMode):
         is_constant = func in _DETACH or (self._no_grad and not torch.is_grad_enabled())
         if func in _SWITCHES or not is_constant:
             return func(*args, **(kwargs or {}))
-        place = self._next
-        if place is not None and place < len(self._held):
-            self._next = place + 1
-            return _copied(self._held[place])
+        self._next += 1
+        if self._next <= len(self._held):
+            return _copied(self._held[self._next - 1])
         out = func(*args, **(kwargs or {}))
         self._held.append(_copied(out))
         return out
@@ -78,6 +78,17 @@ class HeldConstants(TorchFunctionMode):
 def _copied(value: Any) -> Any:
     """Return a copy of a tensor, which later code may change in place."""
     return value.clone() if isinstance(value, Tensor) else value
+
+
+def central_difference(function: Callable[[float], Tensor], step: float, *, no_grad: bool = True) -> Tensor:
+    """Return the derivative of a function at 0 by central differences, with the constants of its value at 0."""
+    held = HeldConstants(no_grad=no_grad)
+    values = []
+    for at in (0.0, step, -step):
+        held.rewind()
+        with held:
+            values.append(function(at))
+    return (values[1] - values[2]).detach() / (2 * step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,18 +111,21 @@ class LossCall:
 
     def slopes(self, loss_M: Tensor) -> dict[str, Tensor]:
         """Return autograd's d loss / d leaf; 0 if the loss does not depend on a leaf."""
-        slopes = torch.autograd.grad(loss_M.sum(), list(self.leaves.values()), allow_unused=True)
-        pairs = zip(self.leaves.items(), slopes, strict=True)
-        return {name: torch.zeros_like(leaf) if slope is None else slope for (name, leaf), slope in pairs}
+        slopes = torch.autograd.grad(loss_M.sum(), list(self.leaves.values()), materialize_grads=True)
+        return dict(zip(self.leaves, slopes, strict=True))
+
+    def loss_along(self, name: str, direction: Tensor, step: float) -> Tensor:
+        """Return the losses, (M,), with a leaf moved by a step along a direction."""
+        moved = self.leaves[name].detach() + step * direction
+        return self.loss_M({**self.leaves, name: moved})
 
 
-def loss_call(subject: CheckedObjective, hidden_ND: Tensor | None = None, weight_VD: Tensor | None = None) -> LossCall:
-    """Return the float64 call of a subject's objective on its target tokens, or on another head or hidden states."""
+def loss_call(subject: CheckedObjective) -> LossCall:
+    """Return the float64 call of a subject's objective on its target tokens."""
     objective, kept_N = subject.ready, subject.labels_N != IGNORED
     ids_M = subject.labels_N[kept_N]
     side = {name: value[kept_N] for name, value in subject.side.items()}
-    hidden_MD = (subject.hidden_ND if hidden_ND is None else hidden_ND)[kept_N]
-    values = {LOGITS: hidden_MD @ (subject.weight_VD if weight_VD is None else weight_VD).T}
+    values = {LOGITS: subject.hidden_ND[kept_N] @ subject.weight_VD.T}
     if isinstance(objective, StatisticsObjective):
         cost_MV = (objective.cost_embedding or CostEmbedding(subject.weight_VD)).costs(ids_M)
         values = statistics_from_logits(values[LOGITS], ids_M, objective.statistic_names, cost_MV)
@@ -136,9 +150,8 @@ def gradients(subject: CheckedObjective) -> None:
 
     Central ones, along a random direction of each statistic, or of the logits.
     """
-    call, held = loss_call(subject), HeldConstants()
-    with held:
-        loss_M = call.loss_M(call.leaves)
+    call = loss_call(subject)
+    loss_M = call.loss_M(call.leaves)
     if not loss_M.requires_grad:
         raise Explained(CUT_OFF)
     size, allowed = STEPS.get(loss_M.dtype, STEPS[torch.float32])
@@ -147,17 +160,9 @@ def gradients(subject: CheckedObjective) -> None:
     if not _any(slopes) and not _any(_slopes_up_to_certainty(subject)):
         raise Explained("its gradient is 0 on every token: it trains nothing")
     for name, slope in slopes.items():
-        leaf = call.leaves[name].detach()
-        along = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
-        expected_M = _over_tokens(slope * along)
-
-        def loss_at(step: float, name: str = name, leaf: Tensor = leaf, along: Tensor = along) -> Tensor:
-            held.rewind()
-            with held:
-                loss_M = call.loss_M({**call.leaves, name: leaf + step * along})
-            return loss_M.detach()
-
-        numeric_M = (loss_at(size) - loss_at(-size)) / (2 * size)
+        direction = torch.randn(slope.shape, generator=generator, dtype=slope.dtype)
+        expected_M = (slope * direction).reshape(len(slope), -1).sum(dim=1)
+        numeric_M = central_difference(partial(call.loss_along, name, direction), size)
         scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()) + 1e-12)
         error = float((numeric_M - expected_M).norm() / scale)
         if not error < allowed:
@@ -170,7 +175,7 @@ def slopes(subject: CheckedObjective) -> None:
     call = loss_call(subject)
     if not isinstance(call.objective, StatisticsObjective):
         raise Skipped("slopes belong to a StatisticsObjective")
-    slopes = call.objective.slopes(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()}))
+    slopes = call.objective.slopes(call.statistics(call.leaves).detach())
     if slopes is None:
         raise Skipped("it gives none: autograd finds them")
     for name in sorted(slopes.keys() - call.leaves.keys()):
@@ -186,19 +191,20 @@ def slopes(subject: CheckedObjective) -> None:
 
 def _slopes_up_to_certainty(subject: CheckedObjective) -> dict[str, Tensor]:
     """Return slopes for target probabilities up to 1: a loss may have gradients only for likely targets."""
-    unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
-    targets_ND = unit_VD[subject.labels_N.clamp(min=0)]
+    _, targets_ND = _unit_rows(subject)
     lengths_N = torch.linspace(0, CERTAIN, subject.tokens, dtype=targets_ND.dtype)
-    call = loss_call(subject, subject.hidden_ND + lengths_N[:, None] * targets_ND)
+    call = loss_call(subject.given(hidden_ND=subject.hidden_ND + lengths_N[:, None] * targets_ND))
     return call.slopes(call.loss_M(call.leaves))
+
+
+def _unit_rows(subject: CheckedObjective) -> tuple[Tensor, Tensor]:
+    """Return the head with rows of length 1, and the row of each token's target, (N, D)."""
+    unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
+    return unit_VD, unit_VD[subject.labels_N.clamp(min=0)]
 
 
 def _any(slopes: Mapping[str, Tensor]) -> bool:
     return any(bool(slope.any()) for slope in slopes.values())
-
-
-def _over_tokens(value: Tensor) -> Tensor:
-    return value if value.dim() == 1 else value.sum(dim=1)
 
 
 class NewTensors(TorchDispatchMode):
@@ -268,15 +274,15 @@ def require_masking(subject: CheckedObjective) -> None:
         if before.values[name][ignored_N].any():
             raise Broken(f"tokens with label -100 have a {name}")
     moved_ND = torch.where(ignored_N[:, None], subject.hidden_ND.flip(0) + 3, subject.hidden_ND)
-    words = "with other hidden states where the label is -100 and before"
-    require_same(subject, words, subject.run(hidden_ND=moved_ND), before)
+    moved = subject.given(hidden_ND=moved_ND)
+    require_same(subject, "with other hidden states where the label is -100 and before", moved.run(), before)
 
 
 @check("With no token a mean is 0/0 and a maximum has no value; work token by token.")
 def empty_batch(subject: CheckedObjective) -> None:
     """A batch without targets has loss 0 and gradients of 0."""
-    result = subject.run(labels_N=torch.full_like(subject.labels_N, IGNORED))
-    for name, value in result.values.items():
+    empty = subject.given(labels_N=torch.full_like(subject.labels_N, IGNORED))
+    for name, value in empty.run().values.items():
         if value.any():
             raise Broken(f"a batch without targets has a {name} that is not 0")
 
@@ -295,13 +301,12 @@ def chunks(subject: CheckedObjective) -> None:
 def order(subject: CheckedObjective) -> None:
     """Tokens in another order have the same losses in that order."""
     # Few distinct targets: the engine sorts tokens by target and keeps the order of equal targets only.
-    labels_N = torch.where(subject.labels_N == IGNORED, IGNORED, subject.labels_N % 2)
-    expected = subject.run(labels_N=labels_N)
+    few = subject.given(labels_N=torch.where(subject.labels_N == IGNORED, IGNORED, subject.labels_N % 2))
     rows = subject.other_order
-    result = subject.run(labels_N=labels_N, rows=rows)
+    result = few.run(rows=rows)
     for name in result.by_token:
         result.values[name] = result.values[name][rows.argsort()]
-    require_same(subject, "tokens in another order and before", result, expected)
+    require_same(subject, "tokens in another order and before", result, few.run())
 
 
 @check(
@@ -310,18 +315,22 @@ def order(subject: CheckedObjective) -> None:
 )
 def accumulation(subject: CheckedObjective) -> None:
     """Two halves of a batch, one after the other, add up to the whole."""
-    require_same(subject, "the sum of two halves and the whole", halves(subject), subject.run())
+    require_same(subject, "the sum of two halves and the whole", added_halves(subject), subject.run())
 
 
-def halves(subject: CheckedObjective) -> EngineResult:
-    """Return the results of two halves of the tokens, added up."""
+def halves(subject: CheckedObjective) -> tuple[EngineResult, EngineResult]:
     middle = subject.tokens // 2
-    first, second = subject.run(rows=slice(0, middle)), subject.run(rows=slice(middle, None))
+    return subject.run(rows=slice(0, middle)), subject.run(rows=slice(middle, None))
+
+
+def added_halves(subject: CheckedObjective) -> EngineResult:
+    """Return the results of two halves of the tokens, added up."""
+    first, second = halves(subject)
     joined = {}
     for name, value in first.values.items():
         other = second.values[name]
         joined[name] = torch.cat([value, other]) if name in first.by_token else value + other
-    return EngineResult(joined, {})
+    return EngineResult(joined)
 
 
 @check(
@@ -344,9 +353,8 @@ def determinism(subject: CheckedObjective) -> None:
 def precisions(subject: CheckedObjective) -> None:
     """float32, bfloat16 and float16 are close to float64 on the same inputs."""
     for dtype, tolerances in PRECISIONS.items():
-        hidden_ND, weight_VD = subject.hidden_ND.to(dtype), subject.weight_VD.to(dtype)
-        result = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD, dtype=dtype)
-        expected = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD)
+        rounded = subject.given(hidden_ND=subject.hidden_ND.to(dtype), weight_VD=subject.weight_VD.to(dtype))
+        result, expected = rounded.run(dtype=dtype), rounded.run()
         name = str(dtype).removeprefix("torch.")
         require_finite(result, f"in {name}")
         for what, value in result.values.items():
@@ -361,16 +369,15 @@ def precisions(subject: CheckedObjective) -> None:
 )
 def hard_rows(subject: CheckedObjective) -> None:
     """Losses and gradients are finite where the model is certain, hopelessly wrong, or says nothing."""
-    unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
-    targets_ND = unit_VD[subject.labels_N.clamp(min=0)]
+    unit_VD, targets_ND = _unit_rows(subject)
     for scale, words in (
         (FAR, "where the target has probability 1"),
         (-FAR, "where the target has probability 0"),
         (0.0, "where all tokens are equally likely"),
     ):
-        for dtype in (torch.float32, torch.float64):
-            result = subject.run(hidden_ND=scale * targets_ND, weight_VD=unit_VD, dtype=dtype)
-            require_finite(result, words + (" (float32)" if dtype == torch.float32 else " (float64)"))
+        hard = subject.given(hidden_ND=scale * targets_ND, weight_VD=unit_VD)
+        require_finite(hard.run(dtype=torch.float32), f"{words} (float32)")
+        require_finite(hard.run(), f"{words} (float64)")
 
 
 @check(
@@ -396,16 +403,16 @@ def parts(subject: CheckedObjective) -> None:
     """Logged parts are one number for each token, whatever the chunks and the batch."""
     call = loss_call(subject)
     if isinstance(call.objective, StatisticsObjective):
-        names = set(call.objective.parts(call.statistics({n: leaf.detach() for n, leaf in call.leaves.items()})))
+        names = set(call.objective.parts(call.statistics(call.leaves).detach()))
         for name in sorted(names & RESERVED):
             raise Broken(f"its part '{name}' takes the place of the trainer's own")
-    whole, small, middle = subject.run().parts, subject.run(chunk_rows=2).parts, subject.tokens // 2
+    whole, small = subject.run().parts, subject.run(chunk_rows=2).parts
     names = set(whole) - RESERVED
     if not names:
         raise Skipped("it logs nothing in addition to its loss")
-    halves = [subject.run(rows=rows).parts for rows in (slice(0, middle), slice(middle, None))]
+    first, second = halves(subject)
     for name in sorted(names):
-        for other in (small[name], halves[0][name] + halves[1][name]):
+        for other in (small[name], first.parts[name] + second.parts[name]):
             if not torch.allclose(whole[name], other, rtol=tolerance(subject), atol=1e-12):
                 raise Broken(f"its part '{name}' depends on the other tokens of its chunk or batch")
 
