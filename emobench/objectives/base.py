@@ -37,7 +37,7 @@ from emobench.data.packing import WEIGHTS
 from emobench.models.device import with_float64
 from emobench.objectives.cost import GroundCost
 from emobench.objectives.engine.targets import IGNORED
-from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
+from emobench.objectives.statistics import STATISTICS, TokenStatistics
 
 OLD = "old_log_prob"
 """The side data of a `SnapshotObjective`."""
@@ -134,6 +134,8 @@ class Objective:
     """Raise it when the meaning changes: entries of different versions are not compared."""
     needs: ClassVar[set[str] | frozenset[str]] = frozenset()
     """Names of the statistics and of the side data that `loss` reads. `log_prob` is always available."""
+    adaptive_cost: ClassVar[bool] = False
+    """True: `expected_cost` uses the head as it is trained. False: it uses a frozen cost embedding."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -144,7 +146,9 @@ class Objective:
             raise PluginError(
                 f"{cls.__name__}: '{PRETRAINED}' stands for a model as it is; give the objective another name."
             )
-        check_needs(cls.needs, cls.__name__)
+        needs: Any = cls.needs
+        if not isinstance(needs, (set, frozenset)) or not all(isinstance(name, str) for name in needs):
+            raise PluginError(f"{cls.__name__}: `needs` is {needs!r}; expected a set of names, such as {{'entropy'}}.")
 
     def __post_init__(self) -> None:
         """Convert each parameter to its annotated type. Raises ConfigError if one is out of its range."""
@@ -246,8 +250,6 @@ class StatisticsObjective(Objective, ABC):
     """
 
     cost_embedding: ClassVar[GroundCost | None] = None
-    adaptive_cost: ClassVar[bool] = False
-    """True: `expected_cost` uses the head as it is trained. False: it uses a frozen cost embedding."""
 
     @abstractmethod
     def loss(self, s: TokenStatistics) -> Tensor:

@@ -61,7 +61,7 @@ def two_costs(names: str) -> ConfigError:
 
 def is_adaptive(objective: Objective) -> bool:
     """Return whether an objective computes its costs from the head as it is trained."""
-    return isinstance(objective, StatisticsObjective) and objective.adaptive_cost and COST in objective.needs
+    return objective.adaptive_cost and COST in objective.needs
 
 
 class Combination(Objective):
@@ -173,14 +173,27 @@ class Combination(Objective):
         members = [term.objective for term in self.terms if COST in term.objective.needs]
         return [member for member in members if isinstance(member, StatisticsObjective)]
 
-    def _weighted(self, losses: Sequence[Tensor]) -> Tensor:
-        total = self.weights[0] * losses[0]
-        for weight, loss_N in zip(self.weights[1:], losses[1:], strict=True):
+    def _results(self, method: str, s: TokenStatistics, logits_NV: Tensor | None = None) -> Iterator[Any]:
+        """Call a method of every term, with statistics or with logits as the term expects."""
+        for term in self.terms:
+            call = getattr(term.objective, method)
+            if isinstance(term.objective, StatisticsObjective):
+                yield call(term.statistics(s))
+            else:
+                yield call(logits_NV, s.targets, term.own_side(s.side))
+
+    def _weighted(self, s: TokenStatistics, logits_NV: Tensor | None = None) -> Tensor:
+        """Return the weighted sum of the terms' losses."""
+        first, *others = self._results("loss", s, logits_NV)
+        total = self.weights[0] * first
+        for weight, loss_N in zip(self.weights[1:], others, strict=True):
             total = total + weight * loss_N
         return total
 
-    def _parts(self, losses: Sequence[Tensor], own: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    def _parts(self, s: TokenStatistics, logits_NV: Tensor | None = None) -> dict[str, Tensor]:
         """Return each term's loss, its weight as `share`, and its parts. A name that two terms share gets the label."""
+        losses = self._results("loss", s, logits_NV)
+        own = list(self._results("parts", s, logits_NV))
         names = list(chain.from_iterable(own))
         logged: dict[str, Tensor] = {}
         for term, weight, loss_N, parts in zip(self.terms, self.weights, losses, own, strict=True):
@@ -194,12 +207,11 @@ class StatisticsCombination(Combination, StatisticsObjective):
     """sum_i w_i L_i of StatisticsObjectives."""
 
     def loss(self, s: TokenStatistics) -> Tensor:
-        return self._weighted([o.loss(view) for o, view in self._views(s)])
+        return self._weighted(s)
 
     def slopes(self, s: TokenStatistics) -> dict[str, Tensor] | None:
         total: dict[str, Tensor] = {}
-        for weight, (objective, view) in zip(self.weights, self._views(s), strict=True):
-            slopes = objective.slopes(view)
+        for weight, slopes in zip(self.weights, self._results("slopes", s), strict=True):
             if slopes is None:
                 return None
             for name, slope_N in slopes.items():
@@ -208,13 +220,7 @@ class StatisticsCombination(Combination, StatisticsObjective):
         return total
 
     def parts(self, s: TokenStatistics) -> dict[str, Tensor]:
-        views = list(self._views(s))
-        return self._parts([o.loss(view) for o, view in views], [o.parts(view) for o, view in views])
-
-    def _views(self, s: TokenStatistics) -> Iterator[tuple[StatisticsObjective, TokenStatistics]]:
-        for term in self.terms:
-            assert isinstance(term.objective, StatisticsObjective)
-            yield term.objective, term.statistics(s)
+        return self._parts(s)
 
 
 class LogitsCombination(Combination, LogitsObjective):
@@ -223,31 +229,19 @@ class LogitsCombination(Combination, LogitsObjective):
     cost_embedding: ClassVar[GroundCost | None] = None
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
-        return self._weighted(self._call_terms("loss", logits_NV, targets_N, side))
+        return self._weighted(self._statistics(logits_NV, targets_N, side), logits_NV)
 
     def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        losses, own = (self._call_terms(method, logits_NV, targets_N, side) for method in ("loss", "parts"))
-        return self._parts(losses, own)
+        return self._parts(self._statistics(logits_NV, targets_N, side), logits_NV)
 
-    def _call_terms(self, method: str, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> list[Any]:
-        """Call `loss` or `parts` of every term, with statistics or with logits as the term expects."""
-        s = TokenStatistics(self._statistics(logits_NV, targets_N), targets_N, side)
-        results = []
-        for term in self.terms:
-            if isinstance(term.objective, StatisticsObjective):
-                results.append(getattr(term.objective, method)(term.statistics(s)))
-            else:
-                results.append(getattr(term.objective, method)(logits_NV, targets_N, term.own_side(side)))
-        return results
-
-    def _statistics(self, logits_NV: Tensor, targets_N: Tensor) -> dict[str, Tensor]:
+    def _statistics(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> TokenStatistics:
         members = [term.objective for term in self.terms if isinstance(term.objective, StatisticsObjective)]
         names = frozenset[str]().union(*(member.statistic_names for member in members))
         cost_NV = None
         if COST in names and self.cost_embedding is not None:
             distinct_U, inverse_N = targets_N.unique(return_inverse=True)
             cost_NV = self.cost_embedding.first(logits_NV.shape[1]).costs(distinct_U)[inverse_N]
-        return statistics_from_logits(logits_NV, targets_N, names, cost_NV)
+        return TokenStatistics(statistics_from_logits(logits_NV, targets_N, names, cost_NV), targets_N, side)
 
 
 class _SharedContext:
@@ -302,11 +296,12 @@ def _check(objectives: Sequence[Objective], weights: Sequence[Schedule]) -> None
             f"{' and '.join(texts)} divide their sums by different weights (`total_weight`), so that the sums cannot "
             "be added; give each alone."
         )
-    _check_costs([objective for objective in objectives if COST in objective.needs], texts, objectives)
+    _check_costs(objectives)
 
 
-def _check_costs(costly: Sequence[Objective], texts: Sequence[str], objectives: Sequence[Objective]) -> None:
+def _check_costs(objectives: Sequence[Objective]) -> None:
     """Check before `setup` that the terms use one cost embedding: `expected_cost` is computed once for all terms."""
+    costly = [objective for objective in objectives if COST in objective.needs]
     adaptive = [objective for objective in costly if is_adaptive(objective)]
     if 0 < len(adaptive) < len(costly):
         raise ConfigError(
@@ -316,9 +311,10 @@ def _check_costs(costly: Sequence[Objective], texts: Sequence[str], objectives: 
     if len({str(objective.params["cost"]) for objective in costly if "cost" in objective.params}) > 1:
         raise two_costs(" and ".join(map(repr, costly)))
     if adaptive and any(isinstance(objective, LogitsObjective) for objective in objectives):
+        texts = " and ".join(map(repr, objectives))
         raise ConfigError(
-            f"{' and '.join(texts)}: the costs of the one follow the head as it is trained, and the other sees logits "
-            "only; combine it with objectives of token statistics, or take a frozen cost."
+            f"{texts}: the costs of the one follow the head as it is trained, and the other sees logits only; combine "
+            "it with objectives of token statistics, or take a frozen cost."
         )
 
 

@@ -13,13 +13,12 @@ p = step / (total_steps - 1), where steps count from 0. A training of one step h
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from emobench.core.errors import ConfigError, UnknownNameError, UserError
@@ -92,12 +91,12 @@ def _error(text: str, position: int, what: str) -> ConfigError:
     return ConfigError(f"--objective '{text}', character {position + 1}: {what}. Write {EXAMPLE}.")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Schedule(ABC):
     """A weight of at least 0 for each p in [0, 1]. `str()` returns the text that a user types."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
+        for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ConfigError(f"`{field.name}` is {value!r}; expected a number.")
@@ -110,11 +109,11 @@ class Schedule(ABC):
         """Return the weight at p."""
 
     def __str__(self) -> str:
-        values = [number(getattr(self, field.name)) for field in dataclasses.fields(self)]
+        values = [number(getattr(self, field.name)) for field in fields(self)]
         return f"{type(self).__name__.lower()}({', '.join(values)})"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Constant(Schedule):
     """c"""
 
@@ -127,7 +126,7 @@ class Constant(Schedule):
         return number(self.value)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Linear(Schedule):
     """(1 - p) a + p b"""
 
@@ -138,19 +137,15 @@ class Linear(Schedule):
         return (1 - progress) * self.first + progress * self.last
 
 
-@dataclasses.dataclass(frozen=True)
-class Cosine(Schedule):
+@dataclass(frozen=True)
+class Cosine(Linear):
     """(1 - f) a + f b with f = (1 - cos(pi p)) / 2: half a wave, flat at both ends"""
 
-    first: float
-    last: float
-
     def __call__(self, progress: float) -> float:
-        f = (1 - math.cos(math.pi * progress)) / 2
-        return (1 - f) * self.first + f * self.last
+        return super().__call__((1 - math.cos(math.pi * progress)) / 2)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Step(Schedule):
     """a where p < at, then b"""
 

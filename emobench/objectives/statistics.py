@@ -37,13 +37,14 @@ class TokenStatistics:
     def __init__(
         self, values: Mapping[str, Tensor], targets_N: Tensor, side: Mapping[str, Tensor] | None = None
     ) -> None:
-        self._values = dict(values)
+        self.values = dict(values)
+        """The available statistics, by name."""
         self.targets = targets_N
         self.side = dict(side or {})
 
     def __getitem__(self, name: str) -> Tensor:
-        if name in self._values:
-            return self._values[name]
+        if name in self.values:
+            return self.values[name]
         if name in STATISTICS:
             raise PluginError(
                 f"The objective does not request the statistic '{name}'; write needs = {{'{name}'}} in the objective."
@@ -52,11 +53,6 @@ class TokenStatistics:
 
     def __len__(self) -> int:
         return len(self.targets)
-
-    @property
-    def values(self) -> dict[str, Tensor]:
-        """The available statistics, by name."""
-        return dict(self._values)
 
     @property
     def log_prob(self) -> Tensor:
@@ -90,13 +86,7 @@ class TokenStatistics:
 
     def detach(self) -> TokenStatistics:
         """Return the same statistics without gradients."""
-        return TokenStatistics({k: v.detach() for k, v in self._values.items()}, self.targets, self.side)
-
-
-def check_needs(needs: object, label: str) -> None:
-    """Raise PluginError unless `needs` is a set of names."""
-    if not isinstance(needs, (set, frozenset)) or not all(isinstance(n, str) for n in needs):
-        raise PluginError(f"{label}: `needs` is {needs!r}; expected a set of names, such as {{'entropy'}}.")
+        return TokenStatistics({k: v.detach() for k, v in self.values.items()}, self.targets, self.side)
 
 
 def statistics_from_logits(

@@ -142,10 +142,7 @@ def run_chunks(
     # One buffer for all chunks. On a CPU, new memory for each chunk would take about 5 % of the time.
     buffer_CV = row_buffer(weight_PD, targets.most_tokens, job.vocabulary, rows.logits_dtype(job.dtype), multiple)
     job.follow(weight_PD[: job.vocabulary])
-    cost_UV = None
-    if job.cost is not None:
-        cost_dtype = job.cost.row_dtype(rows.cost_dtype(job.dtype))
-        cost_UV = row_buffer(weight_PD, targets.most_distinct, job.vocabulary, cost_dtype, multiple)
+    cost_UV = cost_buffer(job.cost, targets, rows, job.dtype)
     for chunk in targets.chunks:
         hidden_CD = hidden_MD[chunk.start : chunk.stop]
         logits_CV = buffer_CV[: len(hidden_CD)]
@@ -158,6 +155,14 @@ def run_chunks(
     # A copy, because autograd makes the result require gradients.
     total = job.divided(job.loss_sum).to(accumulator_dtype(job.dtype), copy=True)
     return total.to(hidden_MD.device), grads
+
+
+def cost_buffer(cost: GroundCost | None, targets: Targets, rows: TorchRows, dtype: torch.dtype) -> Tensor | None:
+    """Return memory for the cost rows that a chunk computes, for logits of a dtype. None without costs."""
+    if cost is None:
+        return None
+    cost_dtype = cost.row_dtype(rows.cost_dtype(dtype))
+    return row_buffer(cost.rows_VE, targets.most_distinct, len(cost), cost_dtype, rows.row_multiple)
 
 
 def make_costs(cost: GroundCost | None, chunk: Chunk, buffer_UV: Tensor | None, rows: TorchRows) -> CostRows | None:

@@ -52,41 +52,30 @@ class LossResult:
         return self.parts.get(WEIGHT, self.count)
 
 
+@dataclass
 class EngineCall:
     """One call of the engine."""
 
-    def __init__(
-        self,
-        objective: StatisticsObjective | LogitsObjective,
-        targets: Targets,
-        logit_map: LogitMap,
-        side: Mapping[str, Tensor],
-        cost: GroundCost | None,
-        rows: TorchRows,
-        dtype: torch.dtype,
-        vocabulary: int,
-        weights_N: Tensor | None = None,
-        denominator: Tensor | float | None = None,
-    ) -> None:
-        self.denominator = denominator
-        self.weights_M = None if weights_N is None else _per_token("The weights have", weights_N, targets)
-        self.objective = objective
-        self.targets = targets
-        self.logit_map = logit_map
-        self.side_M = _sorted_side(objective, side, targets)
-        self.cost = cost
-        self.rows = rows
-        self.dtype = dtype
-        self.vocabulary = vocabulary
-        self.with_grad = False
-        self.loss_sum = torch.zeros((), dtype=torch.float64)
-        self.losses: list[Tensor] = []
-        self.log_probs: list[Tensor] = []
-        self.parts: dict[str, Tensor] = {}
-        self.statistics: list[Mapping[str, Tensor]] = []
-        """The statistics of each chunk, for a StatisticsObjective."""
-        self.strengths: list[Tensor] = []
-        """For each chunk, the sum of squares of d loss / d logits of each token."""
+    objective: StatisticsObjective | LogitsObjective
+    targets: Targets
+    logit_map: LogitMap
+    side_M: Mapping[str, Tensor]
+    """The side data of the target tokens; see `sorted_side`."""
+    cost: GroundCost | None
+    rows: TorchRows
+    dtype: torch.dtype
+    vocabulary: int
+    weights_M: Tensor | None
+    denominator: Tensor | float | None
+    with_grad: bool
+    loss_sum: Tensor = field(init=False)
+    losses: list[Tensor] = field(default_factory=list)
+    log_probs: list[Tensor] = field(default_factory=list)
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    statistics: list[Mapping[str, Tensor]] = field(default_factory=list)
+    """The statistics of each chunk, for a StatisticsObjective."""
+    strengths: list[Tensor] = field(default_factory=list)
+    """For each chunk, the sum of squares of d loss / d logits of each token."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -96,7 +85,7 @@ class EngineCall:
 
     def follow(self, weight_VD: Tensor) -> None:
         """Use the current head for the costs, in the dtype of the products, if the objective has adaptive costs."""
-        if getattr(self.objective, "adaptive_cost", False) and "expected_cost" in self.objective.needs:
+        if self.objective.adaptive_cost and "expected_cost" in self.objective.needs:
             self.cost = CostEmbedding(weight_VD, copy=False)
 
     def side(self, chunk: Chunk) -> dict[str, Tensor]:
@@ -205,7 +194,7 @@ def _on(device: torch.device, value: Tensor | float) -> Tensor | float:
 
 def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> GroundCost | None:
     """Return the frozen ground cost for a call. Raises PluginError if it is missing or does not match the head."""
-    if "expected_cost" not in objective.needs or getattr(objective, "adaptive_cost", False):
+    if "expected_cost" not in objective.needs or objective.adaptive_cost:
         return None
     cost = getattr(objective, "cost_embedding", None)
     if cost is None:
@@ -215,15 +204,20 @@ def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> Gro
     return cost.first(vocabulary)
 
 
-def _sorted_side(
+def sorted_side(
     objective: StatisticsObjective | LogitsObjective, side: Mapping[str, Tensor], targets: Targets
 ) -> dict[str, Tensor]:
+    """Return the side data of the target tokens. Raises PluginError if some that the objective needs are missing."""
     for name in sorted(objective.side_names - set(side)):
-        raise UnknownNameError("statistic or side data", name, {*STATISTICS, *side}, where=f"{objective.name}.needs: ")
-    return {name: _per_token(f"Side data '{name}' has", value, targets) for name, value in side.items()}
+        known = {*STATISTICS, *side}
+        raise UnknownNameError("statistic or side data", name, known, where=f"{objective.name}.needs: ")
+    side_M = {}
+    for name, value in side.items():
+        side_M[name] = per_token(f"Side data '{name}' has", value, targets)
+    return side_M
 
 
-def _per_token(what: str, value: Tensor, targets: Targets) -> Tensor:
+def per_token(what: str, value: Tensor, targets: Targets) -> Tensor:
     """Return the rows of the target tokens. Raises PluginError, which begins with `what`, if tokens have no row."""
     if value.shape[0] != targets.tokens:
         raise PluginError(f"{what} {value.shape[0]} rows; expected one for each of the {targets.tokens} tokens.")

@@ -18,8 +18,8 @@ from emobench.models.device import with_float64
 from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import GroundCost
-from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
-from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost
+from emobench.objectives.engine.chunked import ChunkedLoss, cost_buffer, make_costs
+from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost, per_token, sorted_side
 from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, padded_head, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
 from emobench.objectives.engine.torch_rows import TorchRows, logits_by_product
@@ -78,10 +78,12 @@ def objective_loss(
     rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
     cost = frozen_cost(objective, weight_VD, vocabulary)
     map_ = logit_map or LogitMap()
-    job = EngineCall(objective, targets, map_, side or {}, cost, rows, dtype, vocabulary, weights_N, denominator)
+    side_M = sorted_side(objective, side or {}, targets)
+    weights_M = None if weights_N is None else per_token("The weights have", weights_N, targets)
     # Not ctx.needs_input_grad, which is also true under no_grad.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
-    job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    job = EngineCall(objective, targets, map_, side_M, cost, rows, dtype, vocabulary, weights_M, denominator, with_grad)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         run = _reference_total if impl == "reference" else ChunkedLoss.apply
         return job.result(run(hidden_ND, weight_VD, bias_V, job))
@@ -104,11 +106,13 @@ def prepare_for(
     """
     with_cost = "expected_cost" in objective.needs
     cost = getattr(objective, "cost_embedding", None)
-    slot_V = cost.slot_V if with_cost and isinstance(cost, GroundCost) and len(cost) == vocabulary else None
-    rows = _chunk_rows(_implementation(objective, impl), device or labels.device, dtype, vocabulary, chunk_bytes)
+    slot_V = cost.slot_V if with_cost and cost is not None and len(cost) == vocabulary else None
+    device = device or labels.device
+    rows = rows_for(_implementation(objective, impl), device, dtype)
+    most = _chunk_rows(rows, device, dtype, vocabulary, chunk_bytes)
     if isinstance(objective, LogitsObjective):
-        rows = max(1, rows // 4)  # its autograd holds several copies of the logits
-    targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)
+        most = max(1, most // 4)  # its autograd holds several copies of the logits
+    targets = prepare_targets(labels, chunk_rows=most, with_cost=with_cost, slot_V=slot_V)
     require_labels(targets.ids_M, vocabulary)
     return targets
 
@@ -157,16 +161,13 @@ def token_statistics(
     bias_P = None if bias_V is None else padded_head(bias_V, vocabulary, rows.head_multiple, dtype)
     plain = type(rows) is TorchRows and hidden_ND.device.type == "cpu" and dtype == torch.float32
     product = head.packed_product if plain else None
-    limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)
-    targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
-    values_N = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
     # Reported statistics use float32 logits, even if the model is trained in half precision.
     wide = accumulator_dtype(dtype)
+    limit = chunk or _chunk_rows(rows, hidden_ND.device, wide, vocabulary, None)
+    targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
+    values_N = {name: hidden_ND.new_zeros(targets.tokens, dtype=wide) for name in names}
     buffer_CV = row_buffer(weight_PD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
-    cost_UV = None
-    if cost is not None:
-        cost_dtype = cost.row_dtype(rows.cost_dtype(wide))
-        cost_UV = row_buffer(weight_PD, targets.most_distinct, vocabulary, cost_dtype, rows.row_multiple)
+    cost_UV = cost_buffer(cost, targets, rows, wide)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]
@@ -213,11 +214,13 @@ def _implementation(objective: Objective, impl: str) -> str:
     return "torch" if impl == "reference" or isinstance(objective, LogitsObjective) else impl
 
 
-def _chunk_rows(impl: str, device: torch.device, dtype: torch.dtype, vocabulary: int, chunk_bytes: int | None) -> int:
-    passes = rows_for("torch" if impl == "reference" else impl, device, dtype)
-    row_bytes = vocabulary * passes.logits_dtype(dtype).itemsize
+def _chunk_rows(
+    rows: TorchRows, device: torch.device, dtype: torch.dtype, vocabulary: int, chunk_bytes: int | None
+) -> int:
+    row_bytes = vocabulary * rows.logits_dtype(dtype).itemsize
     usual, most = CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
-    return max(1, (chunk_bytes or min(max(usual, ENOUGH_ROWS * row_bytes), most)) // row_bytes)
+    limit = chunk_bytes or min(max(usual, ENOUGH_ROWS * row_bytes), most)
+    return max(1, limit // row_bytes)
 
 
 def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, vocabulary: int) -> None:
@@ -249,11 +252,12 @@ def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None
     if job.cost is not None:
         distinct_U, inverse_M = ids_M.unique(return_inverse=True)
         cost_MV = job.cost.costs(distinct_U)[inverse_M]
-    names = objective.statistic_names if isinstance(objective, StatisticsObjective) else frozenset({"log_prob"})
-    s = TokenStatistics(statistics_from_logits(logits_MV, ids_M, names, cost_MV), ids_M, side_M)
-    loss_M = (
-        objective.loss(s) if isinstance(objective, StatisticsObjective) else objective.loss(logits_MV, ids_M, side_M)
-    )
+    values = statistics_from_logits(logits_MV, ids_M, objective.statistic_names, cost_MV)
+    s = TokenStatistics(values, ids_M, side_M)
+    if isinstance(objective, StatisticsObjective):
+        loss_M = objective.loss(s)
+    else:
+        loss_M = objective.loss(logits_MV, ids_M, side_M)
     job.note(loss_M, s, logits_MV)
     total = job.weighted(loss_M).sum()
     job.loss_sum = with_float64(total.detach()).double()

@@ -77,21 +77,25 @@ class TritonRows(TorchRows):
         tokens, vocabulary = logits_CV.shape
         out = logits_CV.new_empty(len(OUTPUTS), tokens, dtype=torch.float32)
         squares = bool(needs & {"sum_squares", "alternatives"})
+        fresh_UV, kept_KV, index_C, has_kept = _tables(costs, logits_CV, targets_C)
         if tokens:
             with torch.cuda.device_of(logits_CV):
                 kernels.reduce_kernel[(tokens,)](
                     logits_CV,
                     targets_C,
-                    *_cost_arguments(costs, logits_CV, targets_C),
+                    fresh_UV,
+                    kept_KV,
+                    index_C,
                     out,
                     tokens,
                     vocabulary,
                     logits_CV.stride(0),
-                    *_cost_strides(costs),
+                    fresh_UV.stride(0),
+                    kept_KV.stride(0),
                     WIDTH=padded(vocabulary, TritonRows.row_multiple),
                     **_map_arguments(map_),
                     HAS_COST="expected_cost" in needs,
-                    HAS_KEPT=costs is not None and costs.kept_KV is not None,
+                    HAS_KEPT=has_kept,
                     HAS_ENTROPY="entropy" in needs,
                     HAS_SQUARES=squares,
                     HAS_MEAN="mean_log_prob" in needs,
@@ -121,7 +125,9 @@ class TritonRows(TorchRows):
         squares_CB = logits_CV.new_empty(tokens, blocks, dtype=torch.float32)
         if not tokens:
             return squares_CB.sum(dim=1)
-        has_cost = costs is not None and numbers.cost_C is not None
+        if numbers.cost_C is None:
+            costs = None
+        fresh_UV, kept_KV, index_C, has_kept = _tables(costs, logits_CV, targets_C)
         factors = []
         for factor_C in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C):
             factors.append(numbers.base_C if factor_C is None else factor_C)  # unused
@@ -129,7 +135,9 @@ class TritonRows(TorchRows):
             kernels.differentiate_kernel[(tokens, blocks)](
                 logits_CV,
                 targets_C,
-                *_cost_arguments(costs if has_cost else None, logits_CV, targets_C),
+                fresh_UV,
+                kept_KV,
+                index_C,
                 log_partition_C,
                 numbers.base_C,
                 numbers.target_C,
@@ -137,11 +145,12 @@ class TritonRows(TorchRows):
                 squares_CB,
                 vocabulary,
                 logits_CV.stride(0),
-                *_cost_strides(costs),
+                fresh_UV.stride(0),
+                kept_KV.stride(0),
                 WIDTH=width,
                 **_map_arguments(map_),
-                HAS_COST=has_cost,
-                HAS_KEPT=costs is not None and costs.kept_KV is not None,
+                HAS_COST=costs is not None,
+                HAS_KEPT=has_kept,
                 HAS_LOG_Q=numbers.log_q_C is not None,
                 HAS_Q=numbers.q_C is not None,
                 HAS_SHIFT=numbers.shift_C is not None,
@@ -151,17 +160,16 @@ class TritonRows(TorchRows):
         return squares_CB.sum(dim=1)
 
 
-def _cost_arguments(costs: CostRows | None, logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the two tables of cost rows and the index into them. Unused arguments may be any tensor."""
-    if costs is None:
-        return logits_CV, logits_CV, targets_C
-    return costs.fresh_UV, costs.fresh_UV if costs.kept_KV is None else costs.kept_KV, costs.index_C
+def _tables(costs: CostRows | None, logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Return both tables of cost rows, the index into them, and whether the second one is used.
 
-
-def _cost_strides(costs: CostRows | None) -> tuple[int, int]:
+    Unused arguments of a kernel may be any tensor.
+    """
     if costs is None:
-        return 0, 0
-    return costs.fresh_UV.stride(0), 0 if costs.kept_KV is None else costs.kept_KV.stride(0)
+        return logits_CV, logits_CV, targets_C, False
+    if costs.kept_KV is None:
+        return costs.fresh_UV, costs.fresh_UV, costs.index_C, False
+    return costs.fresh_UV, costs.kept_KV, costs.index_C, True
 
 
 def finish_costs(rows_UV: Tensor, tokens_U: Tensor, inverse_norm_V: Tensor) -> None:
