@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from emobench.core.errors import ConfigError, ModelError
+from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
 from emobench.models.device import with_float64
@@ -38,9 +38,9 @@ class TrainingContext:
     """False if the weights are random."""
     load_head: Callable[[str], Tensor]
     """Load the head weight of another model, by name or folder."""
-    model: Any = None
+    model: Any
     """The model to train, with its weights before training."""
-    load_model: Callable[[str], Any] | None = None
+    load_model: Callable[[str], Any]
     """Load another causal LM, by name or folder."""
     known_language: HiddenMarkovLanguage | None = None
     """The distribution of the training corpus, or None if it is not known."""
@@ -52,33 +52,30 @@ class TrainingContext:
         return self.head.linear.out_features
 
     def head_weight(self) -> Tensor:
+        self._require_pretrained()
         # A copy, because training changes the head.
-        return self._pretrained_weight().clone()
+        return self.head.linear.weight.detach().clone()
 
     def cost_embedding(self, source: str = PRETRAINED) -> GroundCost:
+        weight = self.head.linear.weight.detach()
+        device = weight.device
         if not is_embedding(source):
             if self.tokenizer is None:
                 raise ConfigError(f"cost={source} reads the texts of the tokens; give the model's own: tokenizer=...")
-            return ground_cost(source, token_texts(self.tokenizer, self.head.tokens), self.head.linear.weight)
+            return ground_cost(source, token_texts(self.tokenizer, self.head.tokens), weight)
         if source == PRETRAINED:
-            weight = self._pretrained_weight()
-        elif source == "initial":
-            weight = self.head.linear.weight.detach()
-        else:
+            self._require_pretrained()
+        elif source != "initial":
             weight = self.load_head(source)
             self._check_rows(f"cost={source}: its head", len(weight), self.vocabulary)
-        device = self.head.linear.weight.device
         # Half precision on a GPU. Values are at most 1, where float16 is eight times finer than bfloat16.
         dtype = torch.float16 if device.type == "cuda" else None
         return CostEmbedding(weight[: self.head.tokens], dtype=dtype, device=device)
 
     def teacher(self, name: str) -> FrozenTeacher:
         if name == PRETRAINED:
-            if not self.pretrained:
-                raise no_pretrained_head()
+            self._require_pretrained()
             return FrozenTeacher(copy.deepcopy(self.model))
-        if self.load_model is None:
-            raise ModelError(f"The teacher {name} cannot be loaded here; take target={PRETRAINED}.")
         teacher = FrozenTeacher(self.load_model(name))
         self._check_rows(f"target={name}: its head", teacher.vocabulary, self.vocabulary)
         return teacher
@@ -92,10 +89,9 @@ class TrainingContext:
     def snapshot(self) -> WeightSnapshot:
         return WeightSnapshot(self.model, self.head)
 
-    def _pretrained_weight(self) -> Tensor:
+    def _require_pretrained(self) -> None:
         if not self.pretrained:
             raise no_pretrained_head()
-        return self.head.linear.weight.detach()
 
     def _check_rows(self, what: str, rows: int, expected: int) -> None:
         if rows != expected:

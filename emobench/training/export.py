@@ -45,7 +45,6 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     None in all processes but the main one. Raises RunError if a written weight is not the trained one, or if the
     written model gives another MLE on validation rows.
     """
-    sharded = isinstance(trainer, (Sharded, Zero))
     gathered: Mapping[str, Tensor] | None = None
     expected = 0.0
     if isinstance(trainer, (Sharded, Zero)):
@@ -55,12 +54,12 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
         return None
     detach(model, head)
     adapted: Any = trainer.model
-    if adapted is not model and not sharded and _is_half(model):
-        model.to(device="cpu", dtype=torch.float32)  # a GPU may have no memory for them
-    if not sharded:
+    if gathered is None:
+        if adapted is not model and _is_half(model):
+            model.to(device="cpu", dtype=torch.float32)  # a GPU may have no memory for them
         expected = _mle(model, trainer, head)
     tolerance = TOLERANCES[trainer.args.device.type]
-    if _is_half(model) or (sharded and (trainer.args.bf16 or trainer.args.fp16)):
+    if _is_half(model) or (gathered is not None and (trainer.args.bf16 or trainer.args.fp16)):
         tolerance = COARSE
     if adapted is not model:
         model, gathered = _merged(model, adapted, gathered), None

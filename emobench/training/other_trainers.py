@@ -52,12 +52,12 @@ _GIVEN: WeakSet[nn.Module] = WeakSet()
 """Models with an objective: their trainers divide by the target tokens."""
 
 
+@dataclass(frozen=True)
 class LossFunction:
     """A `compute_loss_func` of transformers' Trainer: `loss(logits, labels, num_items_in_batch=...)`."""
 
-    def __init__(self, loss: Callable[..., Tensor], model: nn.Module) -> None:
-        self._loss = loss
-        self._model = model
+    loss: Callable[..., Tensor]
+    model: nn.Module
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """Return the loss of a model's outputs. Raises ConfigError without labels."""
@@ -66,7 +66,7 @@ class LossFunction:
                 "The batch has no `labels`, which the loss needs; add them, such as by "
                 "DataCollatorForLanguageModeling(tokenizer, mlm=False)."
             )
-        refuse_auxiliary_loss(self._model, outputs.get("aux_loss") is not None)
+        refuse_auxiliary_loss(self.model, outputs.get("aux_loss") is not None)
         logits_BTV = outputs["logits"]
         added = logits_BTV.shape[1] - labels.shape[1]
         if added > 0:
@@ -74,7 +74,7 @@ class LossFunction:
                 f"The logits have {added} positions more than the labels, as with the virtual tokens of prompt tuning; "
                 "use emobench.attach(model, ...), which leaves them out."
             )
-        return self._loss(logits_BTV, labels, num_items_in_batch=num_items_in_batch)
+        return self.loss(logits_BTV, labels, num_items_in_batch=num_items_in_batch)
 
 
 def count_targets_of(model: nn.Module) -> None:

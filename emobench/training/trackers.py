@@ -66,11 +66,11 @@ class Tracking:
 
     def guard(self, callbacks: list[Any]) -> list[Any]:
         """Return a training's callbacks, with each tracker's callback wrapped in `Guarded`."""
-        guarded = list(callbacks)
-        for name, cls in self.classes().items():
-            for place, callback in enumerate(callbacks):
-                if type(callback) is cls:
-                    guarded[place] = Guarded(name, callback, self.warn)
+        names = {cls: name for name, cls in self.classes().items()}
+        guarded: list[Any] = []
+        for callback in callbacks:
+            name = names.get(type(callback))
+            guarded.append(Guarded(name, callback, self.warn) if name else callback)
         return guarded
 
     def classes(self) -> dict[str, type]:

@@ -92,7 +92,7 @@ class Training:
     device: str = "cpu"
     tracking: Tracking | None = None
     load_head: Callable[[str], Tensor]
-    load_model: Callable[[str], Any] | None = None
+    load_model: Callable[[str], Any]
     known_language: HiddenMarkovLanguage | None = None
     """The distribution of the training corpus, or None if it is not known."""
     progress: Callable[[dict[str, float]], None] | None = None
@@ -263,10 +263,9 @@ def _keep_frequent_rows(cost: GroundCost, job: Training) -> None:
     row_bytes = len(cost) * row_dtype.itemsize
     limit = job.recipe.cost_rows or keepable_bytes(device) // row_bytes
     counts_V = np.zeros(len(cost), dtype=np.int64)
-    for start in range(0, len(rows), 1000):
-        stop = min(start + 1000, len(rows))
-        labels = np.concatenate([np.asarray(rows[place]["labels"])[1:] for place in range(start, stop)])
-        counts_V += np.bincount(labels[labels != IGNORE], minlength=len(cost))
+    for place in range(len(rows)):
+        labels = np.asarray(rows[place]["labels"])[1:]
+        np.add.at(counts_V, labels[labels != IGNORE], 1)
     cost.check(torch.from_numpy(np.flatnonzero(counts_V)))
     frequent = np.argsort(-counts_V, kind="stable")[:limit]
     cost.keep(torch.from_numpy(frequent[counts_V[frequent] > 0]))

@@ -60,6 +60,7 @@ def ours(loaded: Any, name: str, options: argparse.Namespace, folder: Path) -> t
             seed=0,
             folder=folder,
             load_head=_not_needed,
+            load_model=_not_needed,
             **rows,
         )
     )

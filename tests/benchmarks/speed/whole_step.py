@@ -176,6 +176,7 @@ class Bench:
             folder=folder,
             device=options.device,
             load_head=lambda name: torch.empty(0),
+            load_model=lambda name: None,
         )
 
     def _arguments(self, job: Training, *, log_each: bool) -> TrainingArguments:

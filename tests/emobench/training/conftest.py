@@ -101,7 +101,7 @@ def job(folder: Path, **values: Any) -> Training:
     values["recipe"] = recipe(**values.get("recipe", {}))
     defaults: dict[str, Any] = {
         "model": None, "tokenizer": tokenizer(), "objective": Mle(), "train": ragged(24), "seed": 0, "folder": folder,
-        "validation": ragged(10, seed=1), "collate": RowCollator(0), "load_head": no_head,
+        "validation": ragged(10, seed=1), "collate": RowCollator(0), "load_head": no_head, "load_model": no_head,
     }  # fmt: skip
     values = defaults | values
     values["model"] = tiny() if values["model"] is None else values["model"]
@@ -111,7 +111,8 @@ def job(folder: Path, **values: Any) -> Training:
 def train_sgd(job: Training, *, rate: float = 0.5, steps_only: bool = True) -> list[dict[str, float]]:
     """Train the job's model in place with plain SGD, whose steps are gradients; return the log of its steps."""
     head = probe_head(job.model)
-    job.objective.setup(TrainingContext(head, total_steps(job.recipe, len(job.train)), job.pretrained, job.load_head))
+    steps = total_steps(job.recipe, len(job.train))
+    job.objective.setup(TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model))
     attached = attach(job.model, job.objective, head, engine=job.recipe.engine)
     optimizer = torch.optim.SGD(job.model.parameters(), lr=rate)
     log: list[dict[str, float]] = []
