@@ -178,8 +178,9 @@ def make_schedule(name: str, positional: Sequence[Any], named: Mapping[str, Any]
     except TypeError as error:
         raise ConfigError(f"{name}: {error}; expected one of {EXAMPLES}.") from None
     schedule = SCHEDULES[name](*arguments.args, **arguments.kwargs)
-    first, last = getattr(schedule, "first", None), getattr(schedule, "last", None)
-    return Constant(first) if first is not None and first == last else schedule
+    if isinstance(schedule, (Linear, Step)) and schedule.first == schedule.last:
+        return Constant(schedule.first)
+    return schedule
 
 
 def number(value: float) -> str:

@@ -107,7 +107,7 @@ def losses(subject: CheckedObjective, objective: Objective) -> Tensor:
     """Return the losses of the tokens or units of a subject's batch. The objective must be set up."""
     if isinstance(objective, ModelObjective):
         return model_checks.losses(subject, objective)
-    return subject.given(ready=objective, side=subject.side_of(objective)).run().loss_N
+    return subject.given(ready=objective, side=subject.side_of(objective)).run().values["loss"]
 
 
 def _skip_combinations(subject: CheckedObjective) -> None:

@@ -49,10 +49,6 @@ class EngineResult:
     parts: dict[str, Tensor] = field(default_factory=dict)
 
     @property
-    def loss_N(self) -> Tensor:
-        return self.values["loss"]
-
-    @property
     def by_token(self) -> list[str]:
         """The names of the values with one row for each token. The others are sums over tokens."""
         return [name for name in self.values if name not in (SUM, HEAD_GRADIENT)]
@@ -155,8 +151,9 @@ class CheckedObjective:
         shape = tuple(self.batch["labels"].shape)
         for name, value in side.items():
             if tuple(value.shape[:2]) != shape:
-                words = f"its side data '{name}' has shape {tuple(value.shape)}"
-                raise Explained(f"{words}; expected {shape} and more behind")
+                raise Explained(
+                    f"its side data '{name}' has shape {tuple(value.shape)}; expected {shape} and more behind"
+                )
         return {name: self._aligned(value, 0) for name, value in side.items()} | dict(self.given_side)
 
     def run(

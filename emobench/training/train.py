@@ -163,8 +163,9 @@ def train(job: Training) -> TrainingSummary:
     _refuse_unusable(job)
     recipe = job.recipe.resolved(job.device, str(job.model.dtype).removeprefix("torch."))
     job = replace(job, recipe=recipe)
-    checkpoints, log, result = job.folder / CHECKPOINTS, job.folder / LOG, job.folder / RESULT
-    if (job.folder / SEAL).exists() and find_damage(job.folder, full=True, leave_out=CHECKPOINTS) is None:
+    folder = job.folder
+    checkpoints, log, result = folder / CHECKPOINTS, folder / LOG, folder / RESULT
+    if (folder / SEAL).exists() and find_damage(folder, full=True, leave_out=CHECKPOINTS) is None:
         shutil.rmtree(checkpoints, ignore_errors=True)  # a killed process may have left them
         return TrainingSummary(**json.loads(result.read_text()))
 
@@ -182,7 +183,7 @@ def train(job: Training) -> TrainingSummary:
     model = job.model
     if recipe.adapters is not None:
         model = with_adapters(model, recipe.adapters)
-    job.folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
     # The steps.
     with nullcontext() if job.tracking is None else job.tracking.followed():
@@ -202,11 +203,11 @@ def train(job: Training) -> TrainingSummary:
         # The result. Every process has loaded the best weights and read the log before the main process deletes files.
         trainer.accelerator.wait_for_everyone()
         summary = _summarise(job, trainer, steps, peak.bytes)
-        written = export(trainer, job.model, head, job.tokenizer, job.folder / "model")
+        written = export(trainer, job.model, head, job.tokenizer, folder / "model")
         if main:
             summary = replace(summary, weights={"base": base, "trained": weight_digests(written)})
             result.write_text(canonical_json(summary) + "\n")
-            write_seal(job.folder, leave_out=CHECKPOINTS)
+            write_seal(folder, leave_out=CHECKPOINTS)
             shutil.rmtree(checkpoints, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
     return summary
