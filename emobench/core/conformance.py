@@ -9,6 +9,7 @@ import unittest
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +98,18 @@ def outcomes(checks: Iterable[Check], subject: Any) -> Iterator[Outcome]:
     """Run checks and yield their outcomes. An exception in the plugin's code is a failure."""
     failed_gate = ""
     for check in checks:
+        outcome = partial(Outcome, check.name, check.promise)
         if failed_gate:
-            yield Outcome(check.name, check.promise, "skipped", f"`{failed_gate}` failed")
+            yield outcome("skipped", f"`{failed_gate}` failed")
             continue
         try:
             check.function(subject)
-            yield Outcome(check.name, check.promise, "ok")
+            yield outcome("ok")
         except Skipped as reason:
-            yield Outcome(check.name, check.promise, "skipped", str(reason))
+            yield outcome("skipped", str(reason))
         except Exception as error:  # the plugin's code may raise anything
             failed_gate = check.name if check.gate else ""
-            yield Outcome(check.name, check.promise, "failed", _sentence(error), _usual_cause(check, error))
+            yield outcome("failed", _sentence(error), _usual_cause(check, error))
 
 
 def _usual_cause(check: Check, error: Exception) -> str:

@@ -53,10 +53,16 @@ def require(module: str) -> ModuleSpec:
 def extra_of(package: str, first: str = "") -> str | None:
     """Return an extra that brings a package: `first`, else the first of EXTRAS. None if no extra brings it."""
     named = canonicalize_name(package)
-    asking = [one for one in map(Requirement, requires(OWN) or ()) if canonicalize_name(one.name) == named]
-    if any(one.marker is None or "extra" not in str(one.marker) for one in asking):
-        return None
-    return next((extra for extra in (first, *EXTRAS) if any(_applies(one, extra) for one in asking)), None)
+    markers = []
+    for requirement in map(Requirement, requires(OWN) or ()):
+        if canonicalize_name(requirement.name) == named:
+            if requirement.marker is None or "extra" not in str(requirement.marker):
+                return None
+            markers.append(requirement.marker)
+    for extra in (first, *EXTRAS):
+        if any(marker.evaluate({"extra": extra}) for marker in markers):
+            return extra
+    return None
 
 
 @contextmanager
@@ -74,7 +80,3 @@ def missing_packages_explained(first: str = "") -> Iterator[None]:
         if extra is None:
             raise
         raise MissingPackageError(package, extra) from error
-
-
-def _applies(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is not None and requirement.marker.evaluate({"extra": extra})

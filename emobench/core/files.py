@@ -79,14 +79,11 @@ def _write_file(path: Path, data: bytes, synced: bool) -> None:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-    if synced:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
+    if not synced:
+        return
     with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the file is already synced
-        descriptor = os.open(folder, os.O_RDONLY)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            os.fsync(folder)
         finally:
-            os.close(descriptor)
+            os.close(folder)

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 import re
 import types
 import typing
@@ -190,12 +191,21 @@ def check_settings(owner: Any) -> None:
             raise ConfigError(f"`{field.name}` is {value!r}; expected {allowed}.")
 
 
+_LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "low": ("at least", operator.ge),
+    "above": ("a number above", operator.gt),
+    "high": ("at most", operator.le),
+}
+"""Limit of a setting -> its words, and what a value has to be to it; NaN is nothing of this to any number."""
+
+
 def _is_allowed(value: Any, limits: Mapping[str, Any]) -> bool:
-    low, above, high = limits["low"], limits["above"], limits["high"]
     if limits["choices"]:
         return value in limits["choices"]
-    # `not value < low` would allow NaN.
-    return (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
+    for name, (_, holds) in _LIMITS.items():
+        if limits[name] is not None and not holds(value, limits[name]):
+            return False
+    return True
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:
@@ -204,12 +214,9 @@ def describe_range(field: dataclasses.Field[Any]) -> str:
     if limits.get("choices"):
         return "one of " + ", ".join(map(str, limits["choices"]))
     ends = []
-    if limits.get("low") is not None:
-        ends.append(f"at least {limits['low']:,}")
-    if limits.get("above") is not None:
-        ends.append(f"a number above {limits['above']:,}")
-    if limits.get("high") is not None:
-        ends.append(f"at most {limits['high']:,}")
+    for name, (words, _) in _LIMITS.items():
+        if limits.get(name) is not None:
+            ends.append(f"{words} {limits[name]:,}")
     return ", ".join(ends)
 
 
@@ -406,12 +413,12 @@ def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             raise ValueError("arguments are named and stand in one pair of brackets")
-        positional = [_argument(value, ast.get_source_segment(source, value) or "") for value in call.args]
+        positional = [_argument(value, source) for value in call.args]
         named: dict[str, Any] = {}
         for word in call.keywords:
             if word.arg is None or word.arg in named:
                 raise ValueError("each argument is named once")
-            named[word.arg] = _argument(word.value, ast.get_source_segment(source, word.value) or "")
+            named[word.arg] = _argument(word.value, source)
     except SyntaxError as error:
         raise ValueError(error.msg) from None
     except (TypeError, RecursionError, MemoryError):
@@ -419,12 +426,13 @@ def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
     return positional, named
 
 
-def _argument(value: ast.expr, text: str) -> Any:
+def _argument(value: ast.expr, source: str) -> Any:
     if isinstance(value, ast.Name):  # a word; true, false and null as in --set
         return {"true": True, "false": False, "null": None}.get(value.id, value.id)
     try:
         parsed = ast.literal_eval(value)
     except ValueError:
+        text = ast.get_source_segment(source, value) or ""
         if re.fullmatch(r"[A-Za-z_][\w./@-]*", text):  # a model's name, such as gpt2-large, is not a Python name
             return text
         raise ValueError("a value is a number, true, false, a word, or text in quotes") from None

@@ -37,8 +37,11 @@ def brought_versions(distribution: Distribution | None) -> Mapping[str, str]:
         return {}
     versions = {}
     for text in distribution.requires or ():
-        if (name := _required(text)) is not None:
-            with suppress(PackageNotFoundError):
+        with suppress(InvalidRequirement, PackageNotFoundError):
+            requirement = Requirement(text)
+            name, marker = canonicalize_name(requirement.name), requirement.marker
+            applies = marker is None or marker.evaluate({"extra": ""})  # not that of an extra, or of another platform
+            if applies and name != OWN:
                 versions |= minor_versions(name)
     return {**versions, own: distribution.version}
 
@@ -47,14 +50,3 @@ def brought_versions(distribution: Distribution | None) -> Mapping[str, str]:
 def name_of(distribution: Distribution) -> str:
     """Return the name of a distribution; read once."""
     return distribution.name
-
-
-def _required(text: str) -> str | None:
-    """Return the package of a requirement. None for emobench, for an extra, and for another platform."""
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return None
-    name = canonicalize_name(requirement.name)
-    applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-    return name if applies and name != OWN else None

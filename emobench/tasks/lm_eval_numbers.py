@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emobench.core.reading import number_of
 from emobench.data.sampling_units import content_digest, joined_units, text_digest
 from emobench.tasks.scores import Measure
 
@@ -125,14 +126,9 @@ class LmEvalNumber:
         return f"{self.metric},{self.filter}"
 
     @property
-    def is_bypass(self) -> bool:
-        """Whether nothing was scored (`lm_eval --predict_only`)."""
-        return self.metric == BYPASS
-
-    @property
     def absent(self) -> str:
         """Why there is no value."""
-        return "not scored (--predict_only)" if self.is_bypass else f"lm-eval has {self.text}"
+        return "not scored (--predict_only)" if self.metric == BYPASS else f"lm-eval has {self.text}"
 
     @property
     def unit(self) -> str:
@@ -258,9 +254,9 @@ def _passage(document: Mapping[str, Any]) -> str | None:
             if _is_text_of(word, name, value):
                 return f"passage {text_digest(value)}"
         for name, value in document.items():
-            if _is_id_of(word, name, value) and str(value).isdecimal():
-                return f"{NUMBERED}{value}"
             if _is_id_of(word, name, value):
+                if str(value).isdecimal():
+                    return f"{NUMBERED}{value}"
                 return f"passage {text_digest(str(value))}"
     return None
 
@@ -290,11 +286,9 @@ def task_name(task: str) -> str:
 
 def number(value: Any) -> float | None:
     """Return a finite number; None for anything else, such as NaN and lm-eval's "N/A"."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
     try:
-        amount = float(value)
-    except OverflowError:
+        amount = number_of(value)
+    except ValueError:
         return None
     return amount if math.isfinite(amount) else None
 
