@@ -13,23 +13,28 @@ import torch
 from torch import Tensor, nn
 
 from emobench.core.errors import ModelError
+from emobench.models.head import eval_mode
 
 Progress: TypeAlias = Callable[[int, int], None] | None
 """Takes the number of rows that were read and of all rows; None reports nothing."""
 
 
-def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+def by_length(lengths: Sequence[int], token_budget: int, most_padding: float = 1.0) -> list[list[int]]:
     """Group row indices, longest first, so that rows x longest stays within `token_budget` (at least one row each).
 
-    Longest first: if memory does not suffice, the first batch says so.
+    Padding is at most `most_padding` of a batch, as a share. Longest first: if memory does not suffice, the first batch
+    says so.
     """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     batches: list[list[int]] = []
-    for index in order:
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+    filled = 0
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        filled += lengths[index]
+        area = (len(batches[-1]) + 1) * lengths[batches[-1][0]] if batches else 0
+        if batches and area <= token_budget and filled >= (1 - most_padding) * area:
             batches[-1].append(index)
         else:
             batches.append([index])
+            filled = lengths[index]
     return batches
 
 
@@ -70,11 +75,5 @@ def check_context(model: Any, tokens: int, what: str) -> None:
 @contextmanager
 def reading(model: nn.Module) -> Iterator[torch.device]:
     """Eval mode without gradients; yields the device of the weights; every module gets its own mode back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield next(model.parameters()).device
-    finally:
-        for module, training in modes:
-            module.training = training
+    with torch.no_grad(), eval_mode(model):
+        yield next(model.parameters()).device

@@ -243,5 +243,4 @@ def _area(divergences_2WN: np.ndarray) -> np.ndarray:
     zeros, ones = np.zeros_like(y_WN[:1]), np.ones_like(y_WN[:1])
     y = np.concatenate([zeros, y_WN, ones])
     x = np.concatenate([ones, x_WN, zeros])
-    widths, heights = x[:-1] - x[1:], y[:-1] + y[1:]
-    return (widths * heights / 2).sum(0)
+    return -np.asarray(np.trapezoid(y, x, axis=0))  # x falls

@@ -56,14 +56,14 @@ def decode(model: Any, batch: Batch) -> list[Continuation]:
             for sample in range(rule.samples):
                 uniforms.append(row_uniforms(rule.seed, key, sample, batch.decoding.new_tokens, levels))
         uniform_RSL = torch.from_numpy(np.stack(uniforms)).to(device)
-        chooser = TreeSampler(uniform_RSL, width, _reading_alone(model, batch, width, LogitsProcessorList(processors)))
+        chooser = TreeSampler(uniform_RSL, width, _reading_alone(model, batch, width, processors))
     if rule.method == "beam":
         output_RT = _decode_alone(model, ids_PT, mask_PT, LogitsProcessorList([*processors, chooser]), batch)
     else:
         output_RT = _decode_shared(model, ids_PT, mask_PT, processors, chooser, batch)
     if not chooser.finite:
         raise not_finite()
-    return [batch.cut(row) for row in output_RT[:, width:].tolist()]
+    return [batch.decoding.cut(row, batch.eos) for row in output_RT[:, width:].tolist()]
 
 
 def _decode_alone(

@@ -140,9 +140,6 @@ class Batch:
         """The ids that may end a text."""
         return self.decoding.ends(self.eos)
 
-    def cut(self, ids: list[int]) -> Continuation:
-        return self.decoding.cut(ids, self.eos)
-
 
 def not_finite() -> MetricError:
     """Return the error for logits that are not finite."""

@@ -138,12 +138,12 @@ class GraphStep:
         return fixed and steps >= WORTH
 
     def __call__(self, ids_A1: Tensor) -> Tensor:
-        if self._graph is None and not self._refused:
+        if self._refused:
+            return self._read(ids_A1)
+        if self._graph is None:
             self._ids_A1 = ids_A1.clone()
             self._refused = not self._record()
             return self._read(ids_A1) if self._refused else self._scores_AV
-        if self._graph is None or self._refused:
-            return self._read(ids_A1)
         self._ids_A1.copy_(ids_A1)
         self._graph.replay()
         return self._scores_AV

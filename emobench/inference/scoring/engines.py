@@ -104,11 +104,6 @@ class Pass(NamedTuple):
     """Tokens and padding."""
 
 
-def plain_slots(prompt: LabelPrompts) -> int:
-    """Return the number of tokens that the rows of `plain` hold for an example, padded to the longest."""
-    return len(prompt.tokens) * max(1, prompt.longest - 1)
-
-
 def read_plain(model: Any, prompts: Sequence[LabelPrompts], scored: ScoredTokens, device: torch.device) -> Pass:
     """Read each label's whole prompt."""
     rows: list[tuple[int, ...]] = []

@@ -17,13 +17,12 @@ from emobench.core.errors import ModelError
 from emobench.inference.scoring.engines import (
     KeptTrunk,
     difference_from_plain,
-    plain_slots,
     read_plain,
     read_trie,
     scored_tokens,
 )
 from emobench.inference.scoring.trie import LabelPrompts, TrieRow, alike, make_row, trunks
-from emobench.metrics.batching import reading
+from emobench.metrics.batching import by_length, reading
 from emobench.models.head import probe_head
 from emobench.objectives import GREEDY, token_statistics
 
@@ -154,7 +153,9 @@ class PromptScorer:
                 f"{self._section}.engine=trie does not give what {type(self.model).__name__} computes from each prompt "
                 f"by itself: {self.refused[self.layout]}. Use --set {self._section}.engine=auto."
             )
-        return like_lengths([plain_slots(prompt) for prompt in prompts], self._budget)
+        # The rows of `plain` are padded to the longest prompt of an example.
+        slots = [len(prompt.tokens) * max(1, prompt.longest - 1) for prompt in prompts]
+        return by_length(slots, self._budget, PADDING)
 
     def _plan(self, prompts: Sequence[LabelPrompts]) -> list[PlannedRow]:
         groups = [(0, (i,)) for i in range(len(prompts))]
@@ -213,7 +214,7 @@ class PromptScorer:
         batches = []
         for tokens, behind in by_trunk.items():
             copied = len(tokens) // TRUNK_SHARE
-            for places in like_lengths([row.slots + copied for row in behind], self._budget):
+            for places in by_length([row.slots + copied for row in behind], self._budget, PADDING):
                 batch: list[int] = []
                 for place in places:
                     batch += behind[place].examples
@@ -340,21 +341,3 @@ def _planned(prompts: Sequence[LabelPrompts], trunk: int, examples: list[int]) -
     row = make_row(prompts, examples, trunk)
     longest = max(prompts[i].longest for i in examples)
     return PlannedRow(trunk, examples, row.slots, longest, row.branches)
-
-
-def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Group indices, longest first: rows x longest stays within `budget`, padding within PADDING, or a row is alone.
-
-    Longest first: if memory does not suffice, the first batch says so.
-    """
-    batches: list[list[int]] = []
-    filled = 0
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        filled += lengths[index]
-        area = (len(batches[-1]) + 1) * lengths[batches[-1][0]] if batches else 0
-        if batches and area <= budget and filled >= (1 - PADDING) * area:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-            filled = lengths[index]
-    return batches

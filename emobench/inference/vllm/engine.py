@@ -77,8 +77,10 @@ class Engine:
 @contextmanager
 def running_engine(settings: Mapping[str, Any], name: str) -> Iterator[Engine]:
     """Start vLLM with the settings of its `LLM` and `vocabulary`; it is gone at the end. `name` is the model's."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(
             [sys.executable, "-m", "emobench.inference.vllm.worker"],
             env={**os.environ, **ENVIRONMENT, "TMPDIR": folder},
             stdin=subprocess.PIPE,
@@ -86,17 +88,14 @@ def running_engine(settings: Mapping[str, Any], name: str) -> Iterator[Engine]:
             stderr=log,
             text=True,
             encoding="utf-8",
-        )
+        ) as process,
+    ):
         try:
             engine = Engine(process, name)
             engine.ask(settings)
             yield engine
         finally:
             process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
 
 
 def vllm_continuations(

@@ -15,6 +15,13 @@ def test_by_length_keeps_the_budget_and_loses_no_row() -> None:
     assert by_length([], 20) == []
 
 
+def test_by_length_keeps_to_the_padding() -> None:
+    lengths = [10, 300, 100, 99, 98, 60, 301, 302, 5]
+    assert by_length(lengths, 610, 0.05) == [[7, 6], [1], [2, 3, 4], [5], [0], [8]]
+    assert by_length([], 10, 0.05) == []
+    assert by_length([50], 10, 0.05) == [[0]]
+
+
 def test_pad_on_either_side() -> None:
     cpu = torch.device("cpu")
     ids, mask = pad([[1, 2, 3], [4]], 9, cpu)

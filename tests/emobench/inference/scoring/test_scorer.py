@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from emobench.core.errors import ModelError
 from emobench.inference.scoring import scorer as module
-from emobench.inference.scoring.scorer import Losses, PromptScorer, like_lengths
+from emobench.inference.scoring.scorer import Losses, PromptScorer
 from emobench.inference.scoring.trie import LabelPrompts
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
@@ -225,14 +225,6 @@ def test_batches_do_not_matter(gpt2: Any) -> None:
     batches = again.batches(prompts)
     complete = scored(whole, prompts)
     assert again.losses([prompts[i] for i in batches[-1]]) == [complete[i] for i in batches[-1]]
-
-
-def test_like_lengths_keeps_to_budget_and_padding() -> None:
-    lengths = [10, 300, 100, 99, 98, 60, 301, 302, 5]
-    batches = like_lengths(lengths, 610)
-    assert batches == [[7, 6], [1], [2, 3, 4], [5], [0], [8]]
-    assert like_lengths([], 10) == []
-    assert like_lengths([50], 10) == [[0]]
 
 
 def test_an_engine_that_is_wrong_for_the_model_is_refused_by_name() -> None:
