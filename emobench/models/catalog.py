@@ -98,7 +98,7 @@ class Alias:
     @property
     def hub_bytes(self) -> int | None:
         """Return the approximate size of the download of the weights."""
-        return self.facts and self.facts.parameters * self.bytes_per_weight
+        return self.parameters and self.parameters * self.bytes_per_weight
 
 
 _OPT_NOTE = "OPT-175B licence: research only. Published as .bin: convert it once with `emobench models convert`."

@@ -33,14 +33,16 @@ def convert_bin(folder: Path, out: Path) -> Path:
 def _read(folder: Path) -> dict[str, Any]:
     import torch
 
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is neither a folder nor a GGUF file; expected the folder of a model saved as .bin.")
     single, index = _inside(folder / SINGLE, folder), _inside(folder / INDEX, folder)
-    files = [single]
-    if not single.is_file():
-        if not index.is_file():
-            raise ModelError(f"{folder} has no {SINGLE} and no {INDEX}; expected the folder of a model saved as .bin.")
+    if single.is_file():
+        files = [single]
+    elif index.is_file():
         files = indexed_files(index)
+    else:
+        raise ModelError(
+            f"{folder} is neither a GGUF file nor a folder with {SINGLE} or {INDEX}; expected the folder of a model "
+            "saved as .bin."
+        )
     tensors: dict[str, Any] = {}
     for file in files:
         try:

@@ -221,9 +221,9 @@ class Model:
 
         Raises a UserError if it cannot be used, ConfigError if there are no weights before training.
         """
-        if auxiliary.name == PRETRAINED and self.trained_from is not None:
-            return self.trained_from
         if auxiliary.name == PRETRAINED:
+            if self.trained_from is not None:
+                return self.trained_from
             if self.made_by is None and self.options.from_scratch:
                 try:
                     _ = replace(self, options=replace(self.options, from_scratch=False)).facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from emobench.core.errors import UserError
 from emobench.leaderboard.entry import Entry
@@ -22,18 +23,11 @@ def default_baseline(entries: Iterable[Entry]) -> str | None:
         if not entry.untrained:
             names.add(entry.objective.name)
             suites.add(entry.suite.name)
-    for name in (USUAL, *_objectives(sorted(suites)), *sorted(names)):
+    preferred = [USUAL]
+    for suite in sorted(suites):
+        with suppress(UserError):  # a suite that is not installed has no order
+            preferred += find_suite(suite).objectives
+    for name in (*preferred, *sorted(names)):
         if name in names:
             return name
     return None
-
-
-def _objectives(suites: Iterable[str]) -> list[str]:
-    """Return the objectives of suites in their order; a suite that is not installed has none."""
-    objectives: list[str] = []
-    for name in suites:
-        try:
-            objectives += find_suite(name).objectives
-        except UserError:
-            continue
-    return objectives

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from emobench.leaderboard.stats.compare import NO_VERDICT
@@ -55,18 +55,11 @@ def slots(names: Iterable[str]) -> dict[str, int]:
     taken: dict[str, int] = {}
     for name in sorted({*names}):
         digest = hashlib.blake2b(f"{_SEED} {name}".encode("utf-8", "replace"), digest_size=2).digest()
-        first = digest[0] % len(OBJECTIVES)
-        taken[name] = _free(first, taken.values())
+        place = digest[0] % len(OBJECTIVES)
+        while place in taken.values() and len(taken) < len(OBJECTIVES):
+            place = (place + 1) % len(OBJECTIVES)
+        taken[name] = place
     return taken
-
-
-def _free(first: int, taken: Collection[int]) -> int:
-    """Return the first free place from `first` on; `first` if there is none."""
-    for step in range(len(OBJECTIVES)):
-        place = (first + step) % len(OBJECTIVES)
-        if place not in taken:
-            return place
-    return first
 
 
 def on_paper(labels: Sequence[str]) -> list[str]:

@@ -72,11 +72,11 @@ class Table:
 
         return pd.DataFrame(list(map(texts, self.rows)), columns=list(map(one_line, self.columns)))
 
-    def alignments(self) -> list[str]:
-        """Return "l" or "r" for each column."""
-        sides = ["l"]
+    def alignments(self) -> str:
+        """Return the letter l or r for each column."""
+        sides = "l"
         for name in self.columns[1:]:
-            sides.append("l" if name in self.left else "r")
+            sides += "l" if name in self.left else "r"
         return sides
 
     def part(self, places: Sequence[int]) -> Table:
@@ -254,7 +254,7 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    rules = "".join(table.alignments()).replace("l", "---|").replace("r", "---:|")
+    rules = table.alignments().replace("l", "---|").replace("r", "---:|")
     lines = []
     for cells in _escaped(table, markdown_text, "**{}**"):
         lines.append(f"| {' | '.join(cells)} |")
@@ -263,8 +263,7 @@ def markdown_table(table: Table) -> str:
 
 
 def _tabular(table: Table) -> str:
-    alignment = "".join(table.alignments())
-    lines = [f"\\begin{{tabular}}{{{alignment}}}", "\\toprule"]
+    lines = [f"\\begin{{tabular}}{{{table.alignments()}}}", "\\toprule"]
     for cells in _escaped(table, latex_text, "\\textbf{{{}}}"):
         lines.append(f"{' & '.join(cells)} \\\\")
     lines.insert(3, "\\midrule")

@@ -15,10 +15,8 @@ def newest_first(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def _newest(group: Entries) -> tuple[bool, str]:
-    trained = [entry.provenance.created for entry in group if not entry.untrained]
-    if trained:
-        return True, max(trained)
-    return False, max(entry.provenance.created for entry in group)
+    trained = [entry for entry in group if not entry.untrained]
+    return bool(trained), max(entry.provenance.created for entry in trained or group)
 
 
 def newest_common(choices: Sequence[Entries]) -> tuple[list[Entries], list[list[Entry]]]:

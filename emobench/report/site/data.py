@@ -146,11 +146,7 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
 
 def _unranked(members: Sequence[Entry]) -> Standings:
     older = older_code(members)
-
-    def place(entry: Entry) -> tuple[bool, bool, str, str]:
-        return entry.id in older, not entry.untrained, entry.provenance.created, entry.id
-
-    rows = sorted(members, key=place)
+    rows = sorted(members, key=lambda one: (one.id in older, not one.untrained, one.provenance.created, one.id))
     metrics = View().shown(group_metrics(rows), rows)
     return Standings(rows=tuple(rows), older=older, metrics=tuple(_measured(metrics, rows)))
 
@@ -327,7 +323,7 @@ class _Suite:
 
         keys = chain.from_iterable(group.metrics for group in groups)
         self.keys = sorted(dict.fromkeys(map(self._column, keys)), key=place)
-        self.metrics = list(map(self._metric, range(len(self.keys))))
+        self.metrics = list(map(self._metric, self.keys))
         self.differences: list[GroupDifference] = []
         """From the baseline, of the groups that `group` was called for."""
         self.untested = False
@@ -345,9 +341,8 @@ class _Suite:
         task = group.metrics[0].split("/", 1)[0]
         return [f"{task}/{key}" for key in self.keys]
 
-    def _metric(self, place: int) -> dict[str, Any]:
+    def _metric(self, key: str) -> dict[str, Any]:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
-        key = self.keys[place]
         first = self._firsts[key]
         task, metric = ("", key) if self._any_task else key.split("/", 1)
         known, unit = describe(metric), unit_label([first])

@@ -56,15 +56,11 @@ def finding(baseline: str | None, differences: Sequence[GroupDifference], *, unt
     undecided = dict.fromkeys(one.row for one in tested if one.row not in by_row)
     if undecided:
         sentences.append(f"No verdict on {listed(list(undecided), ROWS)}.")
-    return " ".join([*sentences, *_deciding(decided)])
-
-
-def _deciding(decided: Sequence[GroupDifference]) -> list[str]:
-    """Return a sentence on what would decide the first tie, if there is one."""
     for one in decided:
         if text := deciding_text(one.contrast, one.entry):
-            return [f"To decide the tie of {one.row} on {one.metric}, {text}."]
-    return []
+            sentences.append(f"To decide the tie of {one.row} on {one.metric}, {text}.")
+            break
+    return " ".join(sentences)
 
 
 def _of_row(row: str, decided: Sequence[GroupDifference], several: bool) -> str:

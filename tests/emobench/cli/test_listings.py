@@ -138,7 +138,9 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
     assert found.keys() == weights.keys()
     assert all(torch.equal(found[name], weights[name]) for name in weights)
     command("models", "convert", tmp_path / "bin", tmp_path / "out").refused("exists; give a folder that does not")
-    command("models", "convert", "no-such", tmp_path / "new").refused("no-such is neither a folder nor a GGUF file")
+    command("models", "convert", "no-such", tmp_path / "new").refused(
+        "no-such is neither a GGUF file nor a folder with"
+    )
     monkeypatch.setenv("COLUMNS", "20")  # a script reads it: no width breaks it
     assert command("models", "path", tmp_path / "out").ok().out == f"{(tmp_path / 'out').resolve()}\n"
     command("models", "path", "gpt2-larg").refused("did you mean 'gpt2-large'")
