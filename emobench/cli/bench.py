@@ -35,12 +35,16 @@ def bench(
     from emobench.testing.bench import ROUNDS, measure
 
     device = resolve_device(device)
-    cuda = device.startswith("cuda")
-    shape = shape or ("8192,50257,768" if cuda else "512,32000,512")
-    sizes = [int(part) if part.strip().isdecimal() else 0 for part in shape.split(",")]
+    usual_shape, usual_dtype = "512,32000,512", "float32"
+    if device.startswith("cuda"):
+        usual_shape, usual_dtype = "8192,50257,768", "bfloat16"
+    shape, dtype = shape or usual_shape, dtype or usual_dtype
+    try:
+        sizes = list(map(int, shape.split(",")))
+    except ValueError:
+        sizes = []
     if len(sizes) != 3 or min(sizes) < 1 or sizes[1] < 2:
         raise ConfigError(f"--shape is '{shape}'; expected TOKENS,VOCABULARY,WIDTH, such as 512,32000,512.")
-    dtype = dtype or ("bfloat16" if cuda else "float32")
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype is {dtype}; expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}.")
     refuse_mps(device)

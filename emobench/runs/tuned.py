@@ -63,8 +63,10 @@ class ObjectiveSearch:
         if self.search.sampler == "random":
             return random_trials(self.space, self.search.trials, TRIAL_SEED)
         finished = [(trial.settings, trial.value) for trial in self.trials]
-        higher = metric_of(self.request)[1]
-        return [next_tpe_trial(self.space, finished, TRIAL_SEED, maximise=higher)]
+        direction = "minimize"
+        if metric_of(self.request)[1]:
+            direction = "maximize"
+        return [next_tpe_trial(self.space, finished, TRIAL_SEED, direction)]
 
     def trial_request(self, point: Mapping[str, Any]) -> Request:
         """Return the request of a trial, which evaluates on validation data."""
@@ -376,6 +378,6 @@ def tuned_outline(request: Request, *, exact: bool = True, read: Read | None = N
                 line = replace(line, what=f"{purpose}: {line.what}", subject=purpose.partition(" ")[0])
             lines.append(line)
         outline = replace(outline, lines=tuple(lines), several=True)
-        joined = outline if joined is None else joined.joined(outline)
+        joined = joined.joined(outline) if joined else outline
     assert joined is not None
     return joined

@@ -157,7 +157,7 @@ def random_trials(space: Sequence[Dimension], trials: int, seed: int) -> list[di
 
 
 def next_tpe_trial(
-    space: Sequence[Dimension], finished: Sequence[tuple[Mapping[str, Any], float | None]], seed: int, *, maximise: bool
+    space: Sequence[Dimension], finished: Sequence[tuple[Mapping[str, Any], float | None]], seed: int, direction: str
 ) -> dict[str, Any]:
     """Return the point that optuna's TPE sampler takes after finished trials and their results; None is a failed one.
 
@@ -167,14 +167,13 @@ def next_tpe_trial(
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=seed + len(finished))
-    study = optuna.create_study(direction="maximize" if maximise else "minimize", sampler=sampler)
+    study = optuna.create_study(direction=direction, sampler=sampler)
     distributions = {dimension.name: _distribution(dimension) for dimension in space}
     for settings, value in finished:
-        state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
-        trial = optuna.trial.create_trial(
-            params=dict(settings), distributions=distributions, values=None if value is None else [value], state=state
-        )
-        study.add_trial(trial)
+        result: dict[str, Any] = {"value": value}
+        if value is None:
+            result = {"state": optuna.trial.TrialState.FAIL}
+        study.add_trial(optuna.trial.create_trial(params=dict(settings), distributions=distributions, **result))
     asked = study.ask(distributions)
     point = {}
     for dimension in space:

@@ -54,20 +54,24 @@ def choice_noise(searches: Sequence[Tuning], of_seeds: float, *, log: bool) -> P
         for trial in tuning.trials:
             if trial.value is None:
                 continue
-            error = (trial.half_width or 0.0) / HALF_WIDTH
-            values.append(math.log(trial.value) if log else trial.value)
-            squares.append((error / trial.value if log else error) ** 2)
+            value, error = trial.value, (trial.half_width or 0.0) / HALF_WIDTH
+            if log:
+                value, error = math.log(value), error / value
+            values.append(value)
+            squares.append(error**2)
         squared = of_seeds / len(tuning.seeds)
         if len(tuning.seeds) == 1:  # whose intervals are over examples alone
             squared += math.fsum(squares) / len(squares)
         if len(values) > 1:
-            variance += _variance_of_choice(np.array(values), math.sqrt(squared), tuning.higher_is_better)
+            results_K = np.array(values)
+            if not tuning.higher_is_better:
+                results_K = -results_K
+            variance += _variance_of_choice(results_K, math.sqrt(squared))
             freedom += len(values) - 1
     return variance, freedom
 
 
-def _variance_of_choice(values_K: np.ndarray, error: float, higher_is_better: bool) -> float:
-    """Return the variance of the best of K trials, chosen by results with this standard error."""
+def _variance_of_choice(values_K: np.ndarray, error: float) -> float:
+    """Return the variance of the largest of K results, if each is drawn again with this standard error."""
     drawn_NK = np.random.default_rng(0).normal(values_K, error, (DRAWS, len(values_K)))
-    best_N = drawn_NK.argmax(axis=1) if higher_is_better else drawn_NK.argmin(axis=1)
-    return float(values_K[best_N].var())
+    return float(values_K[drawn_NK.argmax(axis=1)].var())
