@@ -294,8 +294,8 @@ def record_evaluation(path: Path, data: Json) -> Evaluation:
         row = named_model(path, identity, variant, slashes=2)
     else:  # the model that it was trained from, whose name and revision it has
         row["revision"], variant = text_of(details, "revision"), ""
-    library = clip(str(at(data, "eval_library", "name") or FORMAT), 40)
-    version = clip(str(at(data, "eval_library", "version")))
+    library = clip(text_of(data, "eval_library", "name") or FORMAT, 40)
+    version = text_of(data, "eval_library", "version")
     facts = entry_facts(path, "record of Every Eval Ever", library, version, _rules_of_tasks(results), prompts)
     read = Evaluation(
         path=path,

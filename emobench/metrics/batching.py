@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from emobench.core.errors import ModelError
-from emobench.models.head import eval_mode
+from emobench.models.head import context_of, eval_mode
 
 Progress: TypeAlias = Callable[[int, int], None] | None
 """Takes the number of rows that were read and of all rows; None reports nothing."""
@@ -64,7 +64,7 @@ def pad(
 
 def check_context(model: Any, tokens: int, what: str) -> None:
     """Raise ModelError if `tokens` positions exceed the model's: on a GPU the embedding's own error says nothing."""
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = context_of(model)
     if context is not None and tokens > context:
         raise ModelError(
             f"{what}: {tokens} positions, but {type(model).__name__} has {context}. "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.batching import Progress, check_context, pad, read_batches, reading
-from emobench.models.head import final_hidden
+from emobench.models.head import context_of, final_hidden
 
 Pooling = Literal["mean", "last", "auto"]
 PROBED = 8
@@ -70,7 +70,7 @@ def embed(
 
 def _reads_ahead(model: Any, device: torch.device) -> bool:
     """Return whether the first position's final hidden state changes with the ids behind it, by running the model."""
-    count = min(PROBED, getattr(model.config, "max_position_embeddings", None) or PROBED)
+    count = min(PROBED, context_of(model) or PROBED)
     rows = model.get_input_embeddings().weight.shape[0]
     ids_T = torch.arange(count, device=device) % rows
     others_T = torch.cat([ids_T[:1], (ids_T[1:] + 1) % rows])

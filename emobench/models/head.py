@@ -279,6 +279,13 @@ def _fields(model: Any, fields: tuple[str, ...] = MAP_FIELDS) -> tuple[Any, ...]
     return tuple(getattr(config, field, None) for field in fields)
 
 
+def context_of(model: nn.Module) -> int | None:
+    """Return the most tokens that a model reads; None if its configuration names no limit."""
+    config: Any = model.config
+    context = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return None if context is None or context < 1 else context  # XLNet says -1: no limit
+
+
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put every module in eval mode, then restore the mode of each one."""

@@ -20,7 +20,16 @@ from emobench.core.errors import ConfigError
 from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
 from emobench.models.device import with_float64
-from emobench.models.head import Head, eval_mode, final_hidden, find_linear, probe_head, token_texts, unwrapped
+from emobench.models.head import (
+    Head,
+    context_of,
+    eval_mode,
+    final_hidden,
+    find_linear,
+    probe_head,
+    token_texts,
+    unwrapped,
+)
 from emobench.objectives import IGNORED, CostEmbedding, GroundCost, token_statistics
 from emobench.objectives.cost import ground_cost, is_embedding
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
@@ -132,7 +141,7 @@ class FrozenTeacher:
     @torch.no_grad()
     def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
         """Return the final hidden states, (B, T, H), under the caller's autocast. Position t predicts token t + 1."""
-        context = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        context = context_of(self.model)
         if context is not None and input_ids_BT.shape[1] > context:
             raise ConfigError(
                 f"The teacher reads at most {context} tokens, and a row has {input_ids_BT.shape[1]}; add "

@@ -23,7 +23,7 @@ from emobench.inference.scoring.engines import (
 )
 from emobench.inference.scoring.trie import LabelPrompts, TrieRow, alike, make_row, trunks
 from emobench.metrics.batching import by_length, reading
-from emobench.models.head import probe_head
+from emobench.models.head import context_of, probe_head
 from emobench.objectives import GREEDY, token_statistics
 
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 16384}
@@ -81,11 +81,6 @@ class PlannedRow:
 
 LAYOUTS = {"trie": ("joined", "alone"), "plain": ("plain",), "auto": ("joined", "alone", "plain")}
 """For each engine, the layouts to try, fastest first. joined: rows of several examples, behind trunks."""
-
-
-def context_of(model: Any) -> int | None:
-    """Return the most tokens that a model reads; None if its configuration names no limit."""
-    return getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
 class PromptScorer:
@@ -332,8 +327,8 @@ class PromptScorer:
         if context is not None and longest.longest - 1 > context:
             raise ModelError(
                 f"The prompt of example {longest.id} has {longest.longest} tokens, but {type(self.model).__name__} "
-                f"reads at most {context}, and the last one is not read; use --set icl.max_length={context}, or fewer "
-                "shots."
+                f"reads at most {context}, and the last one is not read; use --set "
+                f"{self._section}.max_length={context}, or fewer shots."
             )
 
 

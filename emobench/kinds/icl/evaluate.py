@@ -13,7 +13,7 @@ import numpy as np
 
 from emobench.core.settings import build
 from emobench.data.labelled import Example, LabelledData, load_labelled, sampling_units
-from emobench.inference.scoring.scorer import PromptScorer, context_of
+from emobench.inference.scoring.scorer import PromptScorer
 from emobench.kinds.cost import Cost, least
 from emobench.kinds.icl.answers import MEASURES, ExampleLosses, icl_scores
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts
@@ -23,6 +23,7 @@ from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
 from emobench.kinds.rows import read_rows, row_line, write_rows
 from emobench.kinds.views import TestSize
+from emobench.models.head import context_of
 from emobench.models.model import Model
 from emobench.tasks.scores import Measure
 from emobench.tasks.spec import Task

@@ -38,7 +38,7 @@ from emobench.metrics.mauve import MAUVE_RUNS, mauve_scores
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.rouge import rouge
 from emobench.metrics.token_pass import evaluate_tokens
-from emobench.models.head import probe_head, token_count
+from emobench.models.head import context_of, probe_head, token_count
 from emobench.models.model import Model
 from emobench.tasks.scores import Measure, Score
 from emobench.tasks.spec import Task
@@ -216,7 +216,7 @@ def oracle_distances(
             f"The model has {head.tokens} symbols, the oracle language {symbols}; "
             "the exact comparison needs a model made for that language."
         )
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = context_of(model)
     rows = [[language.eos_id, *text][:context] for text in texts]
     counts = list(map(len, rows))
     with reading(model) as device:

@@ -25,7 +25,8 @@ from emobench.objectives.engine.targets import Targets, prepare_targets
 from emobench.objectives.engine.torch_rows import TorchRows, logits_by_product
 from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics, statistics_from_logits
 
-IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
+PASSES = ("chunked", "torch", "triton")
+IMPLEMENTATIONS = (*PASSES, "reference")
 """chunked: Triton or PyTorch, depending on the device. reference: plain autograd on whole logits."""
 CHUNK_BYTES = {"cpu": (160 << 20, 160 << 20), "cuda": (512 << 20, 960 << 20)}
 """Default limits in bytes for the logits and cost rows of a chunk. The second one holds where the first is less than
@@ -190,7 +191,9 @@ def token_statistics(
 
 
 def rows_for(impl: str, device: torch.device, dtype: torch.dtype) -> TorchRows:
-    """Return the passes of an implementation other than "reference". Raises UserError if it cannot run."""
+    """Return the passes of an implementation other than "reference". Raises UserError if it is none or cannot run."""
+    if impl not in PASSES:
+        raise UserError(f"impl is '{impl}'; expected one of {', '.join(PASSES)}.")
     if impl == "torch" or (impl == "chunked" and not _kernels_run(device, dtype)):
         return TorchRows()
     if impl == "triton" and not _kernels_run(device, dtype, interpreted=True):

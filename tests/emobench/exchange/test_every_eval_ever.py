@@ -462,6 +462,8 @@ def test_an_entry_has_the_numbers_and_the_rules_of_its_record(tmp_path: Path) ->
     assert entry.provenance.data["arc"].startswith("sha256:")
     assert entry.protocols["arc"].startswith("lm_eval@")
     assert (entry.model.name, entry.model.source) == ("x", "org/x")
+    unnamed = imported(tmp_path / "unnamed", written(tmp_path / "z.json"))
+    assert not unnamed.provenance.packages, "a record without a version names none"
     bare = updated(score_details={"score": 0.75, "details": {"protocol": "arc@1"}})
     other = imported(tmp_path / "other", written(tmp_path / "y.json", bare, eval_library=library))
     (metric,) = other.metrics.values()

@@ -15,7 +15,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from emobench.core.errors import ModelError
-from emobench.models.head import LogitMap, final_hidden, probe_head, require_unchanged
+from emobench.metrics.batching import check_context
+from emobench.models.head import LogitMap, context_of, final_hidden, probe_head, require_unchanged
 from emobench.models.suitability import refuse_auxiliary_loss, require_generation, why_untrainable
 
 LLAMA = {
@@ -338,3 +339,22 @@ def test_a_training_with_an_auxiliary_loss_is_refused_in_the_plan(
     places = ("--runs", tmp_path / "runs", "--data-dir", small_data)
     done = command("train", "--objective", "mle", "--model", folder, *places, "--offline", "--dry-run")
     done.refused("MixtralForCausalLM", "output_router_logits")
+
+
+@pytest.mark.parametrize(
+    ("config", "context"),
+    [
+        (transformers.GPT2Config(n_positions=64), 64),
+        (transformers.Gemma3Config(text_config={"max_position_embeddings": 32}), 32),
+        (transformers.XLNetConfig(), None),
+        (transformers.BloomConfig(), None),
+    ],
+)
+def test_the_context_is_that_of_the_text_model(config: Any, context: int | None) -> None:
+    model = nn.Module()
+    model.config = config
+    assert context_of(model) == context
+    check_context(model, 32, "a row")
+    if context is not None:
+        with pytest.raises(ModelError):
+            check_context(model, context + 1, "a row")

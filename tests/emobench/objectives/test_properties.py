@@ -12,8 +12,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
+from emobench.core.errors import UserError
 from emobench.models.head import Head, LogitMap
 from emobench.models.inference import optimize_for_inference
 from emobench.objectives import GREEDY, CostEmbedding, objective_loss, token_statistics
@@ -157,3 +158,9 @@ def test_the_packed_product_of_a_head_gives_the_same_statistics(chunk: int) -> N
     for name in ("log_prob", "entropy"):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-5)
     assert torch.equal(found[GREEDY], expected[GREEDY])
+
+
+def test_statistics_have_no_reference_implementation() -> None:
+    head = Head(nn.Linear(4, 8, bias=False), LogitMap())
+    with pytest.raises(UserError):
+        token_statistics(torch.zeros(2, 4), head, torch.zeros(2, dtype=torch.long), impl="reference")

@@ -24,7 +24,7 @@ from emobench.inference.decoding.continuations import iter_continuations
 from emobench.inference.decoding.request import Decoding, Sampling
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest, KeepReply, Progress, Requests
 from emobench.metrics.batching import by_length, pad, reading
-from emobench.models.head import token_count
+from emobench.models.head import context_of, token_count
 from emobench.models.model import Model
 
 GREEDY = Sampling(method="greedy", suppress_eos=False)
@@ -74,7 +74,7 @@ class LocalModel:
         Raises ModelError for messages without a chat template, and for a request that needs random numbers.
         """
         asked = Asked(final=True)
-        context = getattr(self.handle.model.config, "max_position_embeddings", None)
+        context = context_of(self.handle.model)
         prompts: dict[str, list[int]] = {}
         forms: dict[tuple[int, bool], list[str]] = {}
         for key, request in requests.items():
