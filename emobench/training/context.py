@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from emobench.core.errors import ConfigError
+from emobench.core.errors import ConfigError, ModelError
 from emobench.core.settings import PRETRAINED
 from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
 from emobench.models.device import with_float64
@@ -47,9 +47,9 @@ class TrainingContext:
     """False if the weights are random."""
     load_head: Callable[[str], Tensor]
     """Load the head weight of another model, by name or folder."""
-    model: Any
+    model: Any = None
     """The model to train, with its weights before training."""
-    load_model: Callable[[str], Any]
+    load_model: Callable[[str], Any] | None = None
     """Load another causal LM, by name or folder."""
     known_language: HiddenMarkovLanguage | None = None
     """The distribution of the training corpus, or None if it is not known."""
@@ -85,6 +85,8 @@ class TrainingContext:
         if name == PRETRAINED:
             self._require_pretrained()
             return FrozenTeacher(copy.deepcopy(self.model))
+        if self.load_model is None:
+            raise ModelError(f"The teacher {name} cannot be loaded here; take target={PRETRAINED}.")
         teacher = FrozenTeacher(self.load_model(name))
         self._check_rows(f"target={name}: its head", teacher.vocabulary, self.vocabulary)
         return teacher

@@ -92,7 +92,7 @@ class Training:
     device: str = "cpu"
     tracking: Tracking | None = None
     load_head: Callable[[str], Tensor]
-    load_model: Callable[[str], Any]
+    load_model: Callable[[str], Any] | None = None
     known_language: HiddenMarkovLanguage | None = None
     """The distribution of the training corpus, or None if it is not known."""
     progress: Callable[[dict[str, float]], None] | None = None
