@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -106,7 +106,7 @@ class Compared:
     """
 
     comparisons: tuple[Comparison, ...]
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
     older: int = 0
     older_query: str = ""
 

@@ -30,7 +30,6 @@ def compare(
         typer.Argument(
             metavar="A B [C ...]",
             help=f"Entries or result files: {options.ENTRY} {FILES} Default: all entries of the newest table.",
-            show_default=False,
         ),
     ] = None,
     baseline: Annotated[

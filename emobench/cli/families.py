@@ -95,7 +95,12 @@ def commands(plural: str) -> typer.Typer | None:
             Path, typer.Option("--directory", help="The folder in which the package's folder is created.")
         ] = Path(),
     ) -> None:
-        _new(family, name, kind, directory)
+        folder = write_package(family, name, kind, directory)
+        module = module_name(name)
+        print_out(f"Wrote {folder}: a {family.name} that works. Make it yours in {folder / module}*.", "")
+        print_out(f"pip install -e {folder.resolve()}", f"{line} check {name}")
+        for use in family.usage:
+            print_out(Template(use).substitute(name=name, module=module))
 
     return app
 
@@ -214,26 +219,23 @@ def _defined(family: Family[Any], name: str) -> list[dict[str, Any]]:
 
 
 def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:
-    """Return the facts of a plugin, or of each term of a sum with its weight."""
+    """Return the facts of a plugin, or of each term of a sum with its weight.
+
+    A call such as `focal(gamma=9)` has the values of its parameters, and its use.
+    """
     shown = []
     for call, weight in family.terms(text):
-        facts = _called(family, call)
+        name, given = parse_call(call)
+        family.class_of(name)  # an error is told as it is
+        facts = facts_of(family, name)
+        plugin = family.load(call).plugin if given else None
+        for parameter in facts["parameters"]:
+            parameter["value"] = getattr(plugin, parameter["name"]) if given else parameter["default"]
+        facts["use"] = Template(family.usage[-1]).safe_substitute(name=shlex.quote(call), module=module_name(name))
         if weight:
             facts["weight"] = weight
         shown.append(facts)
     return shown
-
-
-def _called(family: Family[Any], call: str) -> dict[str, Any]:
-    """Return the facts of a call such as `focal(gamma=9)`, with the values of its parameters, and its use."""
-    name, given = parse_call(call)
-    family.class_of(name)  # an error is told as it is
-    facts = facts_of(family, name)
-    plugin = family.load(call).plugin if given else None
-    for parameter in facts["parameters"]:
-        parameter["value"] = getattr(plugin, parameter["name"]) if given else parameter["default"]
-    facts["use"] = Template(family.usage[-1]).safe_substitute(name=shlex.quote(call), module=module_name(name))
-    return facts
 
 
 def _page(facts: dict[str, Any]) -> list[Any]:
@@ -331,15 +333,6 @@ def _checked(name: str, outcomes: Sequence[Outcome]) -> list[Any]:
 
 
 # new: a package from templates.
-
-
-def _new(family: Family[Any], name: str, variant: str | None, directory: Path) -> None:
-    folder = write_package(family, name, variant, directory)
-    module = module_name(name)
-    print_out(f"Wrote {folder}: a {family.name} that works. Make it yours in {folder / module}*.", "")
-    print_out(f"pip install -e {folder.resolve()}", f"emobench {family.plural} check {name}")
-    for line in family.usage:
-        print_out(Template(line).substitute(name=name, module=module))
 
 
 def write_package(family: Family[Any], name: str, variant: str | None, directory: Path) -> Path:

@@ -130,10 +130,10 @@ def new(
 @tasks.command()
 @takes_groups
 def export(
-    task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
+    task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.")],
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="The folder to write the YAML and the examples to.", show_default=False),
+        typer.Argument(metavar="DIR", help="The folder to write the YAML and the examples to."),
     ],
     planning: PlanningOptions,
     protocol: options.Protocol = None,

@@ -44,7 +44,6 @@ def reproduce(
             help="table-1 (open-ended generation), table-2 (an oracle's texts), figure-1 (sizes of models and data), "
             "figure-2 (distances to a surrogate), table-3, table-6, table-7, table-8 (in-context learning), table-9, "
             "table-10 (AlpacaEval), table-11 (Auto-J), or figure-3 to figure-6 (EMO against MLE by two judges).",
-            show_default=False,
         ),
     ],
     planning: PlanningOptions,
@@ -239,10 +238,8 @@ class CorpusOptions(LoadingOptions):
 
 @takes_groups
 def sample_corpus(
-    model: Annotated[str, typer.Argument(help="An alias, a local folder, or a Hugging Face id.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option("--out", help="The folder in which a folder of files is made.", show_default=False)
-    ],
+    model: Annotated[str, typer.Argument(help="An alias, a local folder, or a Hugging Face id.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder in which a folder of files is made.")],
     corpus: CorpusOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -39,7 +39,7 @@ DIGITS = 6
 
 
 def rerun(
-    entry: Annotated[str, typer.Argument(metavar="ENTRY", help=options.ENTRY, show_default=False)],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help=options.ENTRY)],
     model: Annotated[
         str | None,
         typer.Option(

@@ -226,13 +226,11 @@ def group() -> None:
 
 @stage.command("run")
 def stage_run(
-    key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Its key, or enough of its first digits.", show_default=False)
-    ],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its key, or enough of its first digits.")],
     runs: options.Runs = options.DEFAULT_RUNS,
     device: Annotated[
         str | None,
-        typer.Option("--device", help="A device other than the planned one, such as cuda:1.", show_default=False),
+        typer.Option("--device", help="A device other than the planned one, such as cuda:1."),
     ] = None,
     objective: Annotated[
         list[str] | None,

@@ -24,7 +24,7 @@ from emobench.runs.tuned import run_tuned, tuned_outline
 
 app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run, status.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The file of the sweep.", show_default=False)]
+File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The file of the sweep.")]
 SHOWN_FIRST = ("failed", "begun", "to do")
 SHOWN = 100
 """Rows of a table, and failures, that are shown: a terminal has no use for ten thousand."""
@@ -44,7 +44,6 @@ def run(
             "--on",
             help="A cluster whose nodes see this folder of runs: ray or slurm, with parameters of Ray's tasks or of "
             'submitit, such as "slurm(partition=gpu, timeout_min=600)". --processes: stages at once.',
-            show_default=False,
         ),
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,

@@ -281,9 +281,8 @@ def _own_space(text: str, space: Mapping[str, str]) -> dict[str, str]:
 
 def parameters_of(text: str) -> dict[str, dataclasses.Field[Any]]:
     """Return the parameters of an objective that `--objective` leaves open; none of a sum."""
-    if "(" in text:
-        text, _, _ = text.partition("(")
-    objective = load_objective(text).objective
+    name, _, _ = text.partition("(")
+    objective = load_objective(name).objective
     if not dataclasses.is_dataclass(objective):
         return {}
     return {parameter.name: parameter for parameter in dataclasses.fields(objective)}

@@ -90,7 +90,6 @@ EntriesOrNewest = Annotated[
     typer.Argument(
         metavar="[ENTRY ...]",
         help=f"{ENTRY} Several are shown together. Default: the entries of the newest table.",
-        show_default=False,
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Show older groups of comparable entries, too.")]
@@ -115,7 +114,6 @@ Boards = Annotated[
         metavar="DIRECTORY",
         help="A board's folder, or a board that ships: published:, studies:smollm2. Repeatable. "
         f"Default: {DEFAULT_BOARD}.",
-        show_default=False,
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use only files on disk, and no network.")]
@@ -138,7 +136,6 @@ Push = Annotated[
         metavar="OWNER/NAME",
         help="Send the trained model with a card and its results to a model repository of the Hugging Face hub. With "
         "--offline the files are only written.",
-        show_default=False,
     ),
 ]
 DataDirs = Annotated[

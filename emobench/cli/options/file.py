@@ -28,7 +28,6 @@ OptionsFile = Annotated[
     typer.Argument(
         metavar="RUN.toml",
         help="A file with options by the same names, and settings in a table [set]. Other options override it.",
-        show_default=False,
     ),
 ]
 

@@ -130,7 +130,6 @@ class TrainingOptions(PlanningOptions):
         typer.Option(
             "--tokenizer",
             help="Take the tokenizer of this model or folder, in place of the tokenizer of --model.",
-            show_default=False,
         ),
     ] = None
     seed: options.Seeds = None
@@ -160,7 +159,6 @@ class PlaceOptions:
             "--devices",
             help="Several GPUs: 0,1,2,3 or auto (all). A process on each trains and evaluates, so that seeds and "
             "objectives run at the same time.",
-            show_default=False,
         ),
     ] = None
     processes: Annotated[
@@ -170,7 +168,6 @@ class PlaceOptions:
             help="The same on the CPU: the number of processes. They share its cores.",
             min=1,
             max=1024,
-            show_default=False,
         ),
     ] = None
 
@@ -214,7 +211,6 @@ class LaunchOptions(ParallelOptions):
             help="ddp, fsdp, zero2 or zero3: the processes of --devices or --processes train one model together. With "
             "ddp, each has the full model; with fsdp (FSDP2) and zero3 (DeepSpeed), a share of it; with zero2, a "
             "share of the gradients and of the optimizer's state. One process does the evaluations.",
-            show_default=False,
         ),
     ] = None
 
@@ -251,7 +247,6 @@ class CheckpointOptions:
         typer.Option(
             "--from",
             help="The base that --model was trained from: an alias, a folder, or a Hugging Face id.",
-            show_default=False,
         ),
     ] = None
     trained_with: Annotated[
@@ -260,7 +255,6 @@ class CheckpointOptions:
             "--trained-with",
             help="The objective with which another program trained --model, such as emo or tailr(gamma=0.2); with "
             "--seed, the seed of that training.",
-            show_default=False,
         ),
     ] = None
     recipe_name: Annotated[
@@ -269,7 +263,6 @@ class CheckpointOptions:
             "--recipe-name",
             help="With --trained-with: your name for everything else in that training. Only checkpoints with the same "
             f"name and base are compared. Default: {UNNAMED}.",
-            show_default=False,
         ),
     ] = None
 
@@ -295,12 +288,11 @@ class TuneOptions:
             help="Tune a setting for each objective, on validation data: NAME=LOW..HIGH or NAME=[A, B, C], such as "
             "recipe.learning_rate=1e-6..1e-4. A range whose ends differ by a factor of 10 or more is searched on a log "
             "scale. objective.* tunes the main parameter of each objective. Repeatable.",
-            show_default=False,
         ),
     ] = None
     trials: Annotated[
         int | None,
-        typer.Option("--trials", help="With --tune: the trials of each objective. Default: 8.", show_default=False),
+        typer.Option("--trials", help="With --tune: the trials of each objective. Default: 8."),
     ] = None
     trial_seeds: Annotated[
         int | None,
@@ -308,7 +300,6 @@ class TuneOptions:
             "--trial-seeds",
             help="With --tune: the trainings of each trial, each with its own seed. Default: 1. With more, a repeated "
             "search is more likely to choose the same.",
-            show_default=False,
         ),
     ] = None
     sampler: Annotated[
@@ -316,7 +307,6 @@ class TuneOptions:
         typer.Option(
             "--sampler",
             help="With --tune: random, grid, or tpe (optuna's). Default: random.",
-            show_default=False,
         ),
     ] = None
 
@@ -350,7 +340,6 @@ class BudgetOptions:
             "--max-tokens",
             help="Do not start if the trainings have more target tokens, summed over epochs, objectives and seeds.",
             min=1,
-            show_default=False,
         ),
     ] = None
     max_hours: Annotated[
@@ -358,7 +347,6 @@ class BudgetOptions:
         typer.Option(
             "--max-hours",
             help="Stop after this many hours, with a checkpoint, as at Ctrl-C. The same command continues.",
-            show_default=False,
         ),
     ] = None
     max_memory: Annotated[
@@ -367,7 +355,6 @@ class BudgetOptions:
             "--max-memory",
             help="Largest GPU memory of each process, such as 16GB. A training that needs more continues "
             "with smaller micro-batches.",
-            show_default=False,
         ),
     ] = None
 

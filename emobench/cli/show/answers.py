@@ -35,7 +35,7 @@ MEAN_LOSS = (
 def prompts(
     task: Annotated[
         str,
-        typer.Argument(help="A task of kind icl, such as trec. With --train: a suite or a recipe.", show_default=False),
+        typer.Argument(help="A task of kind icl, such as trec. With --train: a suite or a recipe."),
     ],
     planning: PlanningOptions,
     count: Annotated[int, typer.Option("--count", min=1, help="The number of test examples, from the first one.")] = 1,
@@ -144,7 +144,7 @@ def _lines(prompt: ShownPrompt) -> Iterator[Text]:
 
 
 def answers(
-    entry: Annotated[str, typer.Argument(help=options.ENTRY, show_default=False)],
+    entry: Annotated[str, typer.Argument(help=options.ENTRY)],
     task: options.Tasks = None,
     worst: Annotated[
         int, typer.Option("--worst", min=0, help="The number of mistakes to show: those with the largest margin.")

@@ -85,7 +85,6 @@ def curves(
         typer.Argument(
             help=f"{options.ENTRY} Or the folder of a training, or its key in --runs. Default: the newest trainings of "
             "one model and recipe.",
-            show_default=False,
         ),
     ] = None,
     all_: options.All = False,

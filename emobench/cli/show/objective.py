@@ -26,7 +26,6 @@ def show(
             help="Draw what the objectives teach, into FILE.svg, FILE.png or FILE.pdf: the weight of a target token "
             "over its probability and the entropy of the prediction, and the implied targets of three tokens. A weight "
             "of a sum that changes is that of the first step.",
-            show_default=False,
         ),
     ] = None,
     model: Annotated[
@@ -35,7 +34,6 @@ def show(
             "--model",
             help="With --plot: the model whose predictions are taken, an alias, a folder or a hub id. Default: "
             f"{DEFAULT_MODEL}, which is pre-trained at first use.",
-            show_default=False,
         ),
     ] = None,
     text: Annotated[
@@ -43,7 +41,6 @@ def show(
         typer.Option(
             "--text",
             help="With --plot: the text with the three tokens, the least probable and two likelier ones.",
-            show_default=False,
         ),
     ] = None,
     data_dir: options.DataDirs = None,

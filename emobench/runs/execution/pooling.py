@@ -83,30 +83,26 @@ class _Stages(NamedTuple):
 
 def _read(key: str, runs: Path, *, declared: bool) -> _Stages | None:
     """Return the stages of a run; None if a file is missing or was altered."""
+    stages = _Stages([], [])
     try:
-        return _read_stages(key, runs, declared=declared)
+        for score in _stage_facts(runs / "examples" / key)["scores"]:
+            folder = runs / "score" / score
+            scored = _stage_facts(folder)
+            generated = _stage_facts(runs / "generate" / scored.pop("generation"))
+            training = scored["subject"].pop("training", None)
+            generated["subject"].pop("training", None)
+            if declared:
+                del scored["subject"]["model"], generated["subject"]["model"]
+            stages.facts.extend((scored, generated))
+            if training is not None:
+                trained = _stage_facts(runs / "train" / training)
+                del trained["seed"]
+                stages.facts.append(trained)
+            for name in (SCORES, EXAMPLES):
+                sealed(folder / name)
+            stages.evaluations.append(Evaluation(folder, score))
     except (EmobenchError, OSError, LookupError, ValueError):
         return None
-
-
-def _read_stages(key: str, runs: Path, *, declared: bool) -> _Stages:
-    stages = _Stages([], [])
-    for score in _stage_facts(runs / "examples" / key)["scores"]:
-        folder = runs / "score" / score
-        scored = _stage_facts(folder)
-        generated = _stage_facts(runs / "generate" / scored.pop("generation"))
-        training = scored["subject"].pop("training", None)
-        generated["subject"].pop("training", None)
-        if declared:
-            del scored["subject"]["model"], generated["subject"]["model"]
-        stages.facts.extend((scored, generated))
-        if training is not None:
-            trained = _stage_facts(runs / "train" / training)
-            del trained["seed"]
-            stages.facts.append(trained)
-        for name in (SCORES, EXAMPLES):
-            sealed(folder / name)
-        stages.evaluations.append(Evaluation(folder, score))
     return stages
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import emobench
 from emobench.core.errors import ConfigError, EmobenchError, MetricError
@@ -38,10 +38,6 @@ from emobench.tasks.families import endpoint
 from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
 from emobench.training.trackers import Tracking, report_metrics
-
-if TYPE_CHECKING:
-    from emobench.runs.execution.execution import Execution
-    from emobench.runs.planning.plan import PlannedRow
 
 LOCK = ".lock"
 """Of a board, while an entry is recorded; what begins with a dot is no part of a board."""

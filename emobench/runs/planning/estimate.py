@@ -53,20 +53,16 @@ H100 = Machine(
 
 def this_machine(device: str) -> Machine:
     """Return the machine that runs this process, whose rates are timed when they are asked for."""
-    name, place, step = "this CPU", "this machine", 0.01
-    if device.startswith("cuda"):
-        name, place, step = "this GPU", "this GPU", Machine.step
-    rate = functools.partial(_timed, "cpu" if device == MPS else device)
-    return Machine(name=name, rate=rate, share=0.5, memory=_memory(device), place=place, step=step)
-
-
-def _memory(device: str) -> float:
-    """Return the bytes of a device, of a CPU those of its machine."""
     if device.startswith("cuda"):
         import torch
 
-        return torch.cuda.get_device_properties(device).total_memory
-    return machine_memory()
+        name, place, step = "this GPU", "this GPU", Machine.step
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        name, place, step = "this CPU", "this machine", 0.01
+        memory = machine_memory()
+    rate = functools.partial(_timed, "cpu" if device == MPS else device)
+    return Machine(name=name, rate=rate, share=0.5, memory=memory, place=place, step=step)
 
 
 PRODUCTS, MOST_PRODUCTS, LOOK = 5, 50, 0.5
