@@ -98,9 +98,9 @@ class ObjectiveLoss:
     def __init__(
         self,
         chosen: StatisticsObjective | LogitsObjective,
-        head: Head | None = None,
-        model: Any = None,
-        tokens: int | None = None,
+        head: Head | None,
+        model: Any,
+        tokens: int | None,
     ) -> None:
         self.objective = chosen
         self._head = head

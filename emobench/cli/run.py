@@ -44,7 +44,7 @@ from emobench.runs.dry_run import (
     require_short,
     time_parts,
 )
-from emobench.runs.execution.launch import Launch
+from emobench.runs.execution.launch import JoinedLaunch, Launch
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.plan import Plan, Planner, make_plan
 from emobench.runs.planning.request import Request, declared_fields
@@ -266,7 +266,7 @@ def _planned(
     if start.probe and not start.dry_run:
         raise ConfigError("--probe estimates what a run takes; add --dry-run, or drop --probe to start it.")
     launch = training.launched()
-    if launch is not None:
+    if isinstance(launch, JoinedLaunch):
         stack.enter_context(launch)
         if launch.follows(training.runs):
             return None

@@ -105,7 +105,10 @@ def find_suite(name: str) -> Suite:
     data = read_yaml(path)
     is_file = name.endswith(ENDINGS)
     if is_file and "kind" in data and "runs" not in data:
-        return _suite_of(find_task(name), path)
+        task = find_task(name)
+        settings = {} if task.dataset else {"corpus": task.corpus}
+        run = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
+        return Suite(name=task.name, version=task.version, runs=(run,), description=task.description)
     runs = data.get("runs")
     if isinstance(runs, list):  # `build` refuses what else there is
         for run in runs:
@@ -116,13 +119,6 @@ def find_suite(name: str) -> Suite:
                 _place_files(run, path.parent)
     suite = build(Suite, data, str(path))
     return _named(suite, suite.name, path)
-
-
-def _suite_of(task: Task, path: Path) -> Suite:
-    """Return a suite of the one task of a file, trained with the default recipe."""
-    settings = {} if task.dataset else {"corpus": task.corpus}
-    run = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
-    return Suite(name=task.name, version=task.version, runs=(run,), description=task.description)
 
 
 def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:

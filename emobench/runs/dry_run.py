@@ -90,10 +90,12 @@ class StageLine:
     @property
     def estimate(self) -> str:
         """Its time and memory, as far as they are known; empty for a finished stage."""
+        if self.state == DONE:
+            return ""
         parts = []
-        if self.seconds is not None and self.state != DONE:
+        if self.seconds is not None:
             parts.append(duration(self.seconds))
-        if self.memory_bytes is not None and self.state != DONE:
+        if self.memory_bytes is not None:
             parts.append(gigabytes(self.memory_bytes))
         return ", ".join(parts)
 

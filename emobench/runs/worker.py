@@ -30,8 +30,8 @@ INTERVAL = 0.2
 """Seconds between two reports of progress."""
 
 
-class Events:
-    """A reporter that writes lines of JSON."""
+class Events(Reporter):
+    """A reporter that writes lines of JSON. The process that gives out the stages counts them."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -64,12 +64,6 @@ class Events:
 
     def note(self, text: str) -> None:
         self.send("note", text=text)
-
-    def stage(self, number: int, total: int) -> None:
-        """Show nothing: the process that gives out the stages counts them."""
-
-    def worker(self, name: str) -> Reporter:
-        return self
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from rich.text import Text
 from emobench.cli.terminal.streams import json_stream, visible, visible_json, visible_lines
 from emobench.cli.terminal.tables import TextTable
 from emobench.core.settings import to_plain
-from emobench.runs.execution.reporter import Progress, Silent
+from emobench.runs.execution.reporter import Progress, Reporter, Silent
 
 SHOWN = {"loss": "loss {:z.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
@@ -34,7 +34,7 @@ OFTEN, SELDOM, SHARE = 30.0, 600.0, 0.05
 """Without a terminal, a line of progress comes after 5 % of the work, if that took 30 s; or after 10 min."""
 
 
-class Terminal(Silent):
+class Terminal(Reporter):
     """Reports on stderr: a bar for each piece of work, and a line where one ends. A file gets lines in between."""
 
     def __init__(self, bars: Bars | None = None, name: str = "") -> None:
@@ -168,7 +168,7 @@ class _CommandTime(progress.ProgressColumn):
         return Text(f"{_clock(time.monotonic() - self._began)} in all")
 
 
-def reporter(quiet: bool) -> Silent:
+def reporter(quiet: bool) -> Reporter:
     """Return where progress goes: stderr, or nowhere."""
     return Silent() if quiet else Terminal()
 

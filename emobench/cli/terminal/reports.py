@@ -23,7 +23,7 @@ def format_of(markdown: bool, latex: bool, *others: bool) -> Format:
     return "markdown" if markdown else "text"
 
 
-def print_report(report: Report, format: Format = "text") -> None:
+def print_report(report: Report, format: Format) -> None:
     """Print a report on stdout."""
     if format == "text":
         print_out(report)

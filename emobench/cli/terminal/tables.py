@@ -69,7 +69,7 @@ class _Column:
         self.least = 0
         for text in (self.name, *self.texts):
             self.width = max(self.width, *map(cell_len, text.split("\n")))
-            self.least = max(self.least, *map(cell_len, text.split()), 0, 0)
+            self.least = max(self.least, *map(cell_len, text.split()), 0)
         self.least = self.width if self.is_firm else min(self.least, longest_word)
 
 

@@ -51,7 +51,7 @@ LOST = "another process of this training ended, and this one with it"
 
 
 class LocalLaunch:
-    """Processes on the places of this machine; a context manager."""
+    """Processes on the places of this machine."""
 
     def __init__(self, launcher: str, places: Sequence[Place]) -> None:
         self.size = len(places)
@@ -65,16 +65,6 @@ class LocalLaunch:
             given[VISIBLE] = ""
         sizes = {"WORLD_SIZE": str(self.size), "LOCAL_WORLD_SIZE": str(self.size), "MASTER_ADDR": HERE, GROUP: "0"}
         self._environment = {**launched_environment(given, launcher), **sizes}
-
-    def __enter__(self) -> LocalLaunch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def follows(self, runs: Path) -> bool:
-        """Return whether this process followed the process of rank 0; see `JoinedLaunch`."""
-        return False
 
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
         """Make the training of a stage that is planned and locked. Raises RunError if one of the processes fails."""
@@ -92,7 +82,7 @@ class JoinedLaunch:
     """Processes that a launcher of the user's started, such as torchrun; this one is one of them.
 
     Its variables are for the worker, and are removed from this process, which plans and evaluates alone. Make it before
-    the device is resolved, which hides the other GPUs.
+    the device is resolved, which hides the other GPUs. A context manager.
     """
 
     def __init__(self, launcher: str | None) -> None:

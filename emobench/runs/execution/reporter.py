@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
 
-class Reporter(Protocol):
-    """Receives the progress of the pipeline."""
+class Reporter:
+    """Receives the progress of the pipeline. This one says nothing; others override what they show."""
 
     def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Begin a piece of work of countable units; the context gives its progress callback."""
-        ...
+        return nullcontext(lambda done, total: None)
 
     def values(self, values: Mapping[str, float]) -> None:
         """Show the latest numbers of the work in progress, such as a training step's loss."""
@@ -28,23 +27,8 @@ class Reporter(Protocol):
 
     def worker(self, name: str) -> Reporter:
         """Return a reporter for a worker process; its lines begin with the name."""
-        ...
-
-
-class Silent:
-    """Says nothing."""
-
-    def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
-        return nullcontext(lambda done, total: None)
-
-    def values(self, values: Mapping[str, float]) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def stage(self, number: int, total: int) -> None:
-        pass
-
-    def worker(self, name: str) -> Reporter:
         return self
+
+
+class Silent(Reporter):
+    """Says nothing."""

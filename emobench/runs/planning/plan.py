@@ -113,9 +113,9 @@ class Plan:
 
     def warnings(self) -> list[str]:
         """Return what a reader has to know before the trainings start."""
-        warnings, seeds = [], [len(row.runs) for row in self.rows if row.objective is not None]
+        warnings, trained = [], [row for row in self.rows if row.objective is not None]
         for recipe in self.recipes:
-            if recipe.weight_dtype != "float32" and recipe.adapters is None and seeds:
+            if recipe.weight_dtype != "float32" and recipe.adapters is None and trained:
                 warnings.append(
                     f"Warning: recipe {recipe.name} trains {recipe.weight_dtype} weights (recipe.weight_dtype), which "
                     "rounds most small updates away. Drop the setting to train float32 weights."
