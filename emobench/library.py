@@ -73,11 +73,12 @@ def objective(
     if chosen.side_names:
         names = ", ".join(sorted(chosen.side_names))
         raise PluginError(f"{chosen.name} reads {names} of each batch; use emobench.attach(model, '{name}').")
-    head = None
+    head = bare = None
     if model is not None:
-        tokenizer = _tokenizer_of(_bare(model), tokenizer)
-        head = _measured_head(_bare(model), tokenizer)
-        count_targets_of(_bare(model))
+        bare = _bare(model)
+        tokenizer = _tokenizer_of(bare, tokenizer)
+        head = _measured_head(bare, tokenizer)
+        count_targets_of(bare)
     elif head_weight is not None:
         linear = nn.Linear(head_weight.shape[1], head_weight.shape[0], bias=False, device="meta")
         linear.weight = nn.Parameter(head_weight.detach(), requires_grad=False)
@@ -85,7 +86,7 @@ def objective(
     tokens = None if tokenizer is None else token_count(tokenizer)
     context: Any = _NoModel(chosen) if head is None else _context(head, model, tokenizer)
     chosen.setup(context)
-    return ObjectiveLoss(chosen, head, None if model is None else _bare(model), tokens)
+    return ObjectiveLoss(chosen, head, bare, tokens)
 
 
 class ObjectiveLoss:

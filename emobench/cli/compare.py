@@ -16,7 +16,6 @@ from emobench.leaderboard.query.newest import older_groups
 from emobench.report import compare_table
 from emobench.report.charts import compare_chart
 from emobench.report.charts.vega_lite import require_picture
-from emobench.report.compare_table import to_json
 
 FILES = (
     "A result file of lm_eval, inspect or Every Eval Ever (JSON), or its folder. A table with columns "
@@ -91,7 +90,7 @@ def compare(
     )
     comparisons = compared.comparisons
     if json:
-        print_json({"comparisons": [to_json(comparison) for comparison in comparisons]})
+        print_json({"comparisons": [compare_table.to_json(comparison) for comparison in comparisons]})
     elif csv:
         print_text(compare_table.to_csv(comparisons))
     else:

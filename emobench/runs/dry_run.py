@@ -158,9 +158,10 @@ class Outline:
         return totals
 
     def notes(self) -> list[str]:
-        """Return the totals in words, the assumptions, and a warning if the memory is too small."""
+        """Return the totals in words, the verdicts, the assumptions, and a warning if the memory is too small."""
+        verdicts = [line for verdict in self.verdicts for line in verdict.lines()]
         if all(line.state == DONE for line in self.lines):
-            return ["All stages are finished.", *self.prospects()]
+            return ["All stages are finished.", *verdicts]
         totals, limit, parts = self.totals(), self.machine.memory, []
         if totals.download_bytes:
             parts.append(f"{gigabytes(totals.download_bytes)} to download")
@@ -181,11 +182,7 @@ class Outline:
                 "recipe.weight_dtype=bfloat16), recipe.gradient_checkpointing=true or smaller micro-batches, such as "
                 "recipe.accumulation=4; an evaluation with --dtype bfloat16."
             )
-        return [*notes, *self.prospects(), *self.assumptions]
-
-    def prospects(self) -> list[str]:
-        """Return which verdicts the entries can give, in words."""
-        return [line for verdict in self.verdicts for line in verdict.lines()]
+        return [*notes, *verdicts, *self.assumptions]
 
     def joined(self, other: Outline) -> Outline:
         """Return both outlines as one, with common stages once and without verdicts."""

@@ -136,11 +136,10 @@ def prepared(
     """
     request = plan.request
     execution = Execution(request, plan.model, reporter, anew=anew, launch=launch, corpora=corpora)
-    stages, processes = execution.stages, 1
+    stages = execution.stages
     if launch is not None:
-        processes = launch.size
-    for recipe in plan.recipes:
-        recipe.micro_batch(processes)
+        for recipe in plan.recipes:
+            recipe.micro_batch(launch.size)
     require_writable(stages.root, "--runs")
     if request.suite is not None:  # an entry will be recorded
         require_writable(request.leaderboard, "--leaderboard")

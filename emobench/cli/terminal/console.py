@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
 
-from emobench.cli.terminal.streams import json_stream, visible, visible_json, visible_lines
+from emobench.cli.terminal.streams import Results, visible, visible_json, visible_lines
 from emobench.cli.terminal.tables import TextTable
 from emobench.core.settings import to_plain
 from emobench.runs.execution.reporter import Progress, Reporter, Silent
@@ -147,9 +147,9 @@ class Bars:
                     self._bars = None
 
     def _new(self) -> progress.Progress:
-        title = progress.TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        title = progress.TextColumn("{task.description}")
         counts = progress.MofNCompleteColumn(table_column=Column(no_wrap=True))
-        rate = progress.TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True))
+        rate = progress.TextColumn("{task.fields[rate]}")
         remaining = progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
         columns = (title, progress.BarColumn(bar_width=6), counts, rate, remaining, _CommandTime(self._began))
         # Without a terminal (CI, a log file) there are lines instead.
@@ -184,7 +184,7 @@ def stdout_for_json_alone() -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    with json_stream(os.dup(1)) as stream:
+    with Results(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as stream:  # as JSON is everywhere
         _json_out = stream
         os.dup2(2, 1)
         try:

@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any
 
 from emobench.core.errors import EmobenchError, RunError
 
@@ -154,11 +154,6 @@ def _remade(cls: type[io.TextIOWrapper], stream: Any, number: int) -> Any:
         stream.flush()
     lines = number == 2 or os.isatty(number)
     return cls(open(number, "wb", closefd=False), encoding=encoding, errors="replace", line_buffering=lines)
-
-
-def json_stream(number: int) -> TextIO:
-    """Return a stream of JSON, which is UTF-8 everywhere, over a file's number."""
-    return Results(os.fdopen(number, "wb"), encoding="utf-8")
 
 
 def print_text(text: str) -> None:

@@ -233,13 +233,10 @@ class Ingredients:
     def task_data(self, task: Task) -> Any:
         """Return what a task reads, None if it is missing."""
         request, kind = self.request, load_kind(task.kind)
-
-        def load() -> Any:
-            return kind.runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
-
         before, data = self._read.get(("task", task.name), (None, None))
         if before != task or data is None:
-            data = self.read(load)
+            where: Any = {"data_dirs": request.data_dirs, "offline": request.offline}
+            data = self.read(partial(kind.runtime.load, task, **where))
             self._read["task", task.name] = task, data
         return data
 

@@ -119,10 +119,10 @@ def prospects(plan: Plan, seconds_of_a_run: float | None = None) -> Prospects:
         common.append(f"{_counted(len(seeds), 'seed')}, {MIN_SEEDS} needed: {' '.join(options)}")
     if len(plan.rows) == 1 and trained and not plan.request.declared:
         common.append("no baseline: add a second --objective, or compare with an entry of a board")
+    primary = plan.suite.primary
     metrics: list[Prospect] = []
     for planned in plan.evaluated():
-        metrics += _of_task(planned, plan.suite.primary, common)
-    primary = plan.suite.primary
+        metrics += _of_task(planned, primary, common)
     has_primary = any(one.metric.partition("/")[2] == primary for one in metrics)
     seconds = None
     if seconds_of_a_run is not None and needed > runs:
