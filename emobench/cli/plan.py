@@ -21,7 +21,7 @@ from emobench.report.notes import count_text
 from emobench.report.numbers import ABSENT
 from emobench.runs.dry_run import make_outline, time_parts
 from emobench.runs.planning.estimate import duration
-from emobench.runs.study import PILOT, Study, plan_study
+from emobench.runs.study import PILOT, plan_study
 
 
 @takes_groups
@@ -65,17 +65,12 @@ def plan(
     request = training.training(suite=suite, limit=limit, leaderboard=leaderboard)
     timed = partial(time_parts, reporter=reporter(json)) if probe else None
     study = plan_study(request, partial(make_outline, timed=timed), compared.comparisons, detect)
+    pilot = study.pilot
     if json:
-        pilot = study.pilot
         noise = {"entries": [pilot.candidate, pilot.baseline], "seeds": pilot.seeds, "items": pilot.items}
         plain = {"metric": pilot.metric, "detect": detect, "target_power": POWER, "level": ALPHA}
         print_json({**plain, "noise": {**noise, **vars(pilot.noise)}, "choices": study.choices})
-    else:
-        _print(study, detect)
-
-
-def _print(study: Study, detect: float) -> None:
-    pilot = study.pilot
+        return
     rows = []
     for choice in study.choices:
         examples = "all" if choice.examples is None else f"{choice.examples:,}"

@@ -22,7 +22,6 @@ from emobench.leaderboard.query.rows import select
 from emobench.reproduce.rerun import (
     BOARD,
     COMPARED,
-    Agreement,
     agreements,
     differences_of,
     new_folder_of,
@@ -116,7 +115,13 @@ def rerun(
     if json:
         print_json({**result, "agrees": not wrong})
     else:
-        _show(compared)
+        rows = []
+        for one in compared:
+            row = [one.metric]
+            for value in (one.recorded, one.rerun, one.difference, one.std):
+                row.append("" if value is None else f"{value:.{DIGITS}g}")
+            rows.append([*row, one.verdict])
+        print_table("", ("metric", "recorded", "rerun", "difference", "sd over seeds", "agrees"), rows)
         board = shlex.quote(str(folder / BOARD))
         agree = f"{len(compared) - len(wrong)} of {len(compared)} metrics of {recorded.id} agree"
         print_out("", f"{agree}. Its entry is {again.id}: emobench leaderboard show --leaderboard {board}")
@@ -133,13 +138,3 @@ def _difference_lines(entry: Entry, plan: Plan, differences: list[str]) -> list[
     for line in differences:
         lines.append(f"  {line}")
     return lines
-
-
-def _show(compared: list[Agreement]) -> None:
-    rows = []
-    for one in compared:
-        row = [one.metric]
-        for value in (one.recorded, one.rerun, one.difference, one.std):
-            row.append("" if value is None else f"{value:.{DIGITS}g}")
-        rows.append([*row, one.verdict])
-    print_table("", ("metric", "recorded", "rerun", "difference", "sd over seeds", "agrees"), rows)
