@@ -192,7 +192,11 @@ def _cell(value: Any) -> str:
 
 def facts_of_call(family: Family[Any], text: str) -> list[dict[str, Any]]:
     """Return the facts of a plugin, of the terms of a sum, or of another name that the family defines."""
-    shown = _defined(family, text) or facts_of_terms(family, text)
+    shown: list[dict[str, Any]] = []
+    if family.glossary and text not in family.names():  # such as a metric of another kind of task
+        for facts in resolve_name(family.glossary)(text).values():
+            shown.append({**facts, "summary": facts["title"], "about": facts["definition"], "parameters": []})
+    shown = shown or facts_of_terms(family, text)
     for facts in shown:
         if family.example:
             facts |= resolve_name(family.example)(family.load(text).plugin)
@@ -208,14 +212,6 @@ def print_facts(shown: Sequence[dict[str, Any]], json: bool) -> None:
         if place:
             print_out("")
         print_out(*_page(facts))
-
-
-def _defined(family: Family[Any], name: str) -> list[dict[str, Any]]:
-    """Return the facts of a name that is no plugin, such as a metric of another kind of task; [] if it has none."""
-    if not family.glossary or name in family.names():
-        return []
-    defined = resolve_name(family.glossary)(name).values()
-    return [{**facts, "summary": facts["title"], "about": facts["definition"], "parameters": []} for facts in defined]
 
 
 def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:

@@ -107,7 +107,9 @@ class PlannedTraining(Stage):
             tools.launch_training(self)
             return
         rows = {split: tools.corpora.rows(corpus) for split, corpus in self.corpora.items()}
-        options, reporter, tracking = self.options, tools.reporter, self._tracking(tools)
+        # --dtype is for evaluations, and the recipe has the weights' type.
+        options = replace(self.model.options, dtype=self.recipe.weight_dtype)
+        reporter, tracking = tools.reporter, self._tracking(tools)
         language = known_language(self.texts.values())
         with quick_collections(), quiet_libraries(), reporter.work(self.what, "steps") as progress:
 
@@ -147,11 +149,6 @@ class PlannedTraining(Stage):
             train_to_fit(prepare, self.recipe, reporter.note)
         self._finish(folder)
         free_memory()
-
-    @property
-    def options(self) -> LoadOptions:
-        """How the model is loaded for training: --dtype is for evaluations, and the recipe has the weights' type."""
-        return replace(self.model.options, dtype=self.recipe.weight_dtype)
 
     @property
     def _pretrained(self) -> bool:
