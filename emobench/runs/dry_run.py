@@ -21,7 +21,6 @@ from emobench.inference.vllm.package import generating_program
 from emobench.kinds.cost import Cost
 from emobench.models.catalog import ModelFacts
 from emobench.models.device import AUTO, MPS, MPS_NOTE, is_here
-from emobench.models.model import AuxiliaryModel
 from emobench.report.numbers import large
 from emobench.runs.execution.reporter import Reporter, Silent
 from emobench.runs.planning import estimate
@@ -486,8 +485,11 @@ class Costs:
         sizes: dict[str, ModelFacts | None] = {}
         for part, count in counted.auxiliary_tokens.items():
             auxiliary = planned.facts.models[part]
-            sizes[auxiliary.name] = self._size(auxiliary)
-            more = self._scoring_seconds(sizes[auxiliary.name], count, "float32")
+            size = self.size
+            if auxiliary.name != PRETRAINED:
+                size = self._plan.ingredients.auxiliary(auxiliary)
+            sizes[auxiliary.name] = size
+            more = self._scoring_seconds(size, count, "float32")
             seconds = None if seconds is None or more is None else seconds + more
         if seconds is not None:
             seconds += counted.steps * self.machine.step
@@ -495,7 +497,7 @@ class Costs:
             seconds = self._timed.evaluation(planned, tokens)
         if self.size is not None:
             memory = estimate.scoring_memory(self.size, dtype, sampled=counted.batch_tokens)
-            memory = round(memory + sum(4 * size.parameters for size in sizes.values() if size is not None))
+            memory = round(memory + sum(4 * one.parameters for one in sizes.values() if one is not None))
         words = "number of examples unknown"
         if counted.examples is not None:
             words = f"at most {counted.examples:,} examples"
@@ -524,9 +526,6 @@ class Costs:
         """Return the tokens that all models read for an evaluation; None if they are unknown."""
         counted = self.count(planned)
         return None if counted.tokens is None else counted.tokens + sum(counted.auxiliary_tokens.values())
-
-    def _size(self, model: AuxiliaryModel) -> ModelFacts | None:
-        return self.size if model.name == PRETRAINED else self._plan.ingredients.auxiliary(model)
 
     def _scoring_seconds(self, size: ModelFacts | None, tokens: int | None, precision: str) -> float | None:
         """Return the time of a forward pass over tokens."""
