@@ -203,11 +203,11 @@ def record(plan: Plan, row: PlannedRow, execution: Execution) -> Entry:
 def run_stage(
     runs: Path,
     key: str,
-    reporter: Reporter | None = None,
-    device: str | None = None,
+    reporter: Reporter,
+    device: str | None,
     *,
-    objectives: Sequence[str] = (),
-    trust_remote_code: bool = False,
+    objectives: Sequence[str],
+    trust_remote_code: bool,
 ) -> Path:
     """Make one stage from its description alone, with what it needs, and return its folder; see `planning.rebuild`.
 
@@ -224,7 +224,7 @@ def run_stage(
 class DescribedStages:
     """Makes planned stages by their keys. What consecutive ones share is planned and loaded once."""
 
-    def __init__(self, runs: Path, reporter: Reporter | None = None, device: str | None = None) -> None:
+    def __init__(self, runs: Path, reporter: Reporter, device: str | None = None) -> None:
         self._runs, self._reporter, self._device = runs, reporter, device
         self._last: tuple[Path, Plan, Execution] | None = None
 

@@ -226,7 +226,7 @@ def run_sweep(
     sweep: Sweep,
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Any] | None = None,
+    start: Callable[[Place, Path], Any] | None,
 ) -> tuple[list[Entry], list[tuple[SweepRow, str]]]:
     """Make all that is not finished, and record each row when it is complete; failures stop nothing else.
 
@@ -287,7 +287,7 @@ def make_rows(
     jobs: Sequence[Job],
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Any] | None = None,
+    start: Callable[[Place, Path], Any] | None,
 ) -> Generator[MadeRow]:
     """Make the planned stages of requests, and yield each row when its stages have ended; see `run_sweep`."""
     last: tuple[int, tuple[Plan, Execution]] | None = None

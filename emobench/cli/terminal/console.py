@@ -43,14 +43,10 @@ class Terminal(Reporter):
         self._values = ""
         self._stage = ""
 
-    @property
-    def console(self) -> Console:
-        return self._bars.console
-
     def note(self, text: str) -> None:
         # A log has no width: a sentence stays one line.
-        soft_wrap = not self.console.is_terminal
-        self.console.print(f"{self._prefix}{text}", highlight=False, markup=False, soft_wrap=soft_wrap)
+        soft_wrap = not self._bars.console.is_terminal
+        self._bars.console.print(f"{self._prefix}{text}", highlight=False, markup=False, soft_wrap=soft_wrap)
 
     def stage(self, number: int, total: int) -> None:
         self._stage = f"{number}/{total} "
@@ -70,7 +66,7 @@ class Terminal(Reporter):
                 if not rate and pace.rate:
                     rate = f"{pace.rate:,.1f} {unit}/s"
                 bar.update(task, completed=done, total=total, rate=rate)
-                if due and not self.console.is_terminal:
+                if due and not self._bars.console.is_terminal:
                     left = _clock((total - done) / pace.rate)
                     self.note(f"  {self._stage}{title}: {done:,} of {total:,} {unit}, {rate}, {left} left")
 

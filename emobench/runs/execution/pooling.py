@@ -20,8 +20,6 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.runs.stages.evaluate import EXAMPLES, SCORES, Evaluation
 from emobench.runs.stages.stage import FACTS
 
-Note = Callable[[str], None]
-
 
 class PooledRun(NamedTuple):
     """A run of an entry with its evaluations, and its share of the entry's cost."""
@@ -31,7 +29,7 @@ class PooledRun(NamedTuple):
     cost: EntryCost
 
 
-def other_seeds(entry: Entry, board: Leaderboard, runs: Path, note: Note) -> dict[int, PooledRun]:
+def other_seeds(entry: Entry, board: Leaderboard, runs: Path, note: Callable[[str], None]) -> dict[int, PooledRun]:
     """Return the runs of other seeds on a board that are to be pooled with an entry, by seed.
 
     Of two runs of one seed the newer one is taken. `note` receives a sentence for each pooled entry, and for each that
