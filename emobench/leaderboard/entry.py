@@ -460,9 +460,9 @@ class Entry:
                 yield f"`families` has {key!r} without a name; leave out what is in no family."
         if len(set(self.seeds)) != len(self.seeds):
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
-        if self.kind != "measured" and not self.source.cite:
-            yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
         if self.kind != "measured":
+            if not self.source.cite:
+                yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
             return
         if not self.seeds and not self.untrained:
             yield "`seeds` is empty; a trained model has at least one."

@@ -223,15 +223,13 @@ def _row_name(contrast: Contrast) -> str:
 
 
 def names(comparison: Comparison, candidate: Entry) -> list[str]:
-    """Return the names of the baseline and a candidate: by objective, or by model if models are compared."""
-    baseline = comparison.baseline
-    if comparison.replicates == "items":
-        return _model_names(baseline, candidate)
-    return labels([baseline, candidate], older=())
+    """Return the names of the baseline and a candidate: by objective, or by model if models are compared.
 
-
-def _model_names(*entries: Entry) -> list[str]:
-    """Return the names of models, each with its objective if it was trained, and its id if names are equal."""
+    Models have their objective if they were trained, and their id if the names are equal.
+    """
+    entries = comparison.baseline, candidate
+    if comparison.replicates != "items":
+        return labels(entries, older=())
     shown = []
     for entry in entries:
         name = entry.model.name

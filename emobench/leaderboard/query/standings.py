@@ -60,8 +60,8 @@ class Ranking:
     """Who is where on `columns`: the metric `name` of several tasks, or one metric of one task.
 
     `means` holds each complete row's means over tasks, one for each seed, of perplexities the geometric ones; it is
-    empty where there is one task. Rows that are tied share a place. `family` is that of the tests. `unranked` says why
-    a row has no place, and `remark` why none has.
+    empty where there is one task. Rows that are tied share a place. `unranked` says why a row has no place, and `remark`
+    why none has.
     """
 
     name: str
@@ -69,7 +69,6 @@ class Ranking:
     means: Mapping[str, tuple[float, ...]]
     unranked: Mapping[str, str]
     remark: str | None
-    family: str | None = None
     places: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -312,7 +311,7 @@ def _ranking(group: Entries, metrics: Sequence[str], pairs: PairContrasts, view:
     for ((a, b), test), p in zip(tests.items(), holm(ps), strict=True):
         if p <= ALPHA:
             places[b if (test.effect > 0) == bool(test.higher_is_better) else a] += 1
-    return replace(plain, family=next(iter(tests.values())).family, places=places)
+    return replace(plain, places=places)
 
 
 def _means(rows: Sequence[Series]) -> tuple[float, ...]:

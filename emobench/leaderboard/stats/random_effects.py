@@ -221,7 +221,7 @@ def crossed(
     for values_SI in values_SI_of:
         seed_means.append(values_SI.mean(1))
         means.append(values_SI.mean(0))
-        residuals.append(_residual(values_SI) / len(values_SI))
+        residuals.append(residual_square(values_SI) / len(values_SI))
     of_seeds = _part(np.mean(seed_means, axis=0))
     return _of_both(of_seeds, values_SI_of, means, residuals, effective, means if skewed else (), members)
 
@@ -240,7 +240,7 @@ def unpaired(
         seed_means_a.append(a_SI.mean(1))
         seed_means_b.append(b_SI.mean(1))
         means.append(a_SI.mean(0) - b_SI.mean(0))
-        residuals.append(_residual(a_SI) / len(a_SI) + _residual(b_SI) / len(b_SI))
+        residuals.append(residual_square(a_SI) / len(a_SI) + residual_square(b_SI) / len(b_SI))
         values += [a_SI, b_SI]
     of_seeds = _welch(np.mean(seed_means_a, axis=0), np.mean(seed_means_b, axis=0))
     return _of_both(of_seeds, values, means, residuals, effective, means, members)
@@ -316,7 +316,7 @@ def alike(items: Sequence[tuple[Array, Array]], reach: float, *, paired: bool) -
     for left_SI, right_SI in items:
         samples = [left_SI - right_SI] if paired else [left_SI, -right_SI]
         effect, unseen = abs(float(left_SI.mean() - right_SI.mean())), 1 - ALPHA ** (1 / left_SI.shape[1])
-        residual = sum(map(_residual, samples))
+        residual = sum(map(residual_square, samples))
         if effect > reach * unseen / (1 - unseen) or effect <= math.sqrt(residual):
             return False
         if _vary(left_SI) or _vary(right_SI) or _vary(*samples):
@@ -329,7 +329,7 @@ def _vary(*samples: Array) -> bool:
     count, fewest = samples[0].shape[1], min(map(len, samples))
     of_residuals, mean_I = 0.0, np.zeros(count)
     for values_SI in samples:
-        of_residuals += _residual(values_SI) / len(values_SI)
+        of_residuals += residual_square(values_SI) / len(values_SI)
         mean_I += values_SI.mean(0)
     squares, squares_rest = float(mean_I.var(ddof=1)), (fewest - 1) * of_residuals
     if squares == 0:
@@ -345,11 +345,11 @@ def items_variance(values_SI: Array) -> float:
 
     Of one seed the residual is in it. May be below 0, where the items differ less than by chance.
     """
-    residual = _residual(values_SI) / len(values_SI) if len(values_SI) > 1 else 0.0
+    residual = residual_square(values_SI) / len(values_SI) if len(values_SI) > 1 else 0.0
     return (float(values_SI.mean(0).var(ddof=1)) - residual) / values_SI.shape[1]
 
 
-def _residual(values_SI: Array) -> float:
+def residual_square(values_SI: Array) -> float:
     """Return the mean square of the residual."""
     seeds, items = values_SI.shape
     residual_SI = values_SI - values_SI.mean(1)[:, None] - values_SI.mean(0) + values_SI.mean()

@@ -35,7 +35,7 @@ from emobench.core.errors import MetricError
 from emobench.leaderboard.entry import Component, MetricSummary
 from emobench.leaderboard.stats import random_effects
 from emobench.leaderboard.stats.classical import Interval
-from emobench.leaderboard.stats.random_effects import Array, items_variance
+from emobench.leaderboard.stats.random_effects import Array, items_variance, residual_square
 from emobench.leaderboard.stats.series import Common, Series, common_examples, effective, scored, weighted_mean
 from emobench.tasks.scores import Examples, Score
 
@@ -167,7 +167,7 @@ def components(scores: Sequence[Score], linearised_SI: Array | None) -> dict[str
     values_SRK = _repeats(scores)
     if values_SRK is None:
         return {}
-    if (scores[0].aggregate == "exp_mean") != _is_log(scores):
+    if (scores[0].aggregate == "exp_mean") != (scores[0].unit == "perplexity"):
         linearised_SI = None  # examples of another scale than the repeats'
     _, runs, starts = values_SRK.shape
     kmeans = float(values_SRK.var(axis=2, ddof=1).mean()) if starts > 1 else 0.0
@@ -188,8 +188,7 @@ def _of_runs(run_SR: Array, rest: float, linearised_SI: Array | None) -> dict[st
     parts = {SAMPLING: _component(sampling, left / runs, runs)}
     shared = sampling
     if seeds > 1:
-        residual_SR = run_SR - run_SR.mean(axis=1)[:, None] - run_SR.mean(axis=0) + run_SR.mean()
-        interaction = float(np.square(residual_SR).sum()) / ((seeds - 1) * (runs - 1))
+        interaction = residual_square(run_SR)
         training = float(run_SR.mean(axis=1).var(ddof=1)) - interaction / runs
         parts[TRAINING] = _component(training, training / seeds, seeds)
         shared = left + rest / seeds - interaction / seeds
@@ -212,11 +211,8 @@ def _repeats(scores: Sequence[Score]) -> Array | None:
         raise MetricError(text) from None
     if values_SRK.size <= len(scores):
         return None
-    log = _is_log(scores)
+    log = scores[0].unit == "perplexity"
     if not np.isfinite(values_SRK).all() or (log and values_SRK.min() <= 0):
         raise MetricError("A repeated score is not finite, or a perplexity not above 0: it could not be computed.")
     return np.log(values_SRK) if log else values_SRK
 
-
-def _is_log(scores: Sequence[Score]) -> bool:
-    return scores[0].unit == "perplexity"
