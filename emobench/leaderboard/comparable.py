@@ -8,6 +8,7 @@ from typing import Any
 
 from emobench.core.settings import content_hash, dotted_settings, to_plain
 from emobench.leaderboard.entry import Entries, Entry
+from emobench.leaderboard.labels import listed
 
 MOST_NAMED = 4
 """Tasks of an entry that are named one by one."""
@@ -72,7 +73,7 @@ def differences(a: Entry, b: Entry) -> list[str]:
         sides = []
         for entry in (a, b):
             tasks = sorted(entry.protocols, key=lambda task: task in a.protocols and task in b.protocols)
-            sides.append(_listed(tasks, MOST_NAMED) or "none")
+            sides.append(listed(tasks, MOST_NAMED) or "none")
         reasons.append(f"other tasks: {' / '.join(sides)}")
     protocols = {}
     for name in dict.fromkeys([*left, *right]):
@@ -94,7 +95,7 @@ def differences(a: Entry, b: Entry) -> list[str]:
             reasons.append(f"{name}: {mine} and {others}")
     # Tasks whose rules differ alike stand together.
     for text, tasks in protocols.items():
-        reasons.append(f"protocol of {_listed(tasks, MOST_NAMED)}: {text}")
+        reasons.append(f"protocol of {listed(tasks, MOST_NAMED)}: {text}")
     return reasons
 
 
@@ -161,7 +162,7 @@ def changed_rules(entry: Entry, tasks: Sequence[str] = ()) -> str:
         by_words.setdefault(_words(_other_than(rules, common)), []).append(task)
     parts = [_words(common)]
     for own, names in by_words.items():
-        parts.append(own and f"{_listed(names, MOST_RULES)}: {own}")
+        parts.append(own and f"{listed(names, MOST_RULES)}: {own}")
     return "; ".join(filter(None, parts))
 
 
@@ -185,14 +186,7 @@ def _words(rules: Rules) -> str:
         if len(text) > LONGEST:
             text = text[:LONGEST] + "…"
         texts.append(f"{name}={text}")
-    return _listed(texts, MOST_RULES)
-
-
-def _listed(texts: Sequence[str], most: int) -> str:
-    shown = ", ".join(texts[:most])
-    if len(texts) > most:
-        return f"{shown} and {len(texts) - most} more"
-    return shown
+    return listed(texts, MOST_RULES)
 
 
 def _other_than(rules: Rules, others: Rules) -> dict[str, Any]:

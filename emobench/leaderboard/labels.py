@@ -25,6 +25,12 @@ def clean(text: str) -> str:
     return shown
 
 
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
+    """Return names, at most so many of them and the number of the rest: "a, b and 3 more"."""
+    shown = separator.join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
 def is_row(text: str, identity: str, name: str, label: str) -> bool:
     """Return whether `text` means a row: its objective (`is_meant`), or the first 6 digits or more of its id."""
     return (len(text) >= 6 and identity.startswith(text)) or is_meant(text, name, label)

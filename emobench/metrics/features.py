@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.batching import Progress, check_context, pad, read_batches, reading
@@ -62,8 +61,13 @@ def embed(
         for batch in read_batches(list(map(len, ids)), token_budget, progress):
             own = [ids[i] for i in batch]
             ids_BT, mask_BT = pad(own, pad_id, device)
-            hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
-            features.append(_pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy())
+            hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT).float()
+            lengths_B = mask_BT.sum(1)  # rows are padded on the right
+            if pooling == "last":
+                features_BD = hidden_BTD[torch.arange(len(own), device=device), lengths_B - 1]
+            else:
+                features_BD = (hidden_BTD * mask_BT[..., None]).sum(1) / lengths_B[:, None]
+            features.append(features_BD.cpu().numpy())
             order += batch
     return np.concatenate(features)[np.argsort(order)]
 
@@ -82,11 +86,3 @@ def _reads_ahead(model: Any, device: torch.device) -> bool:
     first_D, other_D = states
     rounding = max(1e-3, 10 * torch.finfo(model.dtype).eps)
     return bool((first_D - other_D).norm() > rounding * first_D.norm())
-
-
-def _pool(hidden_BTD: Tensor, mask_BT: Tensor, pooling: Pooling) -> Tensor:
-    """Return features_BD; rows are padded on the right."""
-    lengths_B = mask_BT.sum(1)
-    if pooling == "last":
-        return hidden_BTD[torch.arange(len(hidden_BTD), device=hidden_BTD.device), lengths_B - 1]
-    return (hidden_BTD * mask_BT[..., None]).sum(1) / lengths_B[:, None]

@@ -97,6 +97,7 @@ def _values(buckets: Buckets) -> dict[str, Any]:
     """Return MAUVE, MAUVE* and the curve of MAUVE, as mauve-text computes them from two histograms."""
     # By its module's full name: in `mauve` itself, that name is a function. Slow to import: it brings transformers.
     from mauve.compute_mauve import get_divergence_curve_for_multinomials
+    from sklearn.metrics import auc
 
     values: dict[str, Any] = {}
     curves = []
@@ -104,20 +105,14 @@ def _values(buckets: Buckets) -> dict[str, Any]:
         human_K, generated_K = buckets.counts(smoothing)
         p_K, q_K = human_K / human_K.sum(), generated_K / generated_K.sum()
         curve = get_divergence_curve_for_multinomials(p_K, q_K, WEIGHTS_W, SCALING)
-        values[name] = _package_area(curve)
+        # The mean of the areas under the curve towards both axes; at most 1 but for rounding.
+        x, y = curve.T
+        by_x, by_y = np.argsort(x), np.argsort(y)
+        below = auc(x[by_x], y[by_x])
+        beside = auc(y[by_y], x[by_y])
+        values[name] = min(float(0.5 * (below + beside)), 1.0)
         curves.append(curve.tolist())
     return {**values, "curve": curves[0]}
-
-
-def _package_area(curve: np.ndarray) -> float:
-    """Return the mean of the areas under a curve towards both axes, as mauve-text does; at most 1 but for rounding."""
-    from sklearn.metrics import auc
-
-    x, y = curve.T
-    by_x, by_y = np.argsort(x), np.argsort(y)
-    below = auc(x[by_x], y[by_x])
-    beside = auc(y[by_y], x[by_y])
-    return min(float(0.5 * (below + beside)), 1.0)
 
 
 def _score(
@@ -173,8 +168,15 @@ def bucket_texts(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence
     """Yield the buckets of each k-means seed; the PCA, in which nothing is random, is fitted once for all of them."""
     reduced_R = _reduce(np.vstack([generated_MD, human_ND]))
     count = max(2, round(min(len(human_ND), len(generated_MD)) / TEXTS_A_BUCKET))
+    import faiss
+
+    # With a minimum of 1, faiss does not warn of few points.
+    options = {"niter": ITERATIONS, "nredo": RESTARTS, "update_index": True, "min_points_per_centroid": 1}
     for seed in seeds:
-        labels = _kmeans(reduced_R, count, seed)
+        # seed + 2: mauve-text's own numbering.
+        kmeans = faiss.Kmeans(reduced_R.shape[1], count, seed=seed + 2, verbose=False, **options)
+        kmeans.train(reduced_R)
+        labels = kmeans.index.search(reduced_R, 1)[1].reshape(-1)
         yield Buckets(count, human_N=labels[len(generated_MD) :], generated_M=labels[: len(generated_MD)])
 
 
@@ -188,17 +190,6 @@ def _reduce(texts_D: np.ndarray) -> np.ndarray:
     pca = PCA(n_components=None, whiten=False).fit(unit_D)
     kept = 1 + int(np.argmax(np.cumsum(pca.explained_variance_ratio_) >= VARIANCE))
     return pca.transform(unit_D)[:, :kept].astype(np.float32)
-
-
-def _kmeans(reduced_R: np.ndarray, count: int, seed: int) -> np.ndarray:
-    import faiss
-
-    # seed + 2: mauve-text's own numbering. With a minimum of 1, faiss does not warn of few points.
-    options = {"niter": ITERATIONS, "nredo": RESTARTS, "update_index": True, "min_points_per_centroid": 1}
-    kmeans = faiss.Kmeans(reduced_R.shape[1], count, seed=seed + 2, verbose=False, **options)
-    kmeans.train(reduced_R)
-    _, labels = kmeans.index.search(reduced_R, 1)
-    return labels.reshape(-1)
 
 
 def without_each(buckets: Buckets, smoothing: float) -> np.ndarray:

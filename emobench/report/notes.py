@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from emobench.core.settings import content_hash
 from emobench.leaderboard.comparable import changed_rules, differences, digests
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import MEAN, clean, labels, parameters
+from emobench.leaderboard.labels import MEAN, clean, labels, listed, parameters
 from emobench.leaderboard.query.standings import Standings
 from emobench.leaderboard.stats.classical import ALPHA, MIN_SEEDS, POWER
 from emobench.leaderboard.stats.compare import Comparison, Contrast, rows_of
 from emobench.leaderboard.stats.power import Count, what_decides
-from emobench.report.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
+from emobench.report.numbers import contrast_effect, contrast_interval, effect_decimals, p_value
 from emobench.report.tuning import in_words
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
 from emobench.tasks.scores import SECONDARY

@@ -243,9 +243,3 @@ def large(value: float) -> str:
         if rounded >= size:
             return f"{rounded / size:g}{sign}"
     return f"{value:g}"
-
-
-def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
-    """Return names, at most so many of them and the number of the rest: "a, b and 3 more"."""
-    shown = separator.join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

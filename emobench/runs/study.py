@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from emobench.core.errors import ConfigError
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import listed
 from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS
 from emobench.leaderboard.stats.compare import Comparison, Contrast
 from emobench.leaderboard.stats.power import Count, seeds_needed
-from emobench.report.numbers import listed, scale
+from emobench.report.numbers import scale
 from emobench.runs.dry_run import Outline, Read, seconds_of_a_run
 from emobench.runs.planning.prospects import Prospect
 from emobench.runs.planning.request import Request

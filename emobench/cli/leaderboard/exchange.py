@@ -17,11 +17,10 @@ from emobench.exchange import every_eval_ever, tables
 from emobench.exchange.result_files import Imported, ImportedModel, find_results, import_each, import_results
 from emobench.leaderboard.boards import boards_of
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import clean
+from emobench.leaderboard.labels import clean, listed
 from emobench.leaderboard.query.rows import select
 from emobench.leaderboard.run_files import run_examples
 from emobench.leaderboard.store import Leaderboard
-from emobench.report.numbers import listed
 from emobench.reproduce.options import options_file
 
 Format = Literal["csv", "model-card", "every-eval-ever", "toml"]

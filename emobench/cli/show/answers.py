@@ -13,8 +13,8 @@ from emobench.cli.options.groups import takes_groups
 from emobench.cli.options.request import PlanningOptions
 from emobench.cli.terminal.console import print_json, print_lines, print_table, reporter, visible
 from emobench.kinds.views import ShownPrompt
-from emobench.leaderboard.labels import clean
-from emobench.report.numbers import LOSS_PLACES, listed, percent, plain
+from emobench.leaderboard.labels import clean, listed
+from emobench.report.numbers import LOSS_PLACES, percent, plain
 from emobench.runs.inspect.answers import FoundAnswers, answered_tasks, find_answers, pooled, worst
 from emobench.runs.inspect.prompts import ShownRow, ShownTask, show_prompts, show_training_rows
 from emobench.runs.inspect.recorded_runs import newest_of

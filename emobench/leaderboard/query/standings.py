@@ -60,8 +60,8 @@ class Ranking:
     """Who is where on `columns`: the metric `name` of several tasks, or one metric of one task.
 
     `means` holds each complete row's means over tasks, one for each seed, of perplexities the geometric ones; it is
-    empty where there is one task. Rows that are tied share a place. `unranked` says why a row has no place, and `remark`
-    why none has.
+    empty where there is one task. Rows that are tied share a place. `unranked` says why a row has no place, and
+    `remark` why none has.
     """
 
     name: str

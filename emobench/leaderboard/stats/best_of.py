@@ -66,12 +66,8 @@ def choice_noise(searches: Sequence[Tuning], of_seeds: float, *, log: bool) -> P
             results_K = np.array(values)
             if not tuning.higher_is_better:
                 results_K = -results_K
-            variance += _variance_of_choice(results_K, math.sqrt(squared))
+            # That of the largest result, if each is drawn again with its standard error.
+            drawn_NK = np.random.default_rng(0).normal(results_K, math.sqrt(squared), (DRAWS, len(values)))
+            variance += float(results_K[drawn_NK.argmax(axis=1)].var())
             freedom += len(values) - 1
     return variance, freedom
-
-
-def _variance_of_choice(values_K: np.ndarray, error: float) -> float:
-    """Return the variance of the largest of K results, if each is drawn again with this standard error."""
-    drawn_NK = np.random.default_rng(0).normal(values_K, error, (DRAWS, len(values_K)))
-    return float(values_K[drawn_NK.argmax(axis=1)].var())

@@ -215,4 +215,3 @@ def _repeats(scores: Sequence[Score]) -> Array | None:
     if not np.isfinite(values_SRK).all() or (log and values_SRK.min() <= 0):
         raise MetricError("A repeated score is not finite, or a perplexity not above 0: it could not be computed.")
     return np.log(values_SRK) if log else values_SRK
-

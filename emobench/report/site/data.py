@@ -334,13 +334,6 @@ class _Suite:
         """Return the column in which a metric stands."""
         return key.split("/", 1)[1] if self._any_task else key
 
-    def _keys(self, group: BoardGroup) -> list[str]:
-        """Return the columns' metrics in a group."""
-        if not self._any_task:
-            return self.keys
-        task = group.metrics[0].split("/", 1)[0]
-        return [f"{task}/{key}" for key in self.keys]
-
     def _metric(self, key: str) -> dict[str, Any]:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
         first = self._firsts[key]
@@ -370,8 +363,12 @@ class _Suite:
         }
 
     def columns(self, group: BoardGroup) -> list[MetricColumn]:
+        keys = self.keys
+        if self._any_task:
+            task = captions.task_of(group.metrics[0])
+            keys = [f"{task}/{key}" for key in keys]
         columns = []
-        for key, metric in zip(self._keys(group), self.metrics, strict=True):
+        for key, metric in zip(keys, self.metrics, strict=True):
             values = filter(None, map(group.value, group.rows, repeat(key)))
             places = decimals(list(values))
             columns.append(MetricColumn(key, metric["title"], places))

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import listed
 from emobench.leaderboard.stats.compare import Contrast
 from emobench.report.notes import deciding_text
-from emobench.report.numbers import contrast_texts, listed
+from emobench.report.numbers import contrast_texts
 
 DECIDED = ("better", "worse", "tied")
 ROWS, METRICS = 3, 2

@@ -12,11 +12,11 @@ from emobench.core.reading import json_rows, parse_mapping, read_text
 from emobench.core.seals import find_damage
 from emobench.kinds.views import Preferences, WrittenText, WrittenTexts
 from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.labels import listed
 from emobench.leaderboard.query.newest import newest_common, newest_first, older_groups
 from emobench.leaderboard.query.rows import ANY, created_at, select
 from emobench.leaderboard.run_files import SHORTENED, recorded_file, shortened_from
 from emobench.registry import find_task, kind_names, load_kind, task_names
-from emobench.report.numbers import listed
 from emobench.runs.planning.resolve import nested_rules
 from emobench.runs.stages.stage import FACTS
 from emobench.tasks.spec import Task, short_name

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from emobench.kinds.views import KnownMetrics, TestSize
-from emobench.leaderboard.labels import MEAN
+from emobench.leaderboard.labels import MEAN, listed
 from emobench.leaderboard.stats.classical import MIN_ITEMS, MIN_SEEDS
-from emobench.report.numbers import listed
 from emobench.runs.planning.estimate import duration
 from emobench.runs.planning.plan import Plan
 from emobench.runs.stages.evaluate import PlannedTask
