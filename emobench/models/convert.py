@@ -21,12 +21,20 @@ def convert_bin(folder: Path, out: Path) -> Path:
     then renamed: `out` is complete or absent. Raises ModelError if there is no .bin, if it contains anything except
     tensors, or if `out` exists; StorageError if `out` cannot be written.
     """
+    from huggingface_hub import save_torch_state_dict
+
     tensors = _read(folder)
+    # Safetensors refuses shared memory, and the writer keeps only one name of tied weights. Copy, to keep both.
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        pointer = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if pointer in seen else tensor.contiguous()
+        seen.add(pointer)
     with new_folder(out) as partial:
         for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
             if file.is_file() and not file.name.endswith(".index.json"):
                 shutil.copyfile(_inside(file, folder), partial / file.name)
-        _write(tensors, partial)
+        save_torch_state_dict(tensors, partial)
     return out
 
 
@@ -65,15 +73,3 @@ def _inside(file: Path, folder: Path) -> Path:
     if not place.is_relative_to(own) and not cached:
         raise ModelError(f"{file} is a link to {place}, outside of the folder: it is not read. Copy the file instead.")
     return file
-
-
-def _write(tensors: dict[str, Any], folder: Path) -> None:
-    from huggingface_hub import save_torch_state_dict
-
-    # Safetensors refuses shared memory, and the writer keeps only one name of tied weights. Copy, to keep both.
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        pointer = tensor.untyped_storage().data_ptr()
-        tensors[name] = tensor.clone() if pointer in seen else tensor.contiguous()
-        seen.add(pointer)
-    save_torch_state_dict(tensors, folder)

@@ -40,10 +40,6 @@ class Cell:
     text: str
     style: str = ""
 
-    @property
-    def starred(self) -> bool:
-        return "*" in self.text
-
 
 def texts(cells: Iterable[Cell]) -> list[str]:
     return [cell.text for cell in cells]
@@ -104,11 +100,11 @@ class Table:
         for place, name in enumerate(self.columns):
             starred = False
             if place:
-                starred = any(row[place].starred for row in self.rows)
+                starred = any("*" in row[place].text for row in self.rows)
             cells = []
             for row in self.rows:
                 cell = row[place]
-                if starred and not cell.starred:
+                if starred and "*" not in cell.text:
                     cell = Cell(f"{cell.text} ", cell.style)
                 cells.append(cell)
             lines = "\n".join([name, *texts(cells)]).split("\n")

@@ -262,7 +262,7 @@ def _of_both(
     parts, of_residuals = [of_seeds], 0.0
     for mean_I, residual, items in zip(means, residuals, effective or map(len, means), strict=True):
         count = len(mean_I) * len(means) ** 2
-        parts.append((max(float(mean_I.var(ddof=1)) - residual, 0.0) / count, _freedom(items)))
+        parts.append((max(float(mean_I.var(ddof=1)) - residual, 0.0) / count, max(items - 1, 1.0)))
         of_residuals += residual / count
     uncertainty = _uncertain(tuple(parts), "seeds and items", *values, item_means=skewed, members=members)
     return uncertainty and replace(uncertainty, residual=of_residuals)
@@ -275,8 +275,8 @@ def unpaired_seeds(a_S: Array, b_S: Array) -> Uncertainty | None:
 
 def over_items(values_I: Array, effective: float | None = None, *, skewed: bool = True) -> Uncertainty | None:
     """Return the uncertainty of the mean of I items; `effective` and `skewed` are those of `crossed`."""
-    freedom = _freedom(len(values_I) if effective is None else effective)
-    part = float(values_I.var(ddof=1)) / len(values_I), freedom
+    items = effective or len(values_I)
+    part = float(values_I.var(ddof=1)) / len(values_I), max(items - 1, 1.0)
     return _uncertain((part,), "items", values_I, item_means=[values_I] if skewed else ())
 
 
@@ -361,10 +361,6 @@ def _welch(a_S: Array, b_S: Array) -> Part:
     (a, a_df), (b, b_df) = _part(a_S), _part(b_S)
     squares = a**2 / a_df + b**2 / b_df
     return a + b, (a + b) ** 2 / squares if squares else 1.0
-
-
-def _freedom(items: float) -> float:
-    return max(items - 1, 1.0)
 
 
 def _uncertain(

@@ -61,11 +61,6 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def page_forest() -> dict[str, Any]:
-    """Return the picture of a page, which fills in the rows and "$unit" (`forestSpec` in charts.js)."""
-    return forest([], "$unit", "var(--text)", PAGE_VERDICTS)
-
-
 def forest(rows: list[dict[str, Any]], unit: str, text: str, verdicts: Mapping[str, str]) -> dict[str, Any]:
     """Return a forest plot of rows {metric, effect, low, high, verdict, label}, without a width.
 

@@ -29,7 +29,7 @@ from emobench.leaderboard.stats.series import mean_summary
 from emobench.registry.measures import describe
 from emobench.report import notes as captions
 from emobench.report.baseline import default_baseline
-from emobench.report.charts.compare_chart import page_forest, unit_of
+from emobench.report.charts.compare_chart import PAGE_VERDICTS, forest, unit_of
 from emobench.report.compare_table import noise_row
 from emobench.report.numbers import (
     ABSENT,
@@ -287,7 +287,8 @@ class BoardData:
             "suites": suites,
             "entries": plain_entries,
             "fields": FIELDS,
-            "forest": page_forest(),
+            # The page fills in the rows and "$unit" (`forestSpec` in charts.js).
+            "forest": forest([], "$unit", "var(--text)", PAGE_VERDICTS),
             "colours": slots(entry.objective.name for entry in entries),
         }
 
