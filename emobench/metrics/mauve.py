@@ -21,7 +21,7 @@ K buckets, W weights of the mixture, 2 the human and the generated side.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +88,18 @@ def mauve_scores(
             clusterings.append(buckets)
     n = min(len(human_ND), *map(len, runs_MD))
     scores = {}
-    for name in SMOOTHING:
-        scores[name] = _score(name, runs, clusterings, n, len(seeds), ids)
+    flags = ("small_n",) if n < SMALL_N else ()
+    for name, smoothing in SMOOTHING.items():
+        values = [run[name] for run in runs]
+        value = float(np.mean(values))
+        more: dict[str, Any] = {"aggregate": "corpus"}
+        if ids is not None:
+            without = [without_each(each, smoothing) for each in clusterings]
+            more = {"aggregate": "jackknife", "examples": pseudo_values(value, ids, np.mean(without, axis=0))}
+        repeats = []
+        for at in range(0, len(values), len(seeds)):
+            repeats.append(tuple(values[at : at + len(seeds)]))
+        scores[name] = MAUVE[name].score(value, n, flags=flags, repeats=tuple(repeats), **more)
     return scores, json.dumps({"runs": runs}) + "\n"
 
 
@@ -113,22 +123,6 @@ def _values(buckets: Buckets) -> dict[str, Any]:
         values[name] = min(float(0.5 * (below + beside)), 1.0)
         curves.append(curve.tolist())
     return {**values, "curve": curves[0]}
-
-
-def _score(
-    name: str, runs: Sequence[Mapping[str, Any]], buckets: list[Buckets], n: int, seeds: int, ids: Sequence[str] | None
-) -> Score:
-    values = [run[name] for run in runs]
-    value = float(np.mean(values))
-    aggregate, examples = "corpus", None
-    if ids is not None:
-        without = [without_each(each, SMOOTHING[name]) for each in buckets]
-        aggregate, examples = "jackknife", pseudo_values(value, ids, np.mean(without, axis=0))
-    flags = ("small_n",) if n < SMALL_N else ()
-    repeats = []
-    for at in range(0, len(values), seeds):
-        repeats.append(tuple(values[at : at + seeds]))
-    return MAUVE[name].score(value, n, flags=flags, examples=examples, aggregate=aggregate, repeats=tuple(repeats))
 
 
 def _check(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int]) -> None:

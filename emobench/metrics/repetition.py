@@ -131,21 +131,17 @@ def self_bleu(runs: Sequence[Sequence[str]]) -> Score:
     values = []
     for run in runs:
         texts = list(map(str.split, run))
-        values.append(_mean_bleu(texts))
+        length_N = np.array(list(map(len, texts)))
+        logs_N, is_zero_N = np.zeros((2, len(texts)))
+        for n, text_G, ngram_G, count_G in _ngrams(texts, LONGEST):
+            match_N = np.bincount(text_G, weights=_matches(ngram_G, count_G), minlength=len(texts))
+            total_N = np.maximum(length_N - n + 1, 1)
+            logs_N += np.log(np.where(match_N > 0, match_N, EPSILON) / total_N) / LONGEST
+            if n == 1:
+                is_zero_N = match_N == 0
+        bleu_N = np.exp(logs_N + _log_penalties(length_N))
+        values.append(float(np.where(is_zero_N, 0.0, bleu_N).mean()))
     return corpus_by_run(values, len(runs[0]), SELF_BLEU)
-
-
-def _mean_bleu(texts: list[list[str]]) -> float:
-    length_N = np.array(list(map(len, texts)))
-    logs_N, is_zero_N = np.zeros((2, len(texts)))
-    for n, text_G, ngram_G, count_G in _ngrams(texts, LONGEST):
-        match_N = np.bincount(text_G, weights=_matches(ngram_G, count_G), minlength=len(texts))
-        total_N = np.maximum(length_N - n + 1, 1)
-        logs_N += np.log(np.where(match_N > 0, match_N, EPSILON) / total_N) / LONGEST
-        if n == 1:
-            is_zero_N = match_N == 0
-    bleu_N = np.exp(logs_N + _log_penalties(length_N))
-    return float(np.where(is_zero_N, 0.0, bleu_N).mean())
 
 
 def _matches(ngram_G: np.ndarray, count_G: np.ndarray) -> np.ndarray:

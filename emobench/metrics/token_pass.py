@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 
 from emobench.core.errors import MetricError, ModelError
 from emobench.metrics.batching import Progress, check_context, pad, read_batches, reading
@@ -51,36 +50,25 @@ def evaluate_tokens(
     check_context(model, max(lengths, default=0), "The longest row does not fit")
     with reading(model) as device:
         for batch in read_batches(lengths, token_budget, progress):
-            of_batch = [rows[i] for i in batch]
-            statistics, row_N, place_N = _batch(model, head, of_batch, names, device)
+            ids, labels = [], []
+            for i in batch:
+                ids.append(rows[i]["input_ids"])
+                labels.append(rows[i].get("labels", ids[-1]))
+            ids_BT, mask_BT = pad(ids, 0, device)
+            labels_BT, _ = pad(labels, IGNORED, device)
+            hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
+            next_BT = labels_BT[:, 1:]
+            is_target = next_BT != IGNORED
+            row_N, place_N = is_target.nonzero().cpu().numpy().T
+            statistics = token_statistics(hidden_BTD[:, :-1][is_target], head, next_BT[is_target], names)
+            del hidden_BTD  # before the next batch is read
             own_groups = [groups[i] for i in batch]
             starts_B = np.cumsum([0, *map(len, own_groups[:-1])])
-            group_N = np.concatenate(own_groups)[starts_B[row_N] + place_N]
+            group_N = np.concatenate(own_groups)[starts_B[row_N] + place_N + 1]
             tokens_R += np.bincount(group_N, minlength=count)
             for name in names:
-                sums_R[name] += np.bincount(group_N, statistics[name], minlength=count)
+                sums_R[name] += np.bincount(group_N, statistics[name].double().cpu().numpy(), minlength=count)
     return TokenSums(tokens_R, sums_R)
-
-
-def _batch(
-    model: Any, head: Head, rows: Sequence[Row], names: frozenset[str], device: torch.device
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Return the statistics of the target tokens, (N,) float64, and the row and position of each, (N,)."""
-    ids, labels = [], []
-    for row in rows:
-        ids.append(row["input_ids"])
-        labels.append(row.get("labels", row["input_ids"]))
-    ids_BT, mask_BT = pad(ids, 0, device)
-    labels_BT, _ = pad(labels, IGNORED, device)
-    hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
-    next_BT = labels_BT[:, 1:]
-    is_target = next_BT != IGNORED
-    row_N, place_N = is_target.nonzero().cpu().numpy().T
-    statistics = token_statistics(hidden_BTD[:, :-1][is_target], head, next_BT[is_target], names)
-    arrays = {}
-    for name in names:
-        arrays[name] = statistics[name].double().cpu().numpy()
-    return arrays, row_N, place_N + 1
 
 
 def oracle_perplexity(

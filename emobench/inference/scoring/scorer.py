@@ -135,7 +135,13 @@ class PromptScorer:
         """Return the places of prompts that are scored together, batch by batch. The engine is chosen here."""
         if not prompts:
             return []
-        self._check_context(max(prompts, key=lambda prompt: prompt.longest))
+        longest, context = max(prompts, key=lambda prompt: prompt.longest), context_of(self.model)
+        if context is not None and longest.longest - 1 > context:  # on a GPU the model's own error says nothing
+            raise ModelError(
+                f"The prompt of example {longest.id} has {longest.longest} tokens, but {type(self.model).__name__} "
+                f"reads at most {context}, and the last one is not read; use --set {self._section}.max_length={context}, or fewer "
+                "shots."
+            )
         for layout in LAYOUTS[self._wanted]:
             self.layout = layout
             if layout == "plain":
@@ -320,16 +326,6 @@ class PromptScorer:
                 if self._greedy:
                     greedy.append(not missed_T[start:].any())
         return Losses(*map(tuple, (prompt_nats, prompt_tokens, label_nats, label_tokens, greedy)))
-
-    def _check_context(self, longest: LabelPrompts) -> None:
-        """Raise ModelError for a prompt that the model cannot read: on a GPU its own error says nothing."""
-        context = context_of(self.model)
-        if context is not None and longest.longest - 1 > context:
-            raise ModelError(
-                f"The prompt of example {longest.id} has {longest.longest} tokens, but {type(self.model).__name__} "
-                f"reads at most {context}, and the last one is not read; use --set "
-                f"{self._section}.max_length={context}, or fewer shots."
-            )
 
 
 def _planned(prompts: Sequence[LabelPrompts], trunk: int, examples: list[int]) -> PlannedRow:

@@ -164,6 +164,15 @@ def _standings(group: Entries, examples_of: ExamplesOf | None, view: View) -> St
                 contrast = pairs(entry, baseline, metric)
                 if contrast is not None:
                     differences[entry.id][name] = contrast
+    # Older code last, and first the baseline, then the reader's own rows; within these as requested, else by what they
+    # are ranked by, else `pretrained` and the oldest first.
+    rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
+    order = view.sorted_by(group_metrics(group))
+    if ranking and (ranking.name == view.sort or (ranking.places and not view.sort)):
+        order = ranking.columns
+    if order:
+        rows.sort(key=lambda e: _badness(e, order))
+    rows.sort(key=lambda e: (e.id in older, e != baseline, e.id not in view.own))
     places = ranking.places if ranking else {}
     ties = {}
     for contrast in pairs.made.values():
@@ -171,7 +180,7 @@ def _standings(group: Entries, examples_of: ExamplesOf | None, view: View) -> St
         if contrast.family == PRIMARY and contrast.verdict == "tied" and all(places.get(key, 1) == 1 for key in pair):
             ties[pair] = contrast
     return Standings(
-        rows=tuple(_ordered(group, older, baseline, ranking, view)),
+        rows=tuple(rows),
         older=older,
         metrics=shown,
         absent=absent,
@@ -204,22 +213,6 @@ def _baseline(group: Entries, text: str) -> Entry | str:
         labels = [f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant]
         return f"{text} means {len(meant)} objectives here ({', '.join(labels)})"
     return meant[0]
-
-
-def _ordered(
-    group: Entries, older: frozenset[str], baseline: Entry | str | None, ranking: Ranking | None, view: View
-) -> list[Entry]:
-    """Return older code last, and first the baseline, then the reader's own rows; within these, as requested.
-
-    Else by what they are ranked by, else `pretrained` and the oldest first.
-    """
-    rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
-    columns = view.sorted_by(group_metrics(group))
-    if ranking and (ranking.name == view.sort or (ranking.places and not view.sort)):
-        columns = ranking.columns
-    if columns:
-        rows.sort(key=lambda e: _badness(e, columns))
-    return sorted(rows, key=lambda e: (e.id in older, e != baseline, e.id not in view.own))
 
 
 def _badness(entry: Entry, columns: Sequence[str]) -> float:

@@ -205,22 +205,6 @@ def are_other_models(candidate: Entry, baseline: Entry) -> bool:
     return of_training and any(text.startswith("model: ") for text in unlike)
 
 
-def _compare_other_models(
-    baseline: Entry, candidates: Entries, examples_of: ExamplesOf, metrics: Sequence[str] | None
-) -> Comparison:
-    """Compare models of different bases, example by example. Raises ConfigError if none of their examples pair."""
-    comparison = compare_models(baseline, candidates, examples_of, {})
-    for candidate in candidates:
-        of_pair = comparison.of(candidate)
-        if of_pair and not any(contrast.p is not None or contrast.verdict == "tied" for contrast in of_pair):
-            reasons = {contrast.why or "" for contrast in of_pair}
-            raise ConfigError(
-                f"{title(candidate)} and {title(baseline)} cannot be compared example by example: "
-                f"{'; '.join(sorted(reasons))}. Add --anyway to see them side by side, without a verdict."
-            )
-    return replace(comparison, contrasts=_shown(comparison.contrasts, metrics))
-
-
 def _shown(contrasts: Sequence[Contrast], metrics: Sequence[str] | None) -> tuple[Contrast, ...]:
     """Return the contrasts of some metrics (by default, of all but the secondary ones)."""
     shown = []
@@ -491,7 +475,7 @@ def comparisons(
     With one baseline and choices of one entry each, all of them are compared, or ConfigError says what differs. Where
     there are several (a query over models, say), each baseline is compared with those chosen that are comparable with
     it; of the others, a single entry that was chosen by itself is refused, and the rest of a query are left out.
-    Single models of different bases are compared example by example.
+    Single models of different bases are compared example by example; ConfigError if none of their examples pair.
     """
     bases = {entry.id: entry for entry in baseline or chosen[-1]}
     candidates, named = {}, set()
@@ -509,7 +493,16 @@ def comparisons(
     first = next(iter(bases.values()))
     as_models = len(bases) == 1 and not anyway
     if as_models and examples_of is not None and all(are_other_models(other, first) for other in candidates.values()):
-        return [_compare_other_models(first, list(candidates.values()), examples_of, metrics)]
+        comparison = compare_models(first, list(candidates.values()), examples_of, {})
+        for candidate in comparison.candidates:
+            of_pair = comparison.of(candidate)
+            if of_pair and not any(contrast.p is not None or contrast.verdict == "tied" for contrast in of_pair):
+                reasons = {contrast.why or "" for contrast in of_pair}
+                raise ConfigError(
+                    f"{title(candidate)} and {title(first)} cannot be compared example by example: "
+                    f"{'; '.join(sorted(reasons))}. Add --anyway to see them side by side, without a verdict."
+                )
+        return [replace(comparison, contrasts=_shown(comparison.contrasts, metrics))]
     series = series_reader(examples_of)
     made, lonely = [], dict(candidates)
     for base in bases.values():

@@ -131,7 +131,10 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
                 view = View(sort=primary)
             shown = standings(members, examples_of, view)[0]
         else:
-            shown = _unranked(members)
+            older = older_code(members)
+            rows = sorted(members, key=lambda one: (one.id in older, not one.untrained, one.provenance.created, one.id))
+            metrics = View().shown(group_metrics(rows), rows)
+            shown = Standings(rows=tuple(rows), older=older, metrics=tuple(_measured(metrics, rows)))
         made.append(BoardGroup(shown, ranked))
     judged = {group.first.model.name for group in made if group.judged}
 
@@ -142,13 +145,6 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
         return model not in judged, size, model, not group.judged, created, entry.id
 
     return sorted(made, key=place)
-
-
-def _unranked(members: Sequence[Entry]) -> Standings:
-    older = older_code(members)
-    rows = sorted(members, key=lambda one: (one.id in older, not one.untrained, one.provenance.created, one.id))
-    metrics = View().shown(group_metrics(rows), rows)
-    return Standings(rows=tuple(rows), older=older, metrics=tuple(_measured(metrics, rows)))
 
 
 def _measured(metrics: Iterable[str], rows: Sequence[Entry]) -> list[str]:
@@ -553,20 +549,17 @@ class PageContrasts:
         return pairs
 
     def both_ways(self, group: Sequence[Entry], pairs: Sequence[tuple[int, int, int, Contrast]]) -> list[list[Any]]:
-        """Return contrasts in both directions, as lists of `FIELDS`."""
+        """Return contrasts in both directions, as lists of `FIELDS`; the first `MOST_TIES` ties say what decides."""
         shown = []
         for base, place, metric, contrast in pairs:
             for first, second, one in ((base, place, contrast), (place, base, _turned(contrast))):
-                shown.append([first, second, metric, *_shown(one, self._deciding(one, group[base]))])
+                deciding = ""
+                if one.verdict == "tied" and self._ties:
+                    self._ties -= 1
+                    if text := captions.deciding_text(one, group[base]):
+                        deciding = f"To decide {text} (80 % power, 95 % intervals)."
+                shown.append([first, second, metric, *_shown(one, deciding)])
         return shown
-
-    def _deciding(self, contrast: Contrast, entry: Entry) -> str:
-        """Return what would decide a tie, of the first `MOST_TIES` ties."""
-        if contrast.verdict != "tied" or not self._ties:
-            return ""
-        self._ties -= 1
-        text = captions.deciding_text(contrast, entry)
-        return f"To decide {text} (80 % power, 95 % intervals)." if text else ""
 
 
 def _turned(contrast: Contrast) -> Contrast:
