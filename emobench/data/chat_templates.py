@@ -199,10 +199,10 @@ def continued_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
     return text[:place] if text.startswith(tag, place) else text[:place].rstrip()
 
 
-def frame_of(tokenizer: Any, asked: Sequence[Message]) -> Frame:
+def frame_of(tokenizer: Any, asked: Sequence[Message], where: str = "") -> Frame:
     """Return what the template writes around a response to `asked`. Raises what `render_chats` and `frame_in` raise."""
-    opened, answered = render_chats(tokenizer, framing_chats(asked))
-    return frame_in(opened, answered)
+    opened, answered = render_chats(tokenizer, framing_chats(asked), where)
+    return frame_in(opened, answered, where)
 
 
 def framing_chats(asked: Sequence[Message]) -> list[Chat]:

@@ -26,6 +26,7 @@ from emobench.data.chat_templates import (
     Frame,
     end_of,
     frame_in,
+    frame_of,
     framing_chats,
     render_chats,
     text_ids,
@@ -274,8 +275,7 @@ class ChatFormat:
         return end
 
     def _frame(self, asked: Conversation) -> Frame:
-        opened, answered = render_chats(self.tokenizer, framing_chats(self._messages(asked)), asked.where)
-        return frame_in(opened, answered, asked.where)
+        return frame_of(self.tokenizer, self._messages(asked), asked.where)
 
     def _messages(self, conversation: Conversation) -> list[dict[str, str]]:
         messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]

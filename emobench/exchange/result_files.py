@@ -314,13 +314,14 @@ def compare_files(
     Raises DataError for other files, and ConfigError where examples do not pair, unless `anyway`: these metrics then
     have no verdict.
     """
-    named = list(dict.fromkeys([*texts, baseline or texts[-1]]))
+    baseline = baseline or texts[-1]
+    named = list(dict.fromkeys([*texts, baseline]))
     if len(named) < 2:
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
     read = {}
     for text in named:
         read[text] = frames[text] if text in frames else read_evaluation(text)
-    base = read[baseline or texts[-1]]
+    base = read[baseline]
     titles = [evaluation.title for evaluation in read.values()]
     over_seeds = _over_seeds(read)
     entries = {}
@@ -347,7 +348,7 @@ def compare_files(
             runs.append({metric: recorded.sampled for metric, recorded in of_seed.examples.items()})
         return runs
 
-    base_row = entries.pop(baseline or texts[-1])
+    base_row = entries.pop(baseline)
     comparison = compare_models(base_row, list(entries.values()), examples_of, excluded)
     explained = []
     for contrast in comparison.contrasts:

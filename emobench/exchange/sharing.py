@@ -52,8 +52,8 @@ LOOKS = 5
 """Readings of a folder in which somebody may be writing."""
 PAUSE = 0.2
 """Seconds between them."""
-HARMLESS = ("stray",)
-"""Findings on files of the user's own board that are not shared."""
+HARMLESS = "stray"
+"""The kind of findings on files of the user's own board that are not shared."""
 NOTHING = "Nothing was written."
 _HINT = "Free space, and give the same command again."
 _LIST_LEFT_OUT = f"{PACKED}/{LEFT_OUT}"
@@ -96,7 +96,7 @@ def push(board: Leaderboard, place: Folder, runs: Path, note: Callable[[str], No
     """
     board.require_folder()
     pack(board, runs)
-    _require_whole(board.root, "", HARMLESS)
+    _require_whole(board.root, "")
     for attempt in range(ATTEMPTS):
         if attempt:
             note(f"{place.name}: another push came first; trying again")
@@ -185,11 +185,11 @@ def _require_board(place: Folder) -> None:
             )
 
 
-def _require_whole(root: Path, where: str, harmless: tuple[str, ...] = ()) -> None:
-    """Raise DataError for the first thing that is wrong with a board; `where` is its name if `root` is a copy."""
+def _require_whole(root: Path, where: str) -> None:
+    """Raise DataError for the first thing that is wrong with a board; `where` is its name, "" for the user's own."""
     _, findings = verify(Leaderboard(root), root / "none")
     for finding in findings:
-        if finding.kind in harmless:
+        if not where and finding.kind == HARMLESS:
             continue
         text = f"{where}: {finding.text.replace(f'{root}/', '')}" if where else finding.text
         raise DataError(f"{text} {NOTHING}")

@@ -258,11 +258,11 @@ def steps_of(
     chosen = scale_of(table, scale)
     remarks = []
     if table.tokens:
-        names, tokens = list(models or table.models), table.tokens
+        sized = chosen or table
+        names = list(models or sized.models)
         if chosen is not None:
-            names, tokens = list(models or chosen.models), chosen.tokens
             request, remarks = at_scale(table, chosen, replace(request, model=names[-1]))
-        return request, list(_scaling_steps(table, request, names, tokens)), remarks
+        return request, list(_scaling_steps(table, request, names, sized.tokens)), remarks
     subjects = models_of(table, request)
     if chosen is not None:
         request, remarks = at_scale(table, chosen, request, prepare)
@@ -462,7 +462,7 @@ def row_outlines(table: Table, step: Step, *, exact: bool, read: Read) -> Iterat
 
 
 def measure(table: Table, steps: Sequence[Step], reporter: Reporter) -> list[MeasuredRows]:
-    """Train and evaluate the rows of each step.
+    """Train and evaluate the rows of each step, after choosing among the candidates of rows that have several.
 
     All are planned first, so that what would fail after another model's days fails now.
     """
@@ -471,32 +471,27 @@ def measure(table: Table, steps: Sequence[Step], reporter: Reporter) -> list[Mea
         cache = make_plan(table_request(table, step.request, firsts(table)), known=cache).ingredients
     measured = []
     for step in steps:
-        measured.append(measure_rows(table, step, reporter, cache))
+        request = step.request
+        selection = selection_request(table, request)
+        remarks = []
+        choices = []
+        if selection is None:
+            for row, candidates in table.rows.items():
+                choices.append(Choice(row=row, objective=candidates[0]))
+        else:
+            assert table.select is not None
+            reporter.note(f"{step.title}: candidates, on {table.select.judged_on}")
+            evaluated = score_plan(make_plan(selection, known=cache), reporter)
+            scores = dict(zip(selection.objectives, evaluated, strict=True))
+            where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
+            for row, candidates in table.rows.items():
+                choice = choose(row, candidates, table.select, scores)
+                choices.append(choice)
+                remarks += choice.remarks(table.select.metric, where)
+        objectives = tuple(choice.objective for choice in choices)
+        plan = make_plan(table_request(table, request, objectives), known=cache)
+        measured.append(MeasuredRows(tuple(choices), run_plan(plan, reporter), remarks))
     return measured
-
-
-def measure_rows(table: Table, step: Step, reporter: Reporter, cache: Ingredients | None) -> MeasuredRows:
-    """Train and evaluate the candidates of rows that have several, choose, then train and evaluate the rows."""
-    request = step.request
-    selection = selection_request(table, request)
-    remarks = []
-    choices = []
-    if selection is None:
-        for row, candidates in table.rows.items():
-            choices.append(Choice(row=row, objective=candidates[0]))
-    else:
-        assert table.select is not None
-        reporter.note(f"{step.title}: candidates, on {table.select.judged_on}")
-        evaluated = score_plan(make_plan(selection, known=cache), reporter)
-        scores = dict(zip(selection.objectives, evaluated, strict=True))
-        where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
-        for row, candidates in table.rows.items():
-            choice = choose(row, candidates, table.select, scores)
-            choices.append(choice)
-            remarks += choice.remarks(table.select.metric, where)
-    objectives = tuple(choice.objective for choice in choices)
-    plan = make_plan(table_request(table, request, objectives), known=cache)
-    return MeasuredRows(tuple(choices), run_plan(plan, reporter), remarks)
 
 
 def choose(

@@ -14,9 +14,8 @@ from statistics import fmean
 
 from emobench.core.errors import DataError
 from emobench.core.settings import PRETRAINED
-from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.stats.classical import LogLine, fit_log_line
-from emobench.reproduce.run import DATA, MODEL, Step, measure, steps_of
+from emobench.reproduce.run import DATA, MODEL, measure, steps_of
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.request import Request
 from emobench.tasks.table import Table
@@ -73,22 +72,19 @@ def reproduce_scaling(
 ) -> Scaling:
     """Repeat a figure of scaling; `models` are instead of its own, from small to large."""
     _, steps, remarks = steps_of(table, request, scale, models)
-    measured: list[tuple[Step, list[Entry]]] = []
-    entries = []
-    for step, rows in zip(steps, measure(table, steps, reporter), strict=True):
+    measured = measure(table, steps, reporter)
+    metric = table.metrics[0]
+    tasks = list(measured[0].entries[0].protocols)
+    for step, rows in zip(steps, measured, strict=True):
         for remark in rows.remarks:
             remarks.append(f"{step.title}: {remark}")
-        measured.append((step, rows.entries))
-        entries += rows.entries
-    metric = table.metrics[0]
-    tasks = list(entries[0].protocols)
-    for entry in entries:
-        tasks = [task for task in tasks if f"{task}/{metric}" in entry.metrics]
+        for entry in rows.entries:
+            tasks = [task for task in tasks if f"{task}/{metric}" in entry.metrics]
     if not tasks:
         raise DataError(f"No task has the metric {metric} for every model and number of tokens.")
     points = []
-    for step, of_step in measured:
-        for (row, entry), panel in product(zip(table.rows, of_step, strict=True), step.panels):
+    for step, rows in zip(steps, measured, strict=True):
+        for (row, entry), panel in product(zip(table.rows, rows.entries, strict=True), step.panels):
             by_task = [entry.metrics[f"{task}/{metric}"].values for task in tasks]
             size = entry.model.parameters if panel == MODEL else step.tokens
             assert size is not None

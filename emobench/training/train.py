@@ -329,31 +329,24 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     }
     # With torch_compile, transformers lets float32 products of the whole process round to TF32.
     precise = torch.backends.fp32_precision  # type: ignore[attr-defined]
-    with _blaming_the_recipe(recipe):
+    try:
         arguments = TrainingArguments(**values, **(recipe.trainer or {}))
         if recipe.trainer:  # an optimizer and a schedule for one weight check their arguments
             make, given = Trainer.get_optimizer_cls_and_kwargs(arguments)
             optimizer = make([torch.nn.Parameter(torch.zeros(1))], **given)
             specific: Any = arguments.lr_scheduler_kwargs
             get_scheduler(arguments.lr_scheduler_type, optimizer, 0, steps, scheduler_specific_kwargs=specific)
+    except (ValueError, TypeError, ImportError) as error:
+        if not recipe.trainer:
+            raise
+        refused = ", ".join(f"{name}={value}" for name, value in recipe.trainer.items())
+        raise ConfigError(f"--set recipe.trainer: {refused} was refused: {first_line(error)}") from error
     torch.backends.fp32_precision = precise  # type: ignore[attr-defined]
     if not zero:  # else ACCELERATE_MIXED_PRECISION of the environment would decide
         arguments.mixed_precision = {"bfloat16": "bf16", "float16": "fp16"}.get(recipe.precision, "no")
     # One GPU per process; use torchrun for more. DataParallel would copy the model without its attached objective.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
-
-
-@contextmanager
-def _blaming_the_recipe(recipe: Recipe) -> Iterator[None]:
-    """Raise ConfigError if transformers or torch refuses an argument of `recipe.trainer`."""
-    try:
-        yield
-    except (ValueError, TypeError, ImportError) as error:
-        if not recipe.trainer:
-            raise
-        given = ", ".join(f"{name}={value}" for name, value in recipe.trainer.items())
-        raise ConfigError(f"--set recipe.trainer: {given} was refused: {first_line(error)}") from error
 
 
 def _trainer_of(job: Training, model: Any, attached: AttachedObjective) -> ObjectiveTrainer:
@@ -640,9 +633,7 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int, peak: int) 
         seconds += line.get("seconds", 0.0)
         if "eval_mle" in line:
             validated[line["step"]] = line["eval_mle"]
-    selected = steps
-    if job.recipe.select != "last":
-        selected = trainer.state.best_global_step or steps
+    selected = trainer.state.best_global_step or steps  # by `select` last, none is the best
     cost = getattr(job.objective, "cost_embedding", None)
     return TrainingSummary(
         steps=steps,
