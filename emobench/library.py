@@ -33,13 +33,14 @@ from emobench.objectives import (
     Objective,
     StatisticsObjective,
     TokenStatistics,
+    next_labels,
     objective_loss,
 )
 from emobench.objectives.engine.job import frozen_cost
 from emobench.objectives.engine.linear import require_labels
 from emobench.objectives.statistics import statistics_from_logits
 from emobench.registry import load_objective
-from emobench.training.attach import divisor, next_labels
+from emobench.training.attach import divisor
 from emobench.training.context import TrainingContext
 from emobench.training.other_trainers import (
     Attached,

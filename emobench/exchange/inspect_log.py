@@ -93,42 +93,39 @@ def inspect_evaluation(path: Path, data: Json) -> Evaluation:
         path=path, format=FORMAT, model=model, variant=arguments.variant, row=row, created=created, **facts
     )
     read.precision = arguments.precision | arguments.deciding | _own_grader(spec, scores)
-    metrics = []
     for score in scores:
-        for metric in mapping(score, "metrics"):
-            metrics.append((score, metric))
-    for score, metric in metrics:
-        value = number(at(score, "metrics", metric, "value"))
-        if value is None or metric.endswith(("stderr", "std", "var")):
-            continue
-        name = f"{task}/{_metric_name(score, metric, scores)}"
-        if name in read.numbers:
-            raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
         of_epochs = epoch_values(rows, score)
-        values, count = _values(data, score, metric, value, of_epochs), count_of(score.get("scored_samples"))
-        if isinstance(values, str):
-            read.without[name] = values
-            if count is None:
-                count = len(of_epochs)
-        else:
-            read.examples[name] = samples.recorded(values)
-            count = len(values)
-        share = metric == "accuracy" and 0 <= value <= 1
-        interval = None
-        if metric in MEANS:
-            error = number(at(score, "metrics", "stderr", "value"))
-            interval = normal_interval(value, error, fraction=share)
-        read.numbers[name] = Measured(
-            value=value,
-            unit="fraction" if share else "score",
-            higher_is_better=_direction(score, metric, of_epochs),
-            n=count or None,
-            interval=interval,
-        )
-        unscored = len(samples.names) - len(of_epochs)
-        note = f"{clip(str(score.get('name')), 60)}: {unscored} of {len(samples.names)} samples have no score"
-        if unscored and note not in read.notes:
-            read.notes.append(note)
+        for metric in mapping(score, "metrics"):
+            value = number(at(score, "metrics", metric, "value"))
+            if value is None or metric.endswith(("stderr", "std", "var")):
+                continue
+            name = f"{task}/{_metric_name(score, metric, scores)}"
+            if name in read.numbers:
+                raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
+            values, count = _values(data, score, metric, value, of_epochs), count_of(score.get("scored_samples"))
+            if isinstance(values, str):
+                read.without[name] = values
+                if count is None:
+                    count = len(of_epochs)
+            else:
+                read.examples[name] = samples.recorded(values)
+                count = len(values)
+            share = metric == "accuracy" and 0 <= value <= 1
+            interval = None
+            if metric in MEANS:
+                error = number(at(score, "metrics", "stderr", "value"))
+                interval = normal_interval(value, error, fraction=share)
+            read.numbers[name] = Measured(
+                value=value,
+                unit="fraction" if share else "score",
+                higher_is_better=_direction(score, metric, of_epochs),
+                n=count or None,
+                interval=interval,
+            )
+            unscored = len(samples.names) - len(of_epochs)
+            note = f"{clip(str(score.get('name')), 60)}: {unscored} of {len(samples.names)} samples have no score"
+            if unscored and note not in read.notes:
+                read.notes.append(note)
     if not read.numbers:
         raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
     return read

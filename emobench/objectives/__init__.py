@@ -18,7 +18,7 @@ from emobench.objectives.cost import CostEmbedding, GroundCost
 from emobench.objectives.dense import DenseTargetObjective
 from emobench.objectives.engine.job import LossResult
 from emobench.objectives.engine.linear import objective_loss, prepare_for, token_statistics
-from emobench.objectives.engine.targets import IGNORED, Targets
+from emobench.objectives.engine.targets import IGNORED, Targets, next_labels
 from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "TokenStatistics",
     "UnitLosses",
     "WeightedLikelihood",
+    "next_labels",
     "objective_loss",
     "param",
     "prepare_for",

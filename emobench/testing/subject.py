@@ -26,6 +26,7 @@ from emobench.objectives import (
     ModelObjective,
     Objective,
     StatisticsObjective,
+    next_labels,
     objective_loss,
 )
 from emobench.objectives.cost import GroundCost, ground_cost, is_embedding
@@ -180,9 +181,7 @@ class CheckedObjective:
 
     def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
         """Shift each value to the position that predicts it, and flatten to tokens."""
-        shifted = torch.full_like(value_BT, fill)
-        shifted[:, :-1] = value_BT[:, 1:]
-        return shifted.flatten(0, 1)[: self.tokens]
+        return next_labels(value_BT, fill).flatten(0, 1)[: self.tokens]
 
     def normal(self, stream: int, *shape: int) -> Tensor:
         """Return random numbers of a normal distribution; other streams have other ones."""

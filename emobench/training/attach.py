@@ -32,6 +32,7 @@ from emobench.objectives import (
     ModelObjective,
     Objective,
     Targets,
+    next_labels,
     objective_loss,
     prepare_for,
     token_statistics,
@@ -233,13 +234,6 @@ def attach(
 def detach(model: Any, head: Head) -> None:
     """Undo `attach`."""
     del model.forward, head.linear.forward, model.accepts_loss_kwargs
-
-
-def next_labels(value_BT: Tensor, fill: int) -> Tensor:
-    """Shift to the position that predicts: position t gets the value of t + 1, and the last position gets `fill`."""
-    shifted = torch.full_like(value_BT, fill)
-    shifted[:, :-1] = value_BT[:, 1:]
-    return shifted
 
 
 def divisor(num_items_in_batch: Tensor | float | None, weight: Tensor | float) -> Tensor | float:

@@ -30,7 +30,7 @@ from emobench.models.head import (
     token_texts,
     unwrapped,
 )
-from emobench.objectives import IGNORED, CostEmbedding, GroundCost, token_statistics
+from emobench.objectives import IGNORED, CostEmbedding, GroundCost, next_labels, token_statistics
 from emobench.objectives.cost import ground_cost, is_embedding
 from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 
@@ -206,8 +206,6 @@ class _LabelProbabilities(nn.Module):
         self._head = head
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        from emobench.training.attach import next_labels  # it loads torch.compile, which no plan needs
-
         inputs = {name: batch[name] for name in MODEL_INPUTS if name in batch}
         hidden_BTD = final_hidden(self.model, **inputs)
         next_BT = next_labels(batch["labels"], IGNORED)

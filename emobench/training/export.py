@@ -21,7 +21,8 @@ from torch.distributed.fsdp import FSDPModule
 from emobench.core.errors import RunError
 from emobench.data.packing import IGNORE
 from emobench.models.head import Head
-from emobench.training.attach import detach, next_labels
+from emobench.objectives import next_labels
+from emobench.training.attach import detach
 from emobench.training.parallel import Sharded, Zero, complete_models
 
 if TYPE_CHECKING:

@@ -139,8 +139,8 @@ class PromptScorer:
         if context is not None and longest.longest - 1 > context:  # on a GPU the model's own error says nothing
             raise ModelError(
                 f"The prompt of example {longest.id} has {longest.longest} tokens, but {type(self.model).__name__} "
-                f"reads at most {context}, and the last one is not read; use --set {self._section}.max_length={context}, or fewer "
-                "shots."
+                f"reads at most {context}, and the last one is not read; use --set "
+                f"{self._section}.max_length={context}, or fewer shots."
             )
         for layout in LAYOUTS[self._wanted]:
             self.layout = layout

@@ -122,3 +122,10 @@ def _even_cuts(tokens: int, count: int) -> list[tuple[int, int]]:
     """Divide 0..tokens into `count` ranges. 0 tokens give one empty range: all devices then log the same parts."""
     edges = [tokens * i // count for i in range(count + 1)]
     return list(pairwise(edges))
+
+
+def next_labels(value_BT: Tensor, fill: int) -> Tensor:
+    """Shift to the position that predicts: position t gets the value of t + 1, and the last position gets `fill`."""
+    shifted = torch.full_like(value_BT, fill)
+    shifted[:, :-1] = value_BT[:, 1:]
+    return shifted
