@@ -150,12 +150,14 @@ def record(entry: Entry) -> dict[str, Any]:
 
 def _model_info(entry: Entry) -> dict[str, Any]:
     deployment = "self_deployed" if entry.kind == "measured" else UNKNOWN
-    details: dict[str, Any] = {"deployment_type": deployment, "model_availability": UNKNOWN}
-    details["base_model"] = None if entry.untrained else entry.model.source
-    details["revision"] = entry.model.revision
-    details["objective"] = entry.objective.label
-    details["seeds"] = " ".join(map(str, entry.seeds)) or None
-    details["parameters"] = entry.model.parameters
+    details: dict[str, Any] = {
+        "deployment_type": deployment,
+        "model_availability": UNKNOWN,
+        "base_model": None if entry.untrained else entry.model.source,
+        "revision": entry.model.revision,
+        "objective": entry.objective.label,
+    }
+    details |= {"seeds": " ".join(map(str, entry.seeds)) or None, "parameters": entry.model.parameters}
     if entry.declared:
         details["declared_recipe"] = entry.recipe["name"]
     info: dict[str, Any] = {"name": entry.model.name, "id": _identity(entry)}

@@ -87,8 +87,11 @@ def lm_eval_evaluation(path: Path, data: Json, *, lenient: bool = False) -> Eval
         row["parameters"] = count
     versions = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
     packages = dict(filter(itemgetter(1), versions.items()))
-    provenance: dict[str, Any] = {"commit": text_of(data, "git_hash"), "packages": packages}
-    provenance["hardware"] = text_of(model.config, "device")
+    provenance: dict[str, Any] = {
+        "commit": text_of(data, "git_hash"),
+        "packages": packages,
+        "hardware": text_of(model.config, "device"),
+    }
     read = Evaluation(
         path=path,
         format=FORMAT,
@@ -273,9 +276,14 @@ class ResultsFile:
             shots = [shots, command.get("fewshot_seed")]
         if self.data.get("chat_template_sha"):
             chat = f"applied, examples as turns: {self.data.get('fewshot_as_multiturn')}"
-        rules = {"version": at(self.data, "versions", task), "n-shot": shots, "chat template": chat}
-        rules["system instruction"] = self.data.get("system_instruction_sha")
-        rules |= {"limit": command.get("limit"), "gen_kwargs": command.get("gen_kwargs")}
+        rules = {
+            "version": at(self.data, "versions", task),
+            "n-shot": shots,
+            "chat template": chat,
+            "system instruction": self.data.get("system_instruction_sha"),
+            "limit": command.get("limit"),
+            "gen_kwargs": command.get("gen_kwargs"),
+        }
         for key, value in config.items():
             if value is not None:
                 rules[f"its {key}"] = _ADDRESS.sub("", value) if isinstance(value, str) else value

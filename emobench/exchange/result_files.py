@@ -181,12 +181,21 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
         model = {"name": source.removeprefix("./"), "source": source}
     provenance = {**first.provenance, "data": first.data}
     provenance["created"] = max(map(_created, read)).isoformat(timespec="seconds")
-    fields: dict[str, Any] = {"kind": "imported", "supersedes": None}
-    fields["suite"] = {"name": first.format, "version": 1}
-    fields |= {"protocols": first.protocols, "model": model}
-    fields["objective"] = {"name": name, "version": "imported", "params": params}
-    fields |= {"recipe": first.recipe, "seeds": list(given.seeds)}
-    fields |= {"metrics": metrics, "missing": missing, "cost": {}}
+    fields: dict[str, Any] = {
+        "kind": "imported",
+        "supersedes": None,
+        "suite": {"name": first.format, "version": 1},
+        "protocols": first.protocols,
+        "model": model,
+        "objective": {"name": name, "version": "imported", "params": params},
+    }
+    fields |= {
+        "recipe": first.recipe,
+        "seeds": list(given.seeds),
+        "metrics": metrics,
+        "missing": missing,
+        "cost": {},
+    }
     fields["source"] = {"cite": "; ".join(one.cite for one in read)}
     return {**fields, "provenance": provenance}
 
