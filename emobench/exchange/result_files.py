@@ -276,8 +276,15 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
             return False
     # The time of a file without a date and the file's name are others of a copy.
     provenance = replace(given.provenance, created=known.provenance.created)
-    own = replace(given, id=known.id, supersedes=known.supersedes, runs=known.runs, source=known.source)
-    return replace(own, provenance=provenance) == known
+    own = replace(
+        given,
+        id=known.id,
+        supersedes=known.supersedes,
+        runs=known.runs,
+        source=known.source,
+        provenance=provenance,
+    )
+    return own == known
 
 
 # Files that are compared as they are: nothing is recorded

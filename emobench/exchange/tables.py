@@ -33,10 +33,20 @@ def to_csv(entries: Iterable[Entry]) -> str:
 
 def _facts(entry: Entry, name: str) -> dict[str, Any]:
     task, metric = name.split("/", 1)
-    facts: dict[str, Any] = {"id": entry.id, "kind": entry.kind, "created": entry.provenance.created}
-    facts |= {"suite": entry.suite.name, "suite_version": entry.suite.version}
-    facts |= {"model": entry.model.name, "source": entry.model.source, "revision": entry.model.revision}
-    facts |= {"objective": entry.objective.label, "seeds": list(entry.seeds)}
+    facts: dict[str, Any] = {
+        "id": entry.id,
+        "kind": entry.kind,
+        "created": entry.provenance.created,
+        "suite": entry.suite.name,
+        "suite_version": entry.suite.version,
+    }
+    facts |= {
+        "model": entry.model.name,
+        "source": entry.model.source,
+        "revision": entry.model.revision,
+        "objective": entry.objective.label,
+        "seeds": list(entry.seeds),
+    }
     return {**facts, "task": task, "metric": metric, "protocol": entry.protocols.get(task)}
 
 
@@ -70,8 +80,14 @@ def model_card(entry: Entry) -> str:
     results = []
     for name, metric in entry.metrics.items():
         task, kind = name.split("/", 1)
-        given = {"unit": metric.unit, "seeds": len(entry.seeds) or None, "n": metric.n, "std": metric.std}
-        given |= {"ci95": list(metric.ci95) if metric.ci95 else None, "ci95_of": metric.ci95_of}
+        given = {
+            "unit": metric.unit,
+            "seeds": len(entry.seeds) or None,
+            "n": metric.n,
+            "std": metric.std,
+            "ci95": list(metric.ci95) if metric.ci95 else None,
+            "ci95_of": metric.ci95_of,
+        }
         arguments = {key: value for key, value in given.items() if value is not None}
         protocol = entry.protocols.get(task, "no protocol")
         result = EvalResult(

@@ -45,8 +45,14 @@ def options_file(entry: Entry) -> str:
             f"{entry.id}: its trainings or tasks have rules that the options of `emobench run` give to all of them; "
             f"use emobench rerun {entry.id}."
         )
-    options: dict[str, Any] = {"suite": recorded.suite, "model": recorded.model, "objective": recorded.objectives[0]}
-    options |= {"seed": list(recorded.seeds), "from-scratch": recorded.from_scratch, "limit": limit}
+    options: dict[str, Any] = {
+        "suite": recorded.suite,
+        "model": recorded.model,
+        "objective": recorded.objectives[0],
+        "seed": list(recorded.seeds),
+        "from-scratch": recorded.from_scratch,
+        "limit": limit,
+    }
     if recorded.dtype != "float32":
         options["dtype"] = recorded.dtype
     lines = [f"# {entry.id}: {entry.objective.label} on {entry.suite}; emobench run {entry.id}.toml"]

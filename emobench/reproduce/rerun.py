@@ -109,10 +109,16 @@ def request_of(entry: Entry, given: Request) -> Request:
         recipes=tuple(_recipes(entry)),
     )
     request = replace(given, suite=given.suite or entry.suite.name, model=given.model or _model(entry))
-    request = replace(request, objectives=(objective,), seeds=entry.seeds, settings=settings, recorded=recorded)
-    from_scratch = bool(entry.recipe.get("from_scratch"))
-    dtype = entry.recipe.get("dtype", "float32")
-    return replace(request, dtype=dtype, from_scratch=from_scratch, tuning=entry.tuning)
+    return replace(
+        request,
+        objectives=(objective,),
+        seeds=entry.seeds,
+        settings=settings,
+        recorded=recorded,
+        dtype=entry.recipe.get("dtype", "float32"),
+        from_scratch=bool(entry.recipe.get("from_scratch")),
+        tuning=entry.tuning,
+    )
 
 
 def _require_file(entry: Entry, corpus: str) -> None:

@@ -291,8 +291,13 @@ def _scaling_steps(table: Table, request: Request, names: Sequence[str], tokens:
     for name, count, panels in points:
         settings: dict[str, Any] = dict(request.settings)
         settings["recipe"] = {**request.section("recipe"), "max_tokens": count}
-        own = replace(request, model=request.stand_ins.get(name, name), settings=settings, stand_ins={})
-        own = replace(own, seeds=request.seeds or table.seeds)
+        own = replace(
+            request,
+            model=request.stand_ins.get(name, name),
+            settings=settings,
+            stand_ins={},
+            seeds=request.seeds or table.seeds,
+        )
         yield Step(request=own, title=f"{shown_name(name)}, {count:,} tokens", tokens=count, panels=panels)
 
 

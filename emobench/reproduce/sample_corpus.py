@@ -275,5 +275,11 @@ def _teaching(table: Table, oracle: Oracle, request: Request) -> Request:
     """Return the request that trains the oracle: the suite's recipe, MLE, other texts."""
     (run,) = find_suite(table.suite).runs
     settings = {"recipe": {**request.section("recipe"), "corpus": oracle.taught}}
-    alone = replace(request, suite=None, recipe=run.recipe, settings=settings)
-    return replace(alone, objectives=(table.baseline,), seeds=(0,))
+    return replace(
+        request,
+        suite=None,
+        recipe=run.recipe,
+        settings=settings,
+        objectives=(table.baseline,),
+        seeds=(0,),
+    )

@@ -211,8 +211,13 @@ def _random_model(family: str, vocabulary: int, width: int, positions: int, seed
         if family == "gpt2":
             shape |= {"n_embd": width, "n_layer": 2, "n_head": 2, "n_positions": positions + 8}
             return GPT2LMHeadModel(GPT2Config(**shape, **off)).double().train()
-        shape |= {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 2}
-        shape |= {"num_attention_heads": 2, "max_position_embeddings": positions + 8}
+        shape |= {
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "max_position_embeddings": positions + 8,
+        }
         return LlamaForCausalLM(LlamaConfig(**shape)).double().train()
 
 

@@ -301,6 +301,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         "gradient_accumulation_steps": recipe.accumulation,
         "seed": job.seed,
         "data_seed": job.seed,
+        "load_best_model_at_end": recipe.select != "last",
+        "metric_for_best_model": KEPT.get(recipe.select),
     }
     values |= {
         "learning_rate": recipe.learning_rate,
@@ -310,7 +312,6 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         "max_grad_norm": recipe.clip,
         "optim": optimizer_of(job.device, recipe.optimizer),
     }
-    values |= {"load_best_model_at_end": recipe.select != "last", "metric_for_best_model": KEPT.get(recipe.select)}
     if recipe.gradient_checkpointing:
         # Newer transformers calls it activation checkpointing.
         new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
@@ -360,8 +361,12 @@ def _trainer_of(job: Training, model: Any, attached: AttachedObjective) -> Objec
             job.progress(line)
 
     values: dict[str, Any] = {"model": model, "attached": attached, "on_step": on_step, "log": log}
-    values |= {"train_dataset": job.train, "eval_dataset": job.validation, "data_collator": job.collate}
-    values["args"] = training_arguments(job, job.folder / CHECKPOINTS)
+    values |= {
+        "train_dataset": job.train,
+        "eval_dataset": job.validation,
+        "data_collator": job.collate,
+        "args": training_arguments(job, job.folder / CHECKPOINTS),
+    }
     if uses_deepspeed():
         trainer: ObjectiveTrainer = ZeroTrainer(**values, precision=job.recipe.precision)
     elif uses_fsdp():

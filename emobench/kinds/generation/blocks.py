@@ -52,7 +52,7 @@ def with_blocks(
         places.setdefault(units.get(key, key), len(places))
     count = min(BLOCKS, len(places))
     if not bare or count < 2:
-        return dict(scores)
+        return scores
     block_N = np.array([places[units.get(key, key)] * count // len(places) for key in texts.ids])
     alone = TextsAlone(context.subject, context.rules, {})
     without = []
@@ -61,7 +61,7 @@ def with_blocks(
         try:
             without.append(metric.score(replace(texts, samples=runs), alone))
         except MetricError:
-            return dict(scores)
+            return scores
     extended = dict(scores)
     for name in bare:
         values = [rest[name].value for rest in without]

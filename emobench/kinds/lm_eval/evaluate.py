@@ -95,10 +95,11 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
         for name, rows in results["samples"].items():
             for row in rows:
                 file.write(json.dumps(_json_safe({"task": name, **row}), ensure_ascii=False) + "\n")
-    kept = dict(results)
     for name in ("samples", "pretty_env_info", "date"):
-        kept.pop(name, None)
-    text = json.dumps(_json_safe({**kept, "emobench": {"prompts_cut": len(model.cut)}}), indent=1, ensure_ascii=False)
+        results.pop(name, None)
+    text = json.dumps(
+        _json_safe({**results, "emobench": {"prompts_cut": len(model.cut)}}), indent=1, ensure_ascii=False
+    )
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
 
 
