@@ -209,7 +209,7 @@ def _check_golden(source: LabelledSource, published: Sequence[Sequence[Example]]
     missing = set(source.golden)
     problem = ""
     for example in chain.from_iterable(published):
-        key = _key(text.strip() for text in example.fields.values())
+        key = row_key(text.strip() for text in example.fields.values())
         missing.discard(key)
         known = source.golden.get(key, example.label)
         if known != example.label:
@@ -312,11 +312,11 @@ def example_of(source: LabelledSource, row: Row, names: Mapping[str, str], where
         fields[GROUP] = group.replace("_", " ")
         unit = f"{source.group} {group}"
     if source.unit:
-        unit = f"{source.unit} {_key([_text(row, source.unit, where)])}"
-    return Example(f"{_key(fields.values())}-{index}", fields, _class(row, source, names, where), group, unit, where)
+        unit = f"{source.unit} {row_key([_text(row, source.unit, where)])}"
+    return Example(f"{row_key(fields.values())}-{index}", fields, _class(row, source, names, where), group, unit, where)
 
 
-def _key(texts: Iterable[str]) -> str:
+def row_key(texts: Iterable[str]) -> str:
     """Return the first 12 hex digits of the sha256 of texts, joined by the unit separator."""
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:12]
 

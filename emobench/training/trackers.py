@@ -54,8 +54,11 @@ class Tracking:
         """Return the environment by which trackers know the run of this training."""
         folder = Path(os.environ.get(TENSORBOARD) or self.folder).expanduser()
         variables = {TENSORBOARD: str(folder / self.name)}
-        variables |= {"WANDB_PROJECT": os.environ.get("WANDB_PROJECT", PROJECT), "WANDB_RESUME": "allow"}
-        variables["WANDB_RUN_ID"] = content_hash(self.name)[:16]
+        variables |= {
+            "WANDB_PROJECT": os.environ.get("WANDB_PROJECT", PROJECT),
+            "WANDB_RESUME": "allow",
+            "WANDB_RUN_ID": content_hash(self.name)[:16],
+        }
         if "mlflow" in self.trackers:
             mlflow = Guarded("mlflow", import_module("mlflow"), self.warn)
             named = f"attributes.run_name = '{self.name}'"

@@ -191,9 +191,11 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
         pairs.append((answer.right, answer.answer))
     ids, equal_weights = list(hits), dict.fromkeys(hits, 1.0)
     margin = replace(MEASURES["margin"], unit=unit)
-    scores = {"accuracy": _mean(MEASURES["accuracy"], hits, equal_weights, n)}
-    scores["macro_f1"] = macro_f1(pairs, rules.ties, ids)
-    scores["margin"] = _mean(margin, margins, equal_weights, n)
+    scores = {
+        "accuracy": _mean(MEASURES["accuracy"], hits, equal_weights, n),
+        "macro_f1": macro_f1(pairs, rules.ties, ids),
+        "margin": _mean(margin, margins, equal_weights, n),
+    }
     scores["ece"] = calibration_error(confidences, list(hits.values()), ids)
     if groups:
         sizes = Counter(map(groups.__getitem__, ids))

@@ -67,11 +67,13 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
         ice = ""
         for _, text in shots:
             ice += text
-        row: dict[str, Any] = {"id": draft.example.id, "ice": ice}
-        row["ice_ids"] = [shot.id for shot in draft.shots]
-        row["query"] = query
-        row["choices"] = [text + after for text in rules.texts]
-        row["gold"] = rules.ties.index(draft.example.label)
+        row: dict[str, Any] = {
+            "id": draft.example.id,
+            "ice": ice,
+            "ice_ids": [shot.id for shot in draft.shots],
+            "query": query,
+        }
+        row |= {"choices": [text + after for text in rules.texts], "gold": rules.ties.index(draft.example.label)}
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     rows.write_text("".join(lines), encoding="utf-8")
     definition.write_text(_yaml(task, rules, data, name, rows.resolve()), encoding="utf-8")

@@ -7,13 +7,13 @@ AlpacaEval's own rows, and the responses of assistants that it publishes, have t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emobench.core.errors import DataError, Missing, UnknownNameError
 from emobench.data.conversations import Conversation, instruction_of
+from emobench.data.labelled import row_key
 from emobench.data.local_files import data_name, local_data
 from emobench.data.rows import Row, digest, file_rows, hub_files, local_file, naming, require_count, rows_of
 
@@ -120,5 +120,5 @@ def _instruction(row: Row, where: str, index: int) -> Instruction:
             f'{where}: expected a response in "reference", which others are compared with; the fields are '
             f"{', '.join(row)}."
         )
-    key = hashlib.sha256(f"{asked.turns[0].text}\x1f{asked.input}".encode()).hexdigest()[:12]
+    key = row_key([asked.turns[0].text, asked.input])
     return Instruction(f"{key}-{index}", asked, reference)

@@ -145,11 +145,15 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
             places = _search(rules, loaded.plugin, pool_keys, test_keys, context, progress)
         (folder / SHOTS).write_text(json.dumps(places) + "\n")
 
-    facts: dict[str, Any] = {"retriever": {"name": rules.retriever, "source": loaded.source_sha256}}
-    facts["encoder"] = None if encoder is None else encoder_facts(encoder)
-    facts["packages"] = {**minor_versions("emobench"), **loaded.versions}
-    facts["texts"] = {"pool": digest(chain(*pool_keys)), "test": digest(chain(*test_keys))}
-    facts["rules"] = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
+    facts: dict[str, Any] = {
+        "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
+        "encoder": None if encoder is None else encoder_facts(encoder),
+        "packages": {**minor_versions("emobench"), **loaded.versions},
+    }
+    facts |= {
+        "texts": {"pool": digest(chain(*pool_keys)), "test": digest(chain(*test_keys))},
+        "rules": {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates},
+    }
     folder = subject.keep("shots", facts, work)
     shots = []
     for row in json.loads((folder / SHOTS).read_text()):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emobench.core.conformance import Broken, Check, Skipped, check, require_source
+from emobench.kinds.instruct.judged import requests_of
 from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, JudgeReply, JudgeRequest, Pair, PairJudge
 
 PAIR = Pair("What is {instruction} + <|im_end|>?", "It is [three], 'they' say.", 'It\'s {output_1} "four".\n\n[[A]]')
@@ -26,10 +27,7 @@ class CheckedJudge:
         return self.judge.name
 
     def request(self, pair: Pair) -> JudgeRequest:
-        if isinstance(self.judge, PairJudge):
-            return self.judge.request(pair)
-        assert isinstance(self.judge, GradeJudge)
-        return self.judge.request(pair.instruction, pair.first)
+        return requests_of(self.judge, pair)[0]
 
     def read(self, text: str) -> float | None:
         if isinstance(self.judge, PairJudge):
