@@ -165,8 +165,10 @@ class AlpacaFormat:
 
         Raises DataError for a conversation that the format cannot hold.
         """
-        text, response = self._text(conversation.asked), conversation.turns[-1].text
-        prompt, whole = self._ids(text), self._ids(text + response)
+        text = self._text(conversation.asked)
+        response = conversation.turns[-1].text
+        prompt = self._ids(text)
+        whole = self._ids(text + response)
         end = self.end(conversation.asked)
         if not end.is_written:
             kind = type(self.tokenizer).__name__

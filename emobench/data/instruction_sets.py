@@ -92,7 +92,8 @@ def load_conversations(
     Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form; offline,
     raises Missing for a data set that was not downloaded before.
     """
-    data, column = local_data(corpus), corpus.partition(":")[2]
+    data = local_data(corpus)
+    column = corpus.partition(":")[2]
     if data is not None:
         column = ":".join(data.columns)
     validation = _rows(corpus, "validation", data_dirs, offline)

@@ -302,11 +302,13 @@ def example_of(source: LabelledSource, row: Row, names: Mapping[str, str], where
     """Return a row as an example; `names` has the meaning of its labels. Raises DataError that begins with `where`."""
     fields = {name: _text(row, name, where) for name in source.fields}
     if source.choices:
-        choices, count = row.get(source.choices), len(source.classes)
+        choices = row.get(source.choices)
+        count = len(source.classes)
         if not isinstance(choices, list) or list(map(type, choices)) != [str] * count:
             raise DataError(f"{where}: expected {count} texts in '{source.choices}', got {choices!r}.")
         fields |= zip(source.classes, choices, strict=True)
-    group, unit = "", ""
+    group = ""
+    unit = ""
     if source.group:
         group = _text(row, source.group, where)
         fields[GROUP] = group.replace("_", " ")

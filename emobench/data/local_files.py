@@ -98,7 +98,8 @@ def local_data(name: str) -> LocalData | None:
     """
     path, *columns = name.split(":")
     if format_of(name) in SUFFIXES:
-        path, columns = name, []
+        path = name
+        columns = []
     is_path = path.startswith(("/", ".", "~")) or format_of(path) in SUFFIXES
     if not is_path and not ("/" in path and path_exists(path)):
         return None
@@ -121,7 +122,8 @@ def placed_data(name: str, folder: Path) -> str:
 
 def _data_files(folder: Path) -> list[Path]:
     """Return the data files of a folder at any depth, which are of one format."""
-    files, formats = [], set()
+    files = []
+    formats = set()
     for count, path in enumerate(folder.rglob("*")):
         if count >= MOST_FILES:
             raise ConfigError(f"{folder} has more than {MOST_FILES:,} files; name a folder with data alone.")

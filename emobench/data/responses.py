@@ -34,7 +34,8 @@ def response_rows(
     tokens: list[Ints] = []
     labels: list[Ints] = []
     columns: list[Records] = []
-    counts, total = Counts(blank=conversations.blank), len(conversations)
+    counts = Counts(blank=conversations.blank)
+    total = len(conversations)
     for index in range(total):
         conversation = conversations.conversation(index)
         try:
@@ -104,7 +105,8 @@ def best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         place = bisect_left(room, (sizes[item], -1))
         if place == len(room):
-            free, row = length, len(rows)
+            free = length
+            row = len(rows)
             rows.append([])
         else:
             free, row = room.pop(place)

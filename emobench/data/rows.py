@@ -136,7 +136,8 @@ def file_rows(file: Path, where: str = "", columns: Sequence[str] = ()) -> Rows:
     converted, if it has all. Raises DataError for another file, for half a surrogate pair, and for an object with two
     values of one name.
     """
-    where, form = where or str(file), format_of(file)
+    where = where or str(file)
+    form = format_of(file)
     if form == ".parquet":
         return _parquet_rows(file, where, columns)
     if form == ".csv":
@@ -290,7 +291,8 @@ def numbers_in(row: Row, fields: Mapping[str, str], where: str, *, of_text: bool
     """
     numbers = {}
     for name, field in fields.items():
-        value, lowest = row.get(field), 0 if name == WEIGHTS else -LARGEST_NUMBER
+        value = row.get(field)
+        lowest = 0 if name == WEIGHTS else -LARGEST_NUMBER
         if of_text and isinstance(value, list):
             value = [value]
         what = f'{where}: "{field}"'

@@ -111,7 +111,8 @@ def load_texts(
         origin = f"local: {file.name}"
     elif data is not None:
         texts, named, note, numbers = load_local_texts(data, part, pairs)
-        corpus, origin = data.name, f"local: {data.path.name}"
+        corpus = data.name
+        origin = f"local: {data.path.name}"
     elif fields:
         names = " and ".join(fields.values())
         raise ConfigError(f"{corpus} is no local file, and {names} would be read from one; give ./FILE:COLUMN.")
@@ -151,9 +152,11 @@ def _from_source(source: CorpusSource, split: Split, offline: bool) -> tuple[Seq
         return episode_texts(split), origin
     if source.kind == "generated":
         return oracle_texts("source" if source.name == "oracle-source" else "target", split), origin
-    part, prepare = source.splits[split], PREPARATIONS[source.preparation]
+    part = source.splits[split]
+    prepare = PREPARATIONS[source.preparation]
     files = functools.cache(lambda other: _files(source, source.splits[other], offline))
-    item, local = f"corpus {source.name} ({split})", f"{source.name}.{split}.jsonl"
+    item = f"corpus {source.name} ({split})"
+    local = f"{source.name}.{split}.jsonl"
     with naming(item, source.repo, local, size=part.download_bytes):
         texts = list(islice(prepare(split, lambda other: _fields(source, *files(other))), part.start, part.stop))
         origin = files(split)[1]

@@ -167,7 +167,8 @@ def normal_interval(value: float, error: float | None, *, fraction: bool) -> tup
     """Return value ± 1.96 standard errors, a fraction's within [0, 1]; none of an error of 0, which is no certainty."""
     if not error:
         return None
-    low, high = value - NORMAL * error, value + NORMAL * error
+    low = value - NORMAL * error
+    high = value + NORMAL * error
     if fraction:
         return max(low, 0.0), min(high, 1.0)
     return low, high
@@ -194,7 +195,8 @@ def entry_facts(
 
     `made` says what the file is, such as "log of inspect".
     """
-    by, packages = harness, {}
+    by = harness
+    packages = {}
     if version is not None:
         by = f"{harness} {version}"
         if version != "unknown":
@@ -321,7 +323,8 @@ def _unlike(ours: Evaluation, theirs: Evaluation, task: str) -> list[str]:
 def _differing(left: Json, right: Json, separator: str, ignored: Sequence[str] = ()) -> list[str]:
     lines = []
     for name in dict.fromkeys([*left, *right]):
-        mine, other = left.get(name), right.get(name)
+        mine = left.get(name)
+        other = right.get(name)
         if mine != other and name not in ignored:
             lines.append(f"{clip(name, LONGEST)}{separator}{_shown(mine)} and {_shown(other)}")
     return lines

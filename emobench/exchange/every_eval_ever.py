@@ -113,7 +113,8 @@ def _texts_of(values: Json) -> dict[str, str]:
 
 def record(entry: Entry) -> dict[str, Any]:
     """Return an entry as an aggregate record. A metric without a better direction, which a record needs, is missing."""
-    created, evaluation = created_at(entry.provenance), _evaluation_id(entry)
+    created = created_at(entry.provenance)
+    evaluation = _evaluation_id(entry)
     details = {"suite": str(entry.suite)}
     for name, why in entry.missing.items():
         details[f"missing {name}"] = why
@@ -210,7 +211,8 @@ def _instances(entry: Entry, examples: Sequence[Mapping[str, Recorded]]) -> tupl
     """
     rows = []
     without = {}
-    evaluation, identity = _evaluation_id(entry), _identity(entry)
+    evaluation = _evaluation_id(entry)
+    identity = _identity(entry)
     for name, metric in entry.metrics.items():
         of_runs = [run[name] for run in examples if name in run]
         if metric.higher_is_better is None or not of_runs:
@@ -375,7 +377,8 @@ def _read_instances(path: Path, data: Json, results: Mapping[str, Json]) -> dict
         of_metric.values[sample] = score, 1.0
         hashed = str(row.get("sample_hash") or sample)
         shown = mapping(row, "input")
-        raw, reference = shown.get("raw"), shown.get("reference")
+        raw = shown.get("raw")
+        reference = shown.get("reference")
         if raw or reference:
             of_metric.contents[sample] = digest_of([raw, reference])
             of_metric.prompts[sample] = digest_of([shown.get("formatted"), reference])

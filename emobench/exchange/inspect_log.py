@@ -79,7 +79,8 @@ def inspect_evaluation(path: Path, data: Json) -> Evaluation:
     spec, task = mapping(data, "eval"), task_name(str(data["eval"]["task"]))
     rows, samples = _samples(path, data), Samples()
     for row in rows:
-        sample, shown = str(row["id"]), _input(row)
+        sample = str(row["id"])
+        shown = _input(row)
         samples.contents[sample] = samples.prompts[sample] = digest_of([*shown, row.get("target")])
         samples.inputs[sample] = [content_digest(shown)]
     scores = listed(data, "results", "scores")

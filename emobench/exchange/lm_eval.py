@@ -149,7 +149,8 @@ class ResultsFile:
         self._protocols: dict[str, str] = {}
         self.results = mapping(data, "results")
         self.numbers: dict[str, LmEvalNumber] = {}
-        is_lm_eval, are_mappings = False, True
+        is_lm_eval = False
+        are_mappings = True
         for task, values in self.results.items():
             are_mappings &= isinstance(values, Mapping)
             for one in numbers_of(task, mapping(values)):
@@ -167,7 +168,8 @@ class ResultsFile:
         """Return a number with this value, with an interval if it has a standard error."""
         interval = normal_interval(value, of.stderr, fraction=of.unit == "fraction")
         without = NO_ERROR if of.stderr is None else "lm-eval's standard error is 0"
-        members, flags = len(self.members(of.task)), ()
+        members = len(self.members(of.task))
+        flags = ()
         if members:
             flags = (f"group_of_{members}_tasks",)
         return Measured(
@@ -223,7 +225,8 @@ class ResultsFile:
         data = text_of(self.data, "task_hashes", task)
         if data is not None:
             data = f"sha256:{data} (lm-eval's task_hash)"
-        prompts, targets = samples.renamed(samples.prompts), samples.renamed(samples.targets)
+        prompts = samples.renamed(samples.prompts)
+        targets = samples.renamed(samples.targets)
         members = list(map(task_name, self.members(task)))
         return TaskFacts(
             rules=self.rules(task),
@@ -263,7 +266,8 @@ class ResultsFile:
         Of a chat template it is whether there is one, and how it shows the examples. Members of a group and windows are
         compared one by one.
         """
-        config, command = dict(self.config(task)), self.model.config
+        config = dict(self.config(task))
+        command = self.model.config
         config.pop("metadata", None)
         of_dataset = dict(mapping(config, "dataset_kwargs"))
         for name in _PLACES:
@@ -316,7 +320,8 @@ def read_samples(results: Path) -> dict[str, Samples]:
         of_task, of_documents = samples.setdefault(name, Samples()), documents.setdefault(name, {})
         for where, row in json_lines(path):
             doc, prompt, target = text_of(row, "doc_hash"), text_of(row, "prompt_hash"), text_of(row, "target_hash")
-            metrics, chosen = row.get("metrics"), str(row.get("filter") or "none")
+            metrics = row.get("metrics")
+            chosen = str(row.get("filter") or "none")
             if row.get("doc_id") is None or not (doc and prompt and target) or not isinstance(metrics, list):
                 raise DataError(f"{where}: expected a sample of lm_eval 0.4.7 or later, with doc_id, hashes, metrics.")
             example = example_id(row)
@@ -365,7 +370,8 @@ def _examples_of_groups(
         inputs: dict[str, list[str]] = {}
         units = {}
         for task in tasks:
-            of_task, examples = samples[task], of_tasks[f"{task}/{one.shown}"].examples
+            of_task = samples[task]
+            examples = of_tasks[f"{task}/{one.shown}"].examples
             for example, own in of_task.names.items():
                 pooled = f"{task}:{own}"
                 if own in examples:

@@ -225,7 +225,8 @@ def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str
 
 def _score(of: Evaluation, name: str) -> Score:
     """Return a seed's score; where the file does not count its examples, `n` is a placeholder."""
-    number, recorded = of.numbers[name], of.examples.get(name)
+    number = of.numbers[name]
+    recorded = of.examples.get(name)
     score = Score(
         value=number.value,
         n=number.n or 1,
@@ -405,7 +406,8 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
     """Return metric -> why its examples do not pair, for the metrics of both. Raises ConfigError for no metric."""
     common = [metric for metric in ours.numbers if metric in theirs.numbers]
     if not common:
-        left, right = list(ours.tasks)[:MOST_NAMED], list(theirs.tasks)[:MOST_NAMED]
+        left = list(ours.tasks)[:MOST_NAMED]
+        right = list(theirs.tasks)[:MOST_NAMED]
         raise ConfigError(
             f"{ours.path} ({', '.join(left)}) and {theirs.path} ({', '.join(right)}) have no metric in common."
         )
@@ -416,10 +418,12 @@ def _excluded(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
         if task not in by_task:
             by_task[task] = "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED])
         why = by_task[task]
-        scale, other = ours.numbers[metric].scale or "none", theirs.numbers[metric].scale or "none"
+        scale = ours.numbers[metric].scale or "none"
+        other = theirs.numbers[metric].scale or "none"
         if not why and scale != other:
             why = f"scale: {clip(scale, LONGEST)} and {clip(other, LONGEST)}"
-        own, others = ours.examples.get(metric), theirs.examples.get(metric)
+        own = ours.examples.get(metric)
+        others = theirs.examples.get(metric)
         if not why and own and others:
             try:
                 common_examples([scored(own.sampled)], [scored(others.sampled)])

@@ -221,7 +221,8 @@ def _is_there(entry: Entry, target: Path, where: str) -> bool:
 
 
 def _add_files(entries: list[Entry], source: Path, target: Path, added: Shared) -> None:
-    reasons, left_out = left_out_files(source), left_out_files(target)
+    reasons = left_out_files(source)
+    left_out = left_out_files(target)
     files = {}
     for entry in entries:
         for run in entry.runs:
@@ -242,7 +243,8 @@ def _add_files(entries: list[Entry], source: Path, target: Path, added: Shared) 
 
 
 def _copy(path: Path, target: Path, name: str, added: Shared) -> None:
-    content, most = path.read_bytes(), largest(name)
+    content = path.read_bytes()
+    most = largest(name)
     if most is None or len(content) > most:  # nobody could pull it
         why = "a name that no shared board has" if most is None else f"{len(content):,} bytes; the limit is {most:,}"
         raise DataError(f"{name} has {why}. {NOTHING} Leave its entry out of this board.")
@@ -282,7 +284,8 @@ def listed_content(content: bytes, sha256: str, name: str, where: str) -> bytes:
     To the list of files that are left out, which alone is ever written again, lines are added at the end: those of a
     push that was stopped are not returned.
     """
-    hashed, size = hashlib.sha256(), 0
+    hashed = hashlib.sha256()
+    size = 0
     for line in content.splitlines(keepends=True) if name == _LIST_LEFT_OUT else [content]:
         hashed.update(line)
         size += len(line)

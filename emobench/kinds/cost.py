@@ -51,7 +51,8 @@ def split_size(corpus: str, split: str, texts: Texts | None, bytes_per_token: fl
     part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
     size, rows = (part.text_bytes, part.rows) if part else (None, None)
     if texts is not None:
-        size, rows = sum(len(text.encode()) for text in texts.texts), len(texts)
+        size = sum(len(text.encode()) for text in texts.texts)
+        rows = len(texts)
     return SplitSize(rows, None if size is None else int(size / bytes_per_token))
 
 

@@ -79,7 +79,8 @@ def generate_rows(
     for line in journal.read():
         row = build(cls, json.loads(line), UNFINISHED)
         rows[row.key] = row
-    keys, samples = list(prompts), decoding.rule.samples
+    keys = list(prompts)
+    samples = decoding.rule.samples
     counts = Counter(key for key, _ in rows)
     done = {index for index, key in enumerate(keys) if counts[key] == samples}
     with subject.work(title, unit) as progress:

@@ -92,11 +92,13 @@ def request_of(entry: Entry, given: Request) -> Request:
                 'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
             )
     # An entry names the class of an objective in a file; a combination has its parameters in its name.
-    objective, params = entry.objective.name, to_plain(entry.objective.params)
+    objective = entry.objective.name
+    params = to_plain(entry.objective.params)
     if given.objectives:
         objective = given.objectives[0]
     if entry.untrained:
-        objective, params = PRETRAINED, {}
+        objective = PRETRAINED
+        params = {}
     elif "(" in objective or not (given.objectives or _ONE_NAME.fullmatch(objective)):
         params = {}
     settings = dict(given.settings)
@@ -219,7 +221,8 @@ def differences_of(entry: Entry, plan: Plan) -> list[str]:
     row, provenance, device = plan.rows[0], entry.provenance, plan.request.device
     code = ("name", "version", "source_sha256")
     fields = objective_fields(row)
-    data, data_here = _digests(provenance.data), _data_here(plan)
+    data = _digests(provenance.data)
+    data_here = _data_here(plan)
     if not plan.ready:  # missing data have no digest
         data_here = {**data, **data_here}
     recorded: dict[str, Any] = {"packages": dict(provenance.packages), "hardware": provenance.hardware, "data": data}
@@ -259,7 +262,8 @@ def _digests(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def _model(entry: Entry) -> str:
-    name, revision = entry.model.name, entry.model.revision
+    name = entry.model.name
+    revision = entry.model.revision
     if entry.model.source == "local folder" and name not in CATALOG:
         raise ConfigError(f"{entry.id} used the folder {name}; its entry does not record the place: --model FOLDER.")
     pinned = HUB_ID.fullmatch(name) and "@" not in name and revision
@@ -344,8 +348,10 @@ def agreements(entry: Entry, rerun: Entry) -> list[Agreement]:
     """Return the agreement of each metric of an entry and of its rerun; some metrics may be in one of them only."""
     results = []
     for name in dict.fromkeys([*entry.metrics, *rerun.metrics]):
-        recorded, here = entry.metrics.get(name), rerun.metrics.get(name)
-        before, after = recorded and recorded.mean, here and here.mean
+        recorded = entry.metrics.get(name)
+        here = rerun.metrics.get(name)
+        before = recorded and recorded.mean
+        after = here and here.mean
         difference = None
         if before is not None and after is not None:
             difference = after - before

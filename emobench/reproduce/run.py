@@ -281,7 +281,8 @@ def _scaling_steps(table: Table, request: Request, names: Sequence[str], tokens:
         raise ConfigError(f"--model is given as {', '.join(names)}; expected each model once, from small to large.")
     if "max_tokens" in request.section("recipe"):
         raise ConfigError(f"--set recipe.max_tokens: {table.name} is over the number of tokens, and sets it; drop it.")
-    last, most = names[-1], tokens[-1]
+    last = names[-1]
+    most = tokens[-1]
     points: list[tuple[str, int, tuple[str, ...]]] = []
     for name in names[:-1]:
         points.append((name, most, (MODEL,)))
@@ -551,7 +552,8 @@ def _compared(
     for entry in published_entries(table):
         if entry.model.name == step.paper:
             published[entry.objective.name] = entry
-    entries, baseline = list(measured.values()), measured[table.baseline]
+    entries = list(measured.values())
+    baseline = measured[table.baseline]
     examples = ExamplesReader(step.request.runs, [step.request.leaderboard])
     others = [entry for entry in entries if entry.id != baseline.id]
     contrasts = compare(baseline, others, examples, anyway=True)
@@ -661,7 +663,8 @@ def _duels(
 
 def judging_lines(table: Table, step: Step) -> Iterator[StageLine]:
     """Yield the requests to the judges of a figure, for a dry run; nothing for a table."""
-    request, suite = step.request, find_suite(table.suite)
+    request = step.request
+    suite = find_suite(table.suite)
     at = Ingredients(request, look=True)
     settings = dict(request.settings)
     settings.pop("judge", None)

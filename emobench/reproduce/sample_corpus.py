@@ -207,10 +207,12 @@ def _batch(request: CorpusRequest) -> int:
 def _whole_lines(file: BufferedRandom) -> int:
     """Return the number of lines, after cutting one that an interruption left incomplete."""
     file.seek(0)
-    whole, size = 0, 0
+    whole = 0
+    size = 0
     for line in file:
         if line.endswith(b"\n"):
-            whole, size = whole + 1, size + len(line)
+            whole += 1
+            size += len(line)
     file.truncate(size)
     return whole
 
@@ -256,7 +258,8 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
         lines.append(line)
     assert request.model is not None
     size = base_model(request.model, replace(request, offline=True)).size
-    count, tokens = sum(oracle.texts.values()), sum(oracle.texts.values()) * oracle.tokens
+    count = sum(oracle.texts.values())
+    tokens = count * oracle.tokens
     seconds = None
     if size is not None:
         batch = BATCH[request.device.partition(":")[0]]

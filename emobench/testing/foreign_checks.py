@@ -51,7 +51,8 @@ def _differences(subject: ForeignLoss, *, no_grad: bool) -> float:
     along_VD = subject.normal(5, *subject.weight_VD.shape)
 
     def total_at(step: float) -> Tensor:
-        hidden, weight = subject.hidden_ND + step * along_ND, subject.weight_VD + step * along_VD
+        hidden = subject.hidden_ND + step * along_ND
+        weight = subject.weight_VD + step * along_VD
         return subject.total(hidden.requires_grad_(), weight.requires_grad_()).double()
 
     numeric = central_difference(total_at, STEP, no_grad=no_grad)
@@ -81,7 +82,8 @@ def memory(subject: ForeignLoss) -> None:
 @check("Another loss, or a constant that depends on the batch.")
 def value(subject: ForeignLoss) -> None:
     """Its value is that of the reference on three batches, times a constant."""
-    losses, expected = [], []
+    losses = []
+    expected = []
     for seed in SEEDS:
         seeded = replace(subject, seed=seed)
         losses.append(seeded.run().values[SUM].double())

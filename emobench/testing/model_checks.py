@@ -87,7 +87,8 @@ def units(subject: CheckedObjective) -> None:
             raise Explained(CUT_OFF)
         if not torch.isfinite(units.losses_U).all():
             raise Broken(f"its loss is not finite on a random {case.family}")
-        total, expected = float(units.weights_U.detach().sum()), float(subject.ready.total_weight(case.batch))
+        total = float(units.weights_U.detach().sum())
+        expected = float(subject.ready.total_weight(case.batch))
         if abs(total - expected) > 1e-6 * max(abs(expected), 1):
             raise Broken(f"its weights add up to {total:g}, its total_weight is {expected:g}")
 

@@ -50,7 +50,8 @@ def setup(subject: CheckedObjective) -> None:
     (one, context), (two, _) = subject.fresh(), subject.fresh()
     for name in sorted(context.read - set(subject.objective.reads)):
         raise Broken(f"setup reads the model '{name}', which `reads` does not name")
-    first, second = one.frozen_state(), two.frozen_state()
+    first = one.frozen_state()
+    second = two.frozen_state()
     if first.keys() != second.keys() or not all(torch.equal(v, second[n]) for n, v in first.items()):
         raise Broken("setup twice makes two frozen states")
 
@@ -88,7 +89,8 @@ def parameters(subject: CheckedObjective) -> None:
     if not fields:
         raise Skipped("it has no parameters")
     _skip_combinations(subject)
-    cls, params = type(subject.objective), subject.objective.params
+    cls = type(subject.objective)
+    params = subject.objective.params
     required = {name: params[name] for name, f in fields.items() if f.default is dataclasses.MISSING}
     _build(cls, required, "its defaults are refused")
     for name, field in fields.items():

@@ -213,7 +213,8 @@ def level(objective: Objective | type[Objective]) -> str:
 
 def distance(value: Tensor, expected: Tensor) -> float:
     """Return the relative error in L2 norm."""
-    value, expected = value.detach().double(), expected.detach().double()
+    value = value.detach().double()
+    expected = expected.detach().double()
     return float((value - expected).norm() / expected.norm().clamp_min(1e-300))
 
 

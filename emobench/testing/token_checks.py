@@ -122,7 +122,8 @@ class LossCall:
 
 def loss_call(subject: CheckedObjective) -> LossCall:
     """Return the float64 call of a subject's objective on its target tokens."""
-    objective, kept_N = subject.ready, subject.labels_N != IGNORED
+    objective = subject.ready
+    kept_N = subject.labels_N != IGNORED
     ids_M = subject.labels_N[kept_N]
     side = {name: value[kept_N] for name, value in subject.side.items()}
     values = {LOGITS: subject.hidden_ND[kept_N] @ subject.weight_VD.T}
@@ -340,7 +341,8 @@ def added_halves(subject: CheckedObjective) -> EngineResult:
 )
 def determinism(subject: CheckedObjective) -> None:
     """The same inputs give the same bits."""
-    one, two = subject.run(), subject.run()
+    one = subject.run()
+    two = subject.run()
     for name, value in one.values.items():
         if not torch.equal(value, two.values[name]):
             raise Broken(f"the same inputs twice give two values of the {name}")
@@ -354,7 +356,8 @@ def precisions(subject: CheckedObjective) -> None:
     """float32, bfloat16 and float16 are close to float64 on the same inputs."""
     for dtype, tolerances in PRECISIONS.items():
         rounded = subject.given(hidden_ND=subject.hidden_ND.to(dtype), weight_VD=subject.weight_VD.to(dtype))
-        result, expected = rounded.run(dtype=dtype), rounded.run()
+        result = rounded.run(dtype=dtype)
+        expected = rounded.run()
         name = str(dtype).removeprefix("torch.")
         require_finite(result, f"in {name}")
         for what, value in result.values.items():
@@ -388,7 +391,8 @@ def memory(subject: CheckedObjective) -> None:
     """No tensor of tokens x vocabulary or more is made."""
     if not subject.given_side:
         subject = dataclasses.replace(subject, tokens=64, vocabulary=127)
-    count, words = subject.tokens * subject.vocabulary, f"{subject.tokens} tokens and {subject.vocabulary} words"
+    count = subject.tokens * subject.vocabulary
+    words = f"{subject.tokens} tokens and {subject.vocabulary} words"
     for name, value in subject.side.items():
         if value.numel() >= count:
             raise Broken(f"its side data '{name}' holds {tuple(value.shape)} numbers for {words}")
@@ -406,7 +410,8 @@ def parts(subject: CheckedObjective) -> None:
         names = set(call.objective.parts(call.statistics(call.leaves).detach()))
         for name in sorted(names & RESERVED):
             raise Broken(f"its part '{name}' takes the place of the trainer's own")
-    whole, small = subject.run().parts, subject.run(chunk_rows=2).parts
+    whole = subject.run().parts
+    small = subject.run(chunk_rows=2).parts
     names = set(whole) - RESERVED
     if not names:
         raise Skipped("it logs nothing in addition to its loss")

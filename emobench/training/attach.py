@@ -160,7 +160,8 @@ class AttachedObjective:
             return result.total / divisor(None, result.weight)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, linear, call)
-            mle_N, loss_N = -result.log_prob_N, result.losses_N
+            mle_N = -result.log_prob_N
+            loss_N = result.losses_N
         else:
             mle_N = loss_N = -token_statistics(hidden_ND, head, labels_N).log_prob
         mle_B, loss_B = (with_float64(sums_N).double().view(call.labels_BT.shape).sum(1) for sums_N in (mle_N, loss_N))

@@ -77,7 +77,8 @@ def _damage(checkpoint: Path) -> Damage | None:
 
 def restore_objective(checkpoint: Path, objective: Objective) -> None:
     """Restore an objective's state. Raises StorageError if its frozen tensors differ from the checkpoint's."""
-    expected, actual = json.loads((checkpoint / FROZEN).read_text()), frozen_digests(objective)
+    expected = json.loads((checkpoint / FROZEN).read_text())
+    actual = frozen_digests(objective)
     changed = [name for name in sorted({*expected, *actual}) if expected.get(name) != actual.get(name)]
     if changed:
         raise StorageError(

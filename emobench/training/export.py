@@ -76,7 +76,8 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     for name, weight in trained.items():
         if name not in parameters:  # a tied weight is written once
             continue
-        before, after = weight.detach().cpu(), parameters[name].detach()
+        before = weight.detach().cpu()
+        after = parameters[name].detach()
         if before.dtype != after.dtype or not torch.equal(before, after):
             raise _other_model(folder, f"its weight {name} is not the trained one")
     actual = _mle(written, trainer, head)

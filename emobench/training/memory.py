@@ -66,7 +66,8 @@ class Peak:
 @contextmanager
 def measured_peak(device: torch.device) -> Iterator[Peak]:
     """Measure the peak memory of the block, known at its end. Elsewhere than on CUDA a thread reads it repeatedly."""
-    peak, ended = Peak(), Event()
+    peak = Peak()
+    ended = Event()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         yield peak

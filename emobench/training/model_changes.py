@@ -171,7 +171,8 @@ def _random_weights(model: Any) -> Iterator[None]:
     """
     parameters = {id(parameter) for parameter in model.parameters()}
     tensors = [tensor for tensor in chain(model.parameters(), model.buffers()) if tensor.is_floating_point()]
-    kept, place = [tensor.data for tensor in tensors], model.device
+    kept = [tensor.data for tensor in tensors]
+    place = model.device
     if place.type == "cuda" and sum(4 * tensor.numel() for tensor in kept) > torch.cuda.mem_get_info(place)[0]:
         place = torch.device("cpu")
     noise = torch.randn(PERIOD, generator=torch.Generator().manual_seed(0)).to(place)

@@ -257,7 +257,8 @@ def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
 def _keep_frequent_rows(cost: GroundCost, job: Training) -> None:
     """Keep the cost rows of the most frequent target tokens of the training data. Those of all targets are checked."""
     rows: Any = job.train
-    device, dtype = cost.rows_VE.device, job.model.get_output_embeddings().weight.dtype
+    device = cost.rows_VE.device
+    dtype = job.model.get_output_embeddings().weight.dtype
     if job.recipe.precision != "float32":
         dtype = getattr(torch, job.recipe.precision)
     row_dtype = cost.row_dtype(rows_for(job.recipe.engine, device, dtype).cost_dtype(dtype))
@@ -630,7 +631,8 @@ def _interruptible(trainer: ObjectiveTrainer) -> Iterator[None]:
 
 
 def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int, peak: int) -> TrainingSummary:
-    tokens, seconds = 0.0, 0.0
+    tokens = 0.0
+    seconds = 0.0
     validated: dict[int, float] = {}
     for text in (job.folder / LOG).read_text().splitlines():
         line = json.loads(text)

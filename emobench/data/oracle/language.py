@@ -80,7 +80,8 @@ class HiddenMarkovLanguage:
     def sample(self, count: int, seed: int | Sequence[int]) -> list[list[int]]:
         """Draw `count` independent texts from P: their word ids, without EOS (an empty text is an empty list)."""
         generator = uniform_generator(seed)
-        transition, emission = RowSampler(self.transition_SS), RowSampler(self.emission_SV)
+        transition = RowSampler(self.transition_SS)
+        emission = RowSampler(self.emission_SV)
         rows = np.arange(count)  # texts that have not ended
         states = RowSampler(self.start_S[None])(np.zeros(count, int), generator)
         columns = [(rows[:0], rows[:0])]

@@ -74,7 +74,8 @@ def _with_examples(score: Score, without_B: Sequence[float], ids: Sequence[str],
     """Return a score whose prompts have the pseudo-value of their block, which is their unit."""
     shares_B = np.bincount(block_N) / len(block_N)
     pseudo_B = score.value + (1 / shares_B - 1) * (score.value - np.array(without_B))
-    examples, units = {}, {}
+    examples = {}
+    units = {}
     for key, block in zip(ids, block_N.tolist(), strict=True):
         examples[key] = (float(pseudo_B[block]), 1.0)
         units[key] = f"block {block + 1} of {len(pseudo_B)}"

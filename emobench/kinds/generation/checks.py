@@ -96,7 +96,8 @@ class CheckedMetric:
     @cached_property
     def texts(self) -> GeneratedTexts:
         """(R, N) samples of six words after two; the human text has the same prefix."""
-        words, rng = oracle_words(), random.Random(0)
+        words = oracle_words()
+        rng = random.Random(0)
         prompts = []
         for n in range(PROMPTS):
             human = rng.choices(words, k=8)
@@ -141,7 +142,8 @@ class CheckedMetric:
 @check("Return a Score for each of `measures`; entries name them `<task>/<metric>`.", gate=True)
 def scores(subject: CheckedMetric) -> None:
     """It gives each of its metrics, finite and within the range of its unit."""
-    measures, given = type(subject.metric).measures, subject.scores
+    measures = type(subject.metric).measures
+    given = subject.scores
     if given.keys() != measures.keys():
         raise Broken(f"it gives {', '.join(given) or 'nothing'}, and its `measures` are {', '.join(measures)}")
     for name, score in given.items():

@@ -79,7 +79,8 @@ def generation_cost(rules: GenerationProtocol, split: SplitSize) -> Cost:
         read = least(read, rules.test_blocks * rules.max_length)
     if prompts is None or read is None:
         return Cost(prompts, None)
-    prefix, samples = rules.prefix * words, rules.sampling.samples
+    prefix = rules.prefix * words
+    samples = rules.sampling.samples
     new = rules.continuation + rules.sampling.extra_tokens
     text = prefix + new
     sampled = prompts * (prefix + samples * new)
@@ -141,7 +142,8 @@ def check_metrics(named: Sequence[MetricGroup], where: str) -> None:
 def check(task: Task, texts: Texts, model: Model) -> None:
     rules = task.protocol_as(GenerationProtocol)
     check_backend(rules.sampling.backend, model, "generation.sampling.backend")
-    text_tokens, auxiliary = rules.text_tokens, rules.auxiliary_models
+    text_tokens = rules.text_tokens
+    auxiliary = rules.auxiliary_models
     shorter = "give shorter generation.prefix and generation.continuation"
     if text_tokens is not None:  # how many tokens words are is only known when they are cut; sampling checks that
         # The last token is not read, but vLLM has a position for it.
@@ -260,7 +262,8 @@ def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> Sco
 
 def units_of(runs: GeneratedTexts, texts: Texts) -> dict[str, str]:
     """Return the sampling unit of each prompt that was sampled with others: of one document, or with equal prefixes."""
-    contents, documents = {}, {}
+    contents = {}
+    documents = {}
     for key, prefix in zip(runs.ids, runs.prefixes, strict=True):
         contents[key] = [text_digest(prefix)]
         documents[key] = texts.units[text_of(key)]

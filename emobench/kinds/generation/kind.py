@@ -80,7 +80,8 @@ class GenerationKind(Kind):
         """
         rules = task.protocol_as(GenerationProtocol)
         decided = [*(field.name for field in fields(PromptRule)), "sampling", "limit"]
-        metrics, models = [], rules.auxiliary_models
+        metrics = []
+        models = rules.auxiliary_models
         for text in rules.metrics:
             metric = METRICS.load(text)
             metrics.append({"name": text, "source": metric.source_sha256, "packages": dict(metric.versions)})

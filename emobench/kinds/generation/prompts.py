@@ -143,7 +143,8 @@ def _prompt(
         prefix, reference = decode(prefix_ids, tokenizer), decode(ids[:end], tokenizer)
     else:
         words = text.split(" ")
-        prefix, reference = " ".join(words[: rule.prefix]), " ".join(words[:end])
+        prefix = " ".join(words[: rule.prefix])
+        reference = " ".join(words[:end])
         prefix_ids = _encode([prefix], tokenizer)[0]
     if prefix_ids and prefix_ids[0] == tokenizer.bos_token_id:
         raise ModelError(

@@ -131,7 +131,8 @@ def label_scores(rules: IclProtocol, example: ExampleLosses) -> tuple[list[float
         "label_byte": example.label_bytes,
     }
     divisors = lengths.get(rules.scorer, (1,) * len(sums))
-    losses, likelihoods = [], []
+    losses = []
+    likelihoods = []
     for name, nats, divisor in zip(rules.ties, sums, divisors, strict=True):
         losses.append(nats / divisor)
         likelihoods.append(math.exp(min(sums) - nats))
@@ -179,7 +180,8 @@ def icl_scores(rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Ma
         given = answers(rules, examples, groups)
     except MetricError as error:
         return Scored(missing=dict.fromkeys(names, str(error)))
-    n, unit = len(given), UNITS[rules.scorer]
+    n = len(given)
+    unit = UNITS[rules.scorer]
     hits = {}
     margins = {}
     confidences = []
@@ -218,7 +220,8 @@ def _flags(table: Mapping[str, Any], n: int) -> list[str]:
     if table["tied"]:
         flags.append(f"{table['tied']} of {n} answers are ties, decided by the order of the labels")
     if table["shortened"]:
-        lost, shortened = table["dropped_shots"], table["shortened"]
+        lost = table["dropped_shots"]
+        shortened = table["shortened"]
         flags.append(f"{lost} shots left out of {shortened} of {n} prompts, to make them fit")
     return flags
 

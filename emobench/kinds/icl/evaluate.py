@@ -63,7 +63,8 @@ def cost(task: Task, data: LabelledData | None, model: Model) -> Cost:
     That is prefix + the sum over labels of (suffix - 1); each label's whole prompt where the engine shares nothing.
     """
     assert task.dataset is not None
-    rules, source = task.protocol_as(IclProtocol), task.dataset
+    rules = task.protocol_as(IclProtocol)
+    source = task.dataset
     bytes_per_token = model.bytes_per_token
     if data is None:
         examples = least(rules.held_out or source.test.rows, rules.limit)

@@ -66,7 +66,8 @@ class IclKind(Kind):
         del decided["scorer"]
         if not rules.shots:
             return KeyFacts(rules=decided)
-        loaded, models = RETRIEVERS.load(rules.retriever), {}
+        loaded = RETRIEVERS.load(rules.retriever)
+        models = {}
         packages = dict(loaded.versions)
         facts: dict[str, Any] = {"name": rules.retriever, "source": loaded.source_sha256, "packages": packages}
         if loaded.plugin.encodes:

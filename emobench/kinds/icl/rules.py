@@ -80,7 +80,8 @@ class IclProtocol(Rules):
     """Maximum number of test examples, the first ones."""
 
     def __post_init__(self) -> None:
-        in_template, in_header = FIELD.findall(self.template), FIELD.findall(self.header)
+        in_template = FIELD.findall(self.template)
+        in_header = FIELD.findall(self.header)
         if in_template.count(LABEL) != 1 or LABEL in in_header or not {*in_template, *in_header} > {LABEL}:
             raise ConfigError(
                 f"`template` is {self.template!r}; expected a text with {{label}} and a field of the data, such as "

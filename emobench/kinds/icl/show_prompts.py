@@ -60,7 +60,8 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
     rules = task.protocol_as(IclProtocol)
     drafts = drafts_of(subject, task, data)
     name = f"emobench_{task.name.replace('-', '_')}"
-    rows, definition = folder / f"{name}.test.jsonl", folder / f"{name}.yaml"
+    rows = folder / f"{name}.test.jsonl"
+    definition = folder / f"{name}.yaml"
     lines = []
     for draft in drafts:
         *shots, (_, query), (_, after) = draft.parts(rules)
@@ -81,7 +82,8 @@ def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> li
 
 
 def _yaml(task: Task, rules: IclProtocol, data: LabelledData, name: str, rows: Path) -> str:
-    installed, bos = version("emobench"), BOS_ARGUMENTS[rules.bos]
+    installed = version("emobench")
+    bos = BOS_ARGUMENTS[rules.bos]
     too_long = TOO_LONG[rules.too_long]
     head = f"""\
 # {task.name} of emobench {installed}: protocol {task.protocol_id}, data {data.fingerprint[:19]}.
@@ -132,7 +134,8 @@ def _prompt(
     labels = []
     losses, posteriors = label_scores(rules, sample)
     for i, name in enumerate(rules.ties):
-        posterior, tokens = posteriors[i], len(prompt.tokens[i])
+        posterior = posteriors[i]
+        tokens = len(prompt.tokens[i])
         label = ShownLabel(name=name, text=rules.labels[name], loss=losses[i], posterior=posterior, tokens=tokens)
         labels.append(label)
     ids, shown, count = prompt.tokens[place], [], 0
@@ -160,7 +163,8 @@ def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list
     (ids,), offsets = tokenize([whole], tokenizer, rules)
     if offsets is None:
         return [Piece(part=name, text=text, token=None) for name, text in parts if text]
-    ends, end = [], 0
+    ends = []
+    end = 0
     for _, text in parts:
         end += len(text)
         ends.append(end)

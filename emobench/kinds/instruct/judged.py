@@ -427,7 +427,8 @@ def verdict_scores(
 
 def check_verdicts(judged: Verdicts, counts: Mapping[str, int], judge: str) -> None:
     """Raise MetricError where more than 5 % of the requests have no verdict; `judge` begins the sentence."""
-    missing, total = sum(one.unread for one in judged), sum(counts.values())
+    missing = sum(one.unread for one in judged)
+    total = sum(counts.values())
     if missing > MOST_MISSING * total:
         reason = next(one.problem for one in judged if one.unread)
         raise MetricError(

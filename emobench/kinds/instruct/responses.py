@@ -110,7 +110,8 @@ def reference_scores(responses: Sequence[Response]) -> Scored:
     """Return ROUGE-L, the share of responses that ended by themselves, and the mean length in tokens."""
     ids = [one.id for one in responses]
     scored = Scored()
-    texts, references = [one.text for one in responses], [one.reference for one in responses]
+    texts = [one.text for one in responses]
+    references = [one.reference for one in responses]
     scored.add(("rougeL",), lambda: rouge([texts], references, ids, variants=("rougeL",)))
     scored.scores["ended"] = mean_by_prompt([[one.ended for one in responses]], ids, ENDED)
     scored.scores["response_tokens"] = mean_by_prompt([[len(one.ids) for one in responses]], ids, TOKENS)

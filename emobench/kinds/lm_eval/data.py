@@ -129,7 +129,8 @@ def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -
     """Return the changes of a task's configuration for its data, and the origin of the data."""
     if config.get("custom_dataset") or config.get("dataset_path") is None:
         return {}, "local: code of the task"
-    path, name = str(config.get("dataset_path")), config.get("dataset_name")
+    path = str(config.get("dataset_path"))
+    name = config.get("dataset_name")
     options = dict(config.get("dataset_kwargs") or {})
     options.pop("trust_remote_code", None)
     if rules.data:
@@ -270,8 +271,10 @@ def find_manager(name: str, include: str) -> TaskManager:
     Raises ConfigError for a name that nothing defines, with the nearest ones.
     """
     manager = TaskManager(include_path=_own_folder(include) if include else None, include_defaults=False)
-    index, own = manager.task_index, dict(manager.task_index)
-    folders, more = set[Path](), _folders_of(name)
+    index = manager.task_index
+    own = dict(manager.task_index)
+    folders = set[Path]()
+    more = _folders_of(name)
     while True:
         folders |= more
         index.clear()

@@ -135,7 +135,8 @@ def _score(number: LmEvalNumber, results: Results, rows: Rows) -> Score:
             example = example_id(row) if alone else f"{leaf}/{example_id(row)}"
             documents[example], contents[example] = row.get("doc"), sample_contents(row)
     examples = _examples(number, leaves, results, rows)
-    aggregate, n = "corpus", sum(results["n-samples"][leaf]["effective"] for leaf in leaves)
+    aggregate = "corpus"
+    n = sum(results["n-samples"][leaf]["effective"] for leaf in leaves)
     if examples is not None:
         aggregate = "exp_mean" if number.unit == "perplexity" else "mean"
         n = len(examples) or n
@@ -173,7 +174,8 @@ def _examples(number: LmEvalNumber, leaves: Sequence[str], results: Results, row
 
 def _parts(results: Results, name: str) -> list[str]:
     """Return the tasks and groups with numbers: a name, or else the nearest of its parts; for a tag all."""
-    known, groups = results["results"], results["group_subtasks"]
+    known = results["results"]
+    groups = results["group_subtasks"]
     with_numbers = [part for part in known if next(numbers_of(part, known[part]), None)]
     if name not in known and name not in groups:
         return with_numbers

@@ -89,13 +89,15 @@ def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts]
         group, room = open_groups.get(tuple(context), ([], 0))
         room -= len(continuation)
         if room < 0 or len(context) + len(continuation) > most:
-            group, room = [], len(context) - len(continuation)
+            group = []
+            room = len(context) - len(continuation)
             groups.append(group)
         group.append(place)
         open_groups[tuple(context)] = group, room
     prompts = []
     for number, group in enumerate(groups):
-        tokens, starts = [], []
+        tokens = []
+        starts = []
         for _, context, continuation in (requests[place] for place in group):
             tokens.append(tuple((context + continuation)[-most:]))
             starts.append(len(tokens[-1]) - len(continuation))

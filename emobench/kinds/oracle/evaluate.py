@@ -85,7 +85,8 @@ def check(task: Task, texts: Texts, model: Model) -> None:
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
-    rules, start = task.protocol_as(OracleProtocol), subject.tokenizer.eos_token_id
+    rules = task.protocol_as(OracleProtocol)
+    start = subject.tokenizer.eos_token_id
 
     def sample(title: str, kind: str, prompts: list[list[int]], length: int, forced: bool) -> list[Continuation]:
         decoding = Decoding(rule=Sampling(seed=rules.seed, suppress_eos=forced), length=length)
@@ -153,7 +154,8 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     def overlap() -> Scores:
         if not samples["continued"]:
             raise MetricError(f"No test text has the {rules.prefix + rules.continuation} words that ROUGE compares.")
-        references, rows = [], []
+        references = []
+        rows = []
         for prefix, human, new in samples["continued"]:
             references.append([*prefix, *human])
             rows.append([*prefix, *new])
@@ -179,7 +181,8 @@ def _ids(subject: Subject, texts: Texts) -> list[list[int]]:
 
 def written_texts(path: Path) -> list[WrittenText]:
     """Return the continuations in a file of samples."""
-    decode, written = oracle_tokenizer().decode, []
+    decode = oracle_tokenizer().decode
+    written = []
     try:
         for index, ids in enumerate(parse_mapping(read_text(path))["continued"]):
             prefix, human, generated = map(str, map(decode, ids))
@@ -210,7 +213,8 @@ def oracle_distances(
     """
     if not texts:
         raise MetricError("The oracle distances need at least one text; give a limit of at least 1.")
-    head, symbols = probe_head(model), language.emission_SV.shape[1]
+    head = probe_head(model)
+    symbols = language.emission_SV.shape[1]
     if head.tokens != symbols:
         raise ModelError(
             f"The model has {head.tokens} symbols, the oracle language {symbols}; "

@@ -62,7 +62,8 @@ def check(task: Task, texts: Texts, model: Model) -> None:
     for one in (model, surrogate):
         way = f"add --set surrogate.max_tokens={one.context}, which skips longer texts"
         require_context(task, one, rules.max_tokens, "a text", way)
-    own, other = model.tokenizer.get_vocab(), surrogate.tokenizer.get_vocab()
+    own = model.tokenizer.get_vocab()
+    other = surrogate.tokenizer.get_vocab()
     differing = sorted(token for token in own.keys() | other.keys() if own.get(token) != other.get(token))
     if differing:
         token = differing[0]
@@ -87,11 +88,13 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
 
     def distances() -> Scores:
         with subject.work("distances to the surrogate", "texts") as progress:
-            tokens, ids = list(rows.values()), list(rows)
+            tokens = list(rows.values())
+            ids = list(rows)
             return surrogate_distances(surrogate, subject.model, subject.tokenizer, tokens, ids, progress=progress)
 
     scored.add(COLUMNS, distances)
-    contents, documents = {}, {}
+    contents = {}
+    documents = {}
     for row in rows:
         contents[row] = [text_digest(texts.texts[int(row)])]
         documents[row] = texts.units[int(row)]

@@ -38,7 +38,8 @@ class CheckedRetriever:
     def texts(self) -> tuple[list[str], list[str]]:
         """A pool and queries; the first query is in the pool, and the pool has a text twice."""
         generator = random.Random(0)
-        pool, queries = [], []
+        pool = []
+        queries = []
         for _ in range(POOL - 1):
             length = generator.randint(2, 9)
             pool.append(" ".join(generator.choices(WORDS, k=length)))

@@ -173,7 +173,8 @@ def _search(
     """Return, for each test example, the places of its shots in the pool; each group is searched by itself."""
     shots: list[list[int]] = [[] for _ in test_keys]
     done = 0
-    pools, groups = _by_group(pool_keys), _by_group(test_keys)
+    pools = _by_group(pool_keys)
+    groups = _by_group(test_keys)
     for group, asking in groups.items():
         places = pools.get(group, [])
         texts = [pool_keys[place][1] for place in places]

@@ -96,7 +96,8 @@ def rates(rows: Annotations, data_dirs: Sequence[Path] = (), *, offline: bool) -
     if len(judged) < 2:
         raise DataError(f"{len(judged)} of {len(rows)} annotations have a preference; expected two or more.")
     rate, error = win_rate(judged)
-    published, missing = None, ""
+    published = None
+    missing = ""
     try:
         published = length_controlled(in_order(rows), gamed_file(data_dirs, offline=offline))
     except DataError as problem:
@@ -142,7 +143,8 @@ def length_controlled(rows: Annotations, gamed: Path) -> float | None:
 
     None if all pairs differ by the same length. `gamed` is df_gamed.csv, which the package would download at each call.
     """
-    judged, longer = [], set()
+    judged = []
+    longer = set()
     for row in rows:
         preference = preference_of(row)
         names = {"generator_1": "reference", "generator_2": "model"}

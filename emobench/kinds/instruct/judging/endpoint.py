@@ -293,7 +293,8 @@ async def _bounded(response: Any) -> bytes:
     """
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise UnreadableError("compressed, which was not asked for")
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in response.aiter_raw():
         size += len(part)
         if size > LARGEST:

@@ -68,7 +68,8 @@ class JudgeReply:
     def from_json(cls, fields: Mapping[str, Any]) -> JudgeReply:
         """Return a reply of the fields that `asdict` gave."""
         reply = cls(**{**fields, "top_logprobs": tuple(fields["top_logprobs"])})
-        read, written = token_count(reply.prompt_tokens), token_count(reply.reply_tokens)
+        read = token_count(reply.prompt_tokens)
+        written = token_count(reply.reply_tokens)
         return replace(reply, prompt_tokens=read, reply_tokens=written)
 
 

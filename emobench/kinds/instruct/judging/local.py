@@ -97,7 +97,8 @@ class LocalModel:
 
     def prompt_ids(self, request: JudgeRequest) -> list[int]:
         """Return the tokens of the prompt. Raises ModelError as `ask` does."""
-        options, tokenizer = request.options, self.handle.tokenizer
+        options = request.options
+        tokenizer = self.handle.tokenizer
         # A reply of one token whose log probabilities, at temperature 1, are the verdict draws nothing.
         verdict = (options.get("max_tokens"), options.get("temperature")) == (1, 1) and options.get("top_logprobs")
         if options.get("temperature", 0) and not verdict:
