@@ -256,7 +256,8 @@ class ChatFormat:
 
         Its end would merge with the response in some tokenizers, and the model would be asked with other ids.
         """
-        whole, before = text_ids(self.tokenizer, text), text_ids(self.tokenizer, prompt)
+        whole = text_ids(self.tokenizer, text)
+        before = text_ids(self.tokenizer, prompt)
         if whole[: len(before)] == before or not text.startswith(prompt):
             return whole
         return before + text_ids(self.tokenizer, text[len(prompt) :])

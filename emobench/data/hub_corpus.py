@@ -214,7 +214,8 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     corpus = hub_corpus(head)
     if corpus is None or not label:
         raise ConfigError(f"{name} names no labelled data; expected {EXPECTED}.")
-    data, columns = find_files(corpus, offline=offline), (corpus.column, label)
+    data = find_files(corpus, offline=offline)
+    columns = (corpus.column, label)
     pool = labelled_rows(data.rows("train"), columns)
     dataset: dict[str, Any] = {
         "name": corpus.repo.rpartition("/")[2].lower(),

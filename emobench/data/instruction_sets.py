@@ -167,7 +167,8 @@ def source_of(corpus: str) -> CorpusSource | None:
 
 def _rows(corpus: str, split: Split, data_dirs: Sequence[Path], offline: bool) -> tuple[Rows, str] | None:
     """Return the rows of a split and their origin; None if there is no validation split."""
-    file, data = local_file(corpus, split, data_dirs), local_data(corpus)
+    file = local_file(corpus, split, data_dirs)
+    data = local_data(corpus)
     if file is not None:
         return file_rows(file), f"local: {file.name}"
     if data is not None:

@@ -88,7 +88,8 @@ def hub_files(name: str, revision: str, pattern: str, *, offline: bool) -> tuple
     """
     repo = Repo(name, "dataset", offline)
     commit = repo.resolve(revision)
-    folder, origin = repo.fetch(commit, [pattern]), f"hub: {name}@{commit}"
+    folder = repo.fetch(commit, [pattern])
+    origin = f"hub: {name}@{commit}"
     files = sorted(folder.glob(pattern))
     if not files and offline:
         raise repo.missing(commit, pattern)

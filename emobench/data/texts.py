@@ -100,8 +100,10 @@ def load_texts(
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
-    part, data = cast(Split, split), local_data(corpus)
-    file, on_hub = local_file(corpus, split, data_dirs), hub_corpus(corpus)
+    part = cast(Split, split)
+    data = local_data(corpus)
+    file = local_file(corpus, split, data_dirs)
+    on_hub = hub_corpus(corpus)
     pairs = tuple((fields or {}).items())
     named: Sequence[str] = ()
     numbers: Sequence[RowNumbers] = ()

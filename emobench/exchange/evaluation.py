@@ -203,7 +203,8 @@ def entry_facts(
             packages[harness] = version
     tasks = {}
     for task, of_task in rules.items():
-        digests, data = prompts.get(task, {}), None
+        digests = prompts.get(task, {})
+        data = None
         if digests:
             data = f"sha256:{digest_of(sorted(digests))} (its examples)"
         protocol = f"{harness}@{digest_of(of_task)[:6]}"

@@ -316,7 +316,8 @@ def record_evaluation(path: Path, data: Json) -> Evaluation:
 
 
 def _measured(result: Json, value: float) -> Measured:
-    config, uncertainty = mapping(result, "metric_config"), mapping(result, "score_details", "uncertainty")
+    config = mapping(result, "metric_config")
+    uncertainty = mapping(result, "score_details", "uncertainty")
     given = mapping(uncertainty, "confidence_interval")
     low, high, interval = number(given.get("lower")), number(given.get("upper")), None
     if low is not None and high is not None and given.get("confidence_level") == 0.95:
@@ -368,7 +369,8 @@ def _read_instances(path: Path, data: Json, results: Mapping[str, Json]) -> dict
         of_task = by_task.get(task_name(str(row.get("evaluation_name"))), [])
         if name is None and len(of_task) == 1:
             name = of_task[0]
-        score, sample = number(at(row, "evaluation", "score")), str(row.get("sample_id"))
+        score = number(at(row, "evaluation", "score"))
+        sample = str(row.get("sample_id"))
         if name is None or score is None or row.get("sample_id") is None:
             raise DataError(f"{where}: expected an instance with `sample_id`, `evaluation.score` and a known result.")
         of_metric = read.setdefault(name, Samples())

@@ -76,8 +76,10 @@ def inspect_evaluation(path: Path, data: Json) -> Evaluation:
         status = "invalidated"
     if status != "success":
         raise DataError(f"{path}: its status is {status!r}; expected a log whose evaluation is a success.")
-    spec, task = mapping(data, "eval"), task_name(str(data["eval"]["task"]))
-    rows, samples = _samples(path, data), Samples()
+    spec = mapping(data, "eval")
+    task = task_name(str(data["eval"]["task"]))
+    rows = _samples(path, data)
+    samples = Samples()
     for row in rows:
         sample = str(row["id"])
         shown = _input(row)
@@ -103,7 +105,8 @@ def inspect_evaluation(path: Path, data: Json) -> Evaluation:
             name = f"{task}/{_metric_name(score, metric, scores)}"
             if name in read.numbers:
                 raise DataError(f"{path}: two numbers are called {name!r}; keep one.")
-            values, count = _values(data, score, metric, value, of_epochs), count_of(score.get("scored_samples"))
+            values = _values(data, score, metric, value, of_epochs)
+            count = count_of(score.get("scored_samples"))
             if isinstance(values, str):
                 read.without[name] = values
                 if count is None:
@@ -271,7 +274,8 @@ def _reductions(data: Json, score: Json, of_epochs: Epochs) -> Values:
         if (reduction.get("scorer"), reduction.get("reducer")) != (score.get("scorer"), score.get("reducer")):
             continue
         for sample in listed(reduction, "samples"):
-            value, name = to_float(_part(sample.get("value"), score)), str(sample.get("sample_id"))
+            value = to_float(_part(sample.get("value"), score))
+            name = str(sample.get("sample_id"))
             if value is not None and name in of_epochs:
                 reduced[name] = value, 1.0
     return reduced

@@ -79,7 +79,8 @@ def lm_eval_evaluation(path: Path, data: Json, *, lenient: bool = False) -> Eval
     """
     file = ResultsFile(path, data)
     model, version, date = file.model, text_of(data, "lm_eval_version"), number(data.get("date"))
-    sha, count = text_of(model.config, "model_sha"), count_of(model.config.get("model_num_parameters"))
+    sha = text_of(model.config, "model_sha")
+    count = count_of(model.config.get("model_num_parameters"))
     row: dict[str, Any] = {**named_model(path, model.name, model.variant), "revision": None, "parameters": None}
     if sha is not None:
         row["revision"] = sha + model.changed_weights
@@ -275,7 +276,8 @@ class ResultsFile:
         config["dataset_kwargs"] = of_dataset
         if str(config.get("dataset_path")).startswith(("/", ".")):
             del config["dataset_path"]
-        shots, chat = at(self.data, "n-shot", task), None
+        shots = at(self.data, "n-shot", task)
+        chat = None
         if shots and not self.members(task):
             shots = [shots, command.get("fewshot_seed")]
         if self.data.get("chat_template_sha"):
@@ -317,7 +319,8 @@ def read_samples(results: Path) -> dict[str, Samples]:
     documents: dict[str, dict[str, Any]] = {}
     for path, task in samples_files(results):
         name = task_name(task)
-        of_task, of_documents = samples.setdefault(name, Samples()), documents.setdefault(name, {})
+        of_task = samples.setdefault(name, Samples())
+        of_documents = documents.setdefault(name, {})
         for where, row in json_lines(path):
             doc, prompt, target = text_of(row, "doc_hash"), text_of(row, "prompt_hash"), text_of(row, "target_hash")
             metrics = row.get("metrics")
@@ -471,7 +474,8 @@ class ModelArguments:
     @property
     def name(self) -> str:
         """The model by the file's name; of one with an adapter, the model that this was made for."""
-        named, own = next(iter(self.some(*NAMES).values()), None), text_of(self.data, "model_name")
+        named = next(iter(self.some(*NAMES).values()), None)
+        own = text_of(self.data, "model_name")
         if named and own in self.some(*ADAPTERS).values():
             return named
         return own or named or UNNAMED
@@ -489,7 +493,8 @@ class ModelArguments:
         """The difference from other models of its revision; of an adapter with its commit on the hub."""
         parts = []
         for key, value in self.some(*IDENTITY).items():
-            commit, part = text_of(self.config, f"{key}_sha"), f"{key}={distinct_name(value)}"
+            commit = text_of(self.config, f"{key}_sha")
+            part = f"{key}={distinct_name(value)}"
             if commit is not None:
                 part += f"@{commit[:12]}"
             parts.append(part)
@@ -509,7 +514,8 @@ class ModelArguments:
     @property
     def window(self) -> Window:
         """The window in tokens, if it is known; it decides the numbers of all tasks if an argument sets it."""
-        chosen, used = next(iter(self.some(*WINDOWS).values()), None), self.data.get("max_length")
+        chosen = next(iter(self.some(*WINDOWS).values()), None)
+        used = self.data.get("max_length")
         tokens = str(used) if isinstance(used, int) and used is not True else chosen
         return Window(tokens, chosen is not None)
 

@@ -179,8 +179,11 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     if given.model is not None:
         source = published_value(given.model)
         model = {"name": source.removeprefix("./"), "source": source}
-    provenance = {**first.provenance, "data": first.data}
-    provenance["created"] = max(map(_created, read)).isoformat(timespec="seconds")
+    provenance = {
+        **first.provenance,
+        "data": first.data,
+        "created": max(map(_created, read)).isoformat(timespec="seconds"),
+    }
     fields: dict[str, Any] = {
         "kind": "imported",
         "supersedes": None,

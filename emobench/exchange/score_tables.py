@@ -41,7 +41,8 @@ class Scores:
     def add(self, row: Row, where: str) -> None:
         """Add a row. Raises DataError for one without an example or a finite score, and for one that is there."""
         require_columns(row, REQUIRED, where)
-        task, metric = task_name(_text(row, "task") or TASK), task_name(_text(row, "metric") or METRIC)
+        task = task_name(_text(row, "task") or TASK)
+        metric = task_name(_text(row, "metric") or METRIC)
         example = _text(row, "example")
         if not example:
             raise DataError(f'{where}: "example" is blank; expected a name or a number.')

@@ -158,7 +158,8 @@ def _require_same(place: Folder, folder: Path, added: Shared) -> None:
     for name in added.names:
         if not name.endswith(".json"):
             continue
-        there, ours = place.read(name, largest(name) or 0), (folder / name).read_bytes()
+        there = place.read(name, largest(name) or 0)
+        ours = (folder / name).read_bytes()
         if there not in (None, ours) and parse(there, f"{place.name}: {name}") != parse(ours, name):
             raise DataError(f"{place.name}: {name} has other content. {NOTHING} Restore or remove it there.")
 

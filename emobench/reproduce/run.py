@@ -347,7 +347,8 @@ def _problems(table: Table, request: Request, base: Model) -> Iterator[tuple[str
 
     A task that also chooses among candidates must have texts for that, too.
     """
-    at, suite = Ingredients(request, look=True), find_suite(table.suite)
+    at = Ingredients(request, look=True)
+    suite = find_suite(table.suite)
     parts = parts_of(request, suite)
     every_part = list(parts)
     choosing = selection_request(table, request)

@@ -104,7 +104,8 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> Path:
         "device": request.device.partition(":")[0],
         "texts": {split: request.texts[split] for split in SPLITS},
     }
-    stage, stages = Stage("texts", to_plain(settings)), Stages(request.out, note=reporter.note)
+    stage = Stage("texts", to_plain(settings))
+    stages = Stages(request.out, note=reporter.note)
     if not stages.is_finished(stage):
         _require_short(request, model.facts, length)
     require_writable(request.out, "--out")

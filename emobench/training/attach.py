@@ -144,7 +144,8 @@ class AttachedObjective:
         """
         call, self._prepared = self._prepared, None
         assert call is not None
-        head, training = replace(self.head, linear=linear), linear.training
+        head = replace(self.head, linear=linear)
+        training = linear.training
         hidden_ND = hidden_BTD.flatten(0, 1)
         labels_N = call.labels_BT.flatten()
         if training:

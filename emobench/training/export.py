@@ -63,7 +63,8 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     if _is_half(model) or (gathered is not None and (trainer.args.bf16 or trainer.args.fp16)):
         tolerance = COARSE
     if adapted is not model:
-        model, gathered = _merged(model, adapted, gathered), None
+        model = _merged(model, adapted, gathered)
+        gathered = None
     # Tied weights once; save_pretrained empties the dict that it is given.
     trained = dict(model.named_parameters())
     if gathered is not None:

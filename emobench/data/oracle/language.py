@@ -119,7 +119,8 @@ class HiddenMarkovLanguage:
         ids_BT = np.full((len(texts), lengths_B.max(initial=0)), self.eos_id)
         for row, text in zip(ids_BT, texts, strict=True):
             row[: len(text)] = text
-        probs_BS, total_B = np.broadcast_to(self.start_S, (len(texts), len(self.start_S))), np.zeros(len(texts))
+        probs_BS = np.broadcast_to(self.start_S, (len(texts), len(self.start_S)))
+        total_B = np.zeros(len(texts))
         for t in range(ids_BT.shape[1]):
             probs_BS, log_prob_B = self._read(probs_BS, ids_BT[:, t])
             total_B += np.where(t < lengths_B, log_prob_B, 0.0)

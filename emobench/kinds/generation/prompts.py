@@ -140,7 +140,8 @@ def _prompt(
     end = rule.prefix + rule.continuation
     if rule.unit == "tokens":
         prefix_ids = ids[: rule.prefix]
-        prefix, reference = decode(prefix_ids, tokenizer), decode(ids[:end], tokenizer)
+        prefix = decode(prefix_ids, tokenizer)
+        reference = decode(ids[:end], tokenizer)
     else:
         words = text.split(" ")
         prefix = " ".join(words[: rule.prefix])

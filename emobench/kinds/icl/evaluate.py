@@ -144,7 +144,8 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
     rules = task.protocol_as(IclProtocol)
-    questions, samples = questions_of(rules, data), read_rows(ExampleLosses, folder / SAMPLES)
+    questions = questions_of(rules, data)
+    samples = read_rows(ExampleLosses, folder / SAMPLES)
     answered = {sample.id for sample in samples}
     require_count(folder / SAMPLES, "examples", len(answered), len(questions))
     groups = {}

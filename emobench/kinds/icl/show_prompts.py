@@ -146,8 +146,14 @@ def _prompt(
     text, _ = kept.texts(rules)[place]
     shots = [(shot.id, shot.label) for shot in kept.shots]
     facts: dict[str, Any] = {"id": prompt.id, "right": answer.right, "answer": answer.answer}
-    facts |= {"tied": answer.margin == 0, "text": text, "tokens": len(ids), "first_ids": ids[:FIRST_IDS]}
-    facts |= {"dropped": prompt.dropped, "cut": prompt.cut}
+    facts |= {
+        "tied": answer.margin == 0,
+        "text": text,
+        "tokens": len(ids),
+        "first_ids": ids[:FIRST_IDS],
+        "dropped": prompt.dropped,
+        "cut": prompt.cut,
+    }
     return ShownPrompt(shots=tuple(shots), labels=tuple(labels), pieces=tuple(shown), **facts)
 
 

@@ -54,10 +54,12 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Instruction
 def cost(task: Task, data: Instructions | None, model: Model) -> Cost:
     """Estimate the tokens of prompts, of responses that all have the full length, and of a judge's requests."""
     rules = task.protocol_as(InstructProtocol)
-    pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
+    pairs = unread_pairs(task.corpus, rules.limit)
+    unknown = 2 * rules.max_new_tokens
     prompts = None
     if data is not None:
-        asked, unknown = asked_instructions(data, rules), rules.max_new_tokens
+        asked = asked_instructions(data, rules)
+        unknown = rules.max_new_tokens
         pairs = [Pair(one.text, "?", one.reference, one.asked.input) for one in asked]
         if model.is_local:
             prompts = sum(map(len, prompt_ids(asked, model.tokenizer, rules.template)))

@@ -76,7 +76,8 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     A single file by its path is read as a whole. Raises UnknownNameError for another name, DataError for rows that
     cannot be read.
     """
-    local, data = local_file(name, "test", data_dirs), local_data(name)
+    local = local_file(name, "test", data_dirs)
+    data = local_data(name)
     if local is not None:
         rows = list(file_rows(local))
         origin = f"local: {local.name}"

@@ -78,7 +78,8 @@ def indices(subject: CheckedRetriever) -> None:
 @check("Draw random numbers from a generator with the seed of the context, and keep no state between calls.")
 def repeatable(subject: CheckedRetriever) -> None:
     """The same texts give the same indices."""
-    first, again = subject.retrieve(*subject.texts, 4), subject.retrieve(*subject.texts, 4)
+    first = subject.retrieve(*subject.texts, 4)
+    again = subject.retrieve(*subject.texts, 4)
     if not np.array_equal(first, again):
         raise Broken("the indices changed at the second call")
 

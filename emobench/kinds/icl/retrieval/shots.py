@@ -85,7 +85,8 @@ def search_keys(rules: IclProtocol, examples: Sequence[Example]) -> Iterator[tup
 def check_pool(task: Task, data: LabelledData) -> None:
     """Raise ConfigError if fewer pool examples may be a test example's shots than it asks for."""
     rules = task.protocol_as(IclProtocol)
-    pool, test = pool_of(rules, data), questions_of(rules, data)
+    pool = pool_of(rules, data)
+    test = questions_of(rules, data)
     groups = Counter()
     for example in pool:
         groups[example.group] += 1
@@ -118,12 +119,14 @@ def duplicate_flags(rules: IclProtocol, data: LabelledData) -> tuple[str, ...]:
 def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
     """Return each test example's shots, nearest first; they are searched unless runs before have kept them."""
     rules = task.protocol_as(IclProtocol)
-    pool, test = pool_of(rules, data), questions_of(rules, data)
+    pool = pool_of(rules, data)
+    test = questions_of(rules, data)
     if rules.shots == 0:
         return [()] * len(test)
     loaded = RETRIEVERS.load(rules.retriever)
     encoder = subject.sentence_encoder(rules.encoder) if loaded.plugin.encodes else None
-    pool_keys, test_keys = list(search_keys(rules, pool)), list(search_keys(rules, test))
+    pool_keys = list(search_keys(rules, pool))
+    test_keys = list(search_keys(rules, test))
 
     def work(folder: Path) -> None:
         vectors: dict[str, np.ndarray] = {}

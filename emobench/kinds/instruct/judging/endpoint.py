@@ -311,7 +311,8 @@ async def _bounded(response: Any) -> bytes:
 def _read(completion: Any, scrubber: Scrubber) -> JudgeReply:
     """Return a reply of either form; raises ValueError, TypeError, LookupError or AttributeError for anything else."""
     choice = completion.choices[0]
-    message, logprobs = getattr(choice, "message", None), getattr(choice, "logprobs", None)
+    message = getattr(choice, "message", None)
+    logprobs = getattr(choice, "logprobs", None)
     tops: list[list[tuple[str, Any]]] = []
     if message is None:
         text = choice.text
@@ -327,10 +328,12 @@ def _read(completion: Any, scrubber: Scrubber) -> JudgeReply:
         raise TypeError("the text of a reply is no string")
     if text and len(text) > LONGEST:
         raise ValueError("the text of a reply is too long")
-    usage, model = getattr(completion, "usage", None), getattr(completion, "model", None)
+    usage = getattr(completion, "usage", None)
+    model = getattr(completion, "model", None)
     name = scrubber.reason(model) if isinstance(model, str) else ""
     likeliest = tuple(_by_text(top, scrubber) for top in tops)
-    read, written = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    read = getattr(usage, "prompt_tokens", None)
+    written = getattr(usage, "completion_tokens", None)
     return JudgeReply(scrubber.reply(text or ""), likeliest, name, token_count(read), token_count(written))
 
 
@@ -346,7 +349,8 @@ def _by_text(top: Iterable[tuple[str, Any]], scrubber: Scrubber) -> dict[str, fl
 
 
 def _reason(error: Any, scrubber: Scrubber) -> str:
-    body, status = getattr(error, "body", None), getattr(error, "status_code", None)
+    body = getattr(error, "body", None)
+    status = getattr(error, "status_code", None)
     text = str(getattr(error, "message", "") or type(error).__name__)
     if isinstance(error.__cause__, UnreadableError):  # openai 1 and 2 take it for a fault of the connection
         text = f"the reply could not be read ({error.__cause__})"
