@@ -93,8 +93,7 @@ class _Worker:
             if self._owner != os.getpid() or self._process is None or self._process.poll() is not None:
                 self._start()
             assert self._process is not None
-            stdin = self._process.stdin
-            stdout = self._process.stdout
+            stdin, stdout = self._process.stdin, self._process.stdout
             assert stdin is not None
             assert stdout is not None
             line = b""
@@ -158,8 +157,7 @@ def render_chats(tokenizer: Any, chats: Sequence[Chat], where: str = "") -> list
     fixed: dict[str, Any] = {"tools": None, "documents": None}
     for name, value in tokenizer.special_tokens_map.items():
         fixed[name] = list(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    values = []
-    longest = 0
+    values, longest = [], 0
     for messages, asks in chats:
         plain = list(map(dict, messages))
         values.append({**fixed, "messages": plain, "add_generation_prompt": asks})
@@ -173,8 +171,7 @@ def render_chats(tokenizer: Any, chats: Sequence[Chat], where: str = "") -> list
     answer = _WORKER.ask({"template": template, "values": values, "longest": longest, "seconds": SECONDS})
     if "texts" in answer:
         return answer["texts"]
-    kind = answer["error"]
-    message = answer["message"]
+    kind, message = answer["error"], answer["message"]
     if kind == "refused":
         roles = ", ".join(str(one.get("role")) for one in chats[-1][0])
         raise _refused(where, f"the chat template refuses the conversation ({message}); its roles are {roles}.")
@@ -202,10 +199,10 @@ def continued_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
     return text[:place] if text.startswith(tag, place) else text[:place].rstrip()
 
 
-def frame_of(tokenizer: Any, asked: Sequence[Message], where: str = "") -> Frame:
+def frame_of(tokenizer: Any, asked: Sequence[Message]) -> Frame:
     """Return what the template writes around a response to `asked`. Raises what `render_chats` and `frame_in` raise."""
-    opened, answered = render_chats(tokenizer, framing_chats(asked), where)
-    return frame_in(opened, answered, where)
+    opened, answered = render_chats(tokenizer, framing_chats(asked))
+    return frame_in(opened, answered)
 
 
 def framing_chats(asked: Sequence[Message]) -> list[Chat]:

@@ -26,7 +26,6 @@ from emobench.data.chat_templates import (
     Frame,
     end_of,
     frame_in,
-    frame_of,
     framing_chats,
     render_chats,
     text_ids,
@@ -165,10 +164,8 @@ class AlpacaFormat:
 
         Raises DataError for a conversation that the format cannot hold.
         """
-        text = self._text(conversation.asked)
-        response = conversation.turns[-1].text
-        prompt = self._ids(text)
-        whole = self._ids(text + response)
+        text, response = self._text(conversation.asked), conversation.turns[-1].text
+        prompt, whole = self._ids(text), self._ids(text + response)
         end = self.end(conversation.asked)
         if not end.is_written:
             kind = type(self.tokenizer).__name__
@@ -256,8 +253,7 @@ class ChatFormat:
 
         Its end would merge with the response in some tokenizers, and the model would be asked with other ids.
         """
-        whole = text_ids(self.tokenizer, text)
-        before = text_ids(self.tokenizer, prompt)
+        whole, before = text_ids(self.tokenizer, text), text_ids(self.tokenizer, prompt)
         if whole[: len(before)] == before or not text.startswith(prompt):
             return whole
         return before + text_ids(self.tokenizer, text[len(prompt) :])
@@ -278,7 +274,8 @@ class ChatFormat:
         return end
 
     def _frame(self, asked: Conversation) -> Frame:
-        return frame_of(self.tokenizer, self._messages(asked), asked.where)
+        opened, answered = render_chats(self.tokenizer, framing_chats(self._messages(asked)), asked.where)
+        return frame_in(opened, answered, asked.where)
 
     def _messages(self, conversation: Conversation) -> list[dict[str, str]]:
         messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]

@@ -244,8 +244,7 @@ def pack_rows(
     A text that is cut has no EOS. Blank texts and rows with fewer than two tokens are skipped. Raises
     DataError if no row is left.
     """
-    first = []
-    last = []
+    first, last = [], []
     if ends:
         first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
     kept: list[Ints] = []

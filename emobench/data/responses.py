@@ -34,8 +34,7 @@ def response_rows(
     tokens: list[Ints] = []
     labels: list[Ints] = []
     columns: list[Records] = []
-    counts = Counts(blank=conversations.blank)
-    total = len(conversations)
+    counts, total = Counts(blank=conversations.blank), len(conversations)
     for index in range(total):
         conversation = conversations.conversation(index)
         try:
@@ -105,8 +104,7 @@ def best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         place = bisect_left(room, (sizes[item], -1))
         if place == len(room):
-            free = length
-            row = len(rows)
+            free, row = length, len(rows)
             rows.append([])
         else:
             free, row = room.pop(place)

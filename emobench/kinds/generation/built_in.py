@@ -46,8 +46,7 @@ class OraclePerplexity(MetricGroup):
     measures: ClassVar = {"ppl_oracle": PPL_ORACLE}
 
     def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
-        oracle = context.model("oracle")
-        scope = context.rules.oracle.scope
+        oracle, scope = context.model("oracle"), context.rules.oracle.scope
         given = (texts.pairs, texts.ids, oracle.model, oracle.tokenizer)
         with context.work("perplexity under the oracle", "texts") as progress:
             return {"ppl_oracle": oracle_perplexity(*given, scope=scope, progress=progress)}
