@@ -21,7 +21,7 @@ import numpy as np
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
 
-Sampler = Literal["grid", "random", "tpe"]
+Direction = Literal["minimize", "maximize"]
 LOG_FACTOR = 10
 """A range whose ends differ by this factor or more is searched on a log scale."""
 DIGITS = 3
@@ -157,7 +157,10 @@ def random_trials(space: Sequence[Dimension], trials: int, seed: int) -> list[di
 
 
 def next_tpe_trial(
-    space: Sequence[Dimension], finished: Sequence[tuple[Mapping[str, Any], float | None]], seed: int, direction: str
+    space: Sequence[Dimension],
+    finished: Sequence[tuple[Mapping[str, Any], float | None]],
+    seed: int,
+    direction: Direction,
 ) -> dict[str, Any]:
     """Return the point that optuna's TPE sampler takes after finished trials and their results; None is a failed one.
 
