@@ -14,16 +14,18 @@ A kind of task declares families of its own in `Kind.families`.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points
 from pathlib import Path
 from pkgutil import resolve_name
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Generic, TypeVar
 
 import pluggy
@@ -297,11 +299,22 @@ def _owner(point: EntryPoint) -> str:
     return name_of(point.dist) if point.dist else "an unknown distribution"
 
 
-def module_of_file(path: Path, expected: str) -> ModuleType:
-    """Run a Python file of the user's as it is now, and return its module. Raises ConfigError if it cannot be read.
+class _ContentLoader(SourceFileLoader):
+    """Loads a file's content as it was read.
 
     Python's own loader would take the bytecode of an earlier content that has the same size and second of change.
     """
+
+    def __init__(self, name: str, path: Path, content: bytes) -> None:
+        super().__init__(name, str(path))
+        self._content = content
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._content, self.path)
+
+
+def module_of_file(path: Path, expected: str) -> ModuleType:
+    """Run a Python file of the user's as it is now, and return its module. Raises ConfigError if it cannot be read."""
     if not is_file(path):
         raise ConfigError(f"There is no file {path}; expected {expected}.")
     try:
@@ -310,14 +323,11 @@ def module_of_file(path: Path, expected: str) -> ModuleType:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     # The digest in the name separates two files of one name, and an edited file from its earlier content.
     name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
-    module, file = ModuleType(name), str(path.absolute())
-    module.__file__ = file
+    loader = _ContentLoader(name, path.absolute(), content)
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=loader.path))
+    module.__file__ = loader.path
     sys.modules[name] = module
-
-    def run() -> None:
-        exec(compile(content, file, "exec", dont_inherit=True), vars(module))
-
-    run_foreign(run, f"The file {path}", file=file)
+    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=loader.path)
     return module
 
 
