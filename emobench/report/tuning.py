@@ -14,7 +14,7 @@ from typing import Any
 from emobench.leaderboard.entry import Entry, Tuning
 from emobench.leaderboard.labels import clean, labels
 from emobench.leaderboard.stats.best_of import expected_best
-from emobench.report.charts.vega_lite import axis, known, panel, picture
+from emobench.report.charts.vega_lite import axis, known, panel
 from emobench.report.numbers import ABSENT, plain, scale, unit_label
 from emobench.report.tables import Cell, Table
 
@@ -117,11 +117,6 @@ def _order(value: Any) -> tuple[int, Any]:
     if isinstance(value, (int, float)):
         return (0, value)
     return (1, str(value))
-
-
-def tuning_picture(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return the picture of the searches of comparable entries."""
-    return picture("Tuning", tuning_panels(entries))
 
 
 def tuning_panels(entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from emobench.leaderboard.run_files import entry_examples, find_file, is_here, s
 from emobench.leaderboard.store import file_of
 from emobench.metrics.mauve import MAUVE_RUNS
 from emobench.report.charts.generation_charts import cross_entropy_points, divergence_curves, histograms, scatter
-from emobench.report.charts.vega_lite import HUMAN, SUFFIXES, stacked, write_picture, write_pictures
-from emobench.report.tuning import tuning_picture
+from emobench.report.charts.vega_lite import HUMAN, SUFFIXES, picture, stacked, write_picture, write_pictures
+from emobench.report.tuning import tuning_panels
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import read_json, score_stages, texts_of
 
@@ -77,7 +77,7 @@ def draw(entries: Sequence[Entry], runs: Path, out: Path, boards: Sequence[Path]
         title, unit = "Entropy of the model's next-token distribution", "mean of a block of test text (nats per token)"
         pictures["entropies"] = histograms(entropies, title=title, unit=unit, counted="blocks")
     if any(entry.tuning is not None for entry in entries):
-        pictures["tuning"] = tuning_picture(entries)
+        pictures["tuning"] = picture("Tuning", tuning_panels(entries))
     if not pictures:
         why = " ".join(drawn.notes) or "They have no texts, no entropies and no cross-entropies of both directions."
         raise ConfigError(f"There is nothing to draw of {', '.join(series)}. {why}")
@@ -85,8 +85,8 @@ def draw(entries: Sequence[Entry], runs: Path, out: Path, boards: Sequence[Path]
         write_picture(stacked(list(pictures.values())), out)
         drawn.files.append(out)
         return drawn
-    for name, picture in pictures.items():
-        drawn.files.extend(write_pictures(picture, out, name))
+    for name, drawing in pictures.items():
+        drawn.files.extend(write_pictures(drawing, out, name))
     return drawn
 
 
