@@ -18,6 +18,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox

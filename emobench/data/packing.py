@@ -20,9 +20,6 @@ from emobench.core.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-Ints = NDArray[np.int32]
-Records = NDArray[np.void]
-"""A record for each token, with a float32 field for each column."""
 IGNORE = -100  # label of tokens that are not targets
 WEIGHTS = "example_weights"
 """The batch column with the weight of each token in the loss, (B, T), where tokens differ in it."""
@@ -65,7 +62,7 @@ RowNumbers = Mapping[str, Numbers]
 """The numbers of a row of the data, by the names of their columns in a batch."""
 
 
-def token_records(numbers: RowNumbers, responses_T: Sequence[int]) -> Records:
+def token_records(numbers: RowNumbers, responses_T: Sequence[int]) -> NDArray[np.void]:
     """Return a record for each token, (T,), with a float32 field for each column."""
     records_T = np.zeros(len(responses_T), dtype=[(name, np.float32) for name in numbers])
     for name, column in numbers.items():
@@ -107,12 +104,12 @@ class Packed:
     with each conversation. With `columns`, a record for each token, it has each of their fields.
     """
 
-    tokens: Ints  # all rows, end to end
-    labels: Ints
+    tokens: NDArray[np.int32]  # all rows, end to end
+    labels: NDArray[np.int32]
     offsets: NDArray[np.int64]  # row i is offsets[i]:offsets[i + 1]
-    sources: Ints | None = None
+    sources: NDArray[np.int32] | None = None
     starts: NDArray[np.int64] | None = None
-    columns: Records | None = None
+    columns: NDArray[np.void] | None = None
     counts: Counts | None = None
     """Of conversations."""
 
@@ -201,8 +198,8 @@ def pack_blocks(
     blocks, sources = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     number = total = 0
     for batch in _batches(texts, progress):
-        tokens = []
-        owners = []
+        tokens: list[int] = []
+        owners: list[int] = []
         for row in _tokenize(tokenizer, batch, add_special_tokens=True):
             if row:
                 tokens += row + eos
@@ -247,9 +244,9 @@ def pack_rows(
     first, last = [], []
     if ends:
         first, last = [_special_id(tokenizer, "bos")], [_special_id(tokenizer, "eos")]
-    kept: list[Ints] = []
-    labels: list[Ints] = []
-    columns: list[Records] = []
+    kept: list[NDArray[np.int32]] = []
+    labels: list[NDArray[np.int32]] = []
+    columns: list[NDArray[np.void]] = []
     begin = 0
     for batch in _batches(texts, progress):
         places = [place for place, text in enumerate(batch) if text.strip() and mask_until in text]

@@ -6,11 +6,12 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emobench.core.errors import DataError
 from emobench.data.conversations import EndWithinError, Format, Responses, Tokens
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, Counts, Ints, Packed, Progress, Records, token_records
+from emobench.data.packing import IGNORE, Counts, Packed, Progress, token_records
 
 BATCH = 500
 """Conversations between two reports of progress."""
@@ -31,9 +32,9 @@ def response_rows(
     losses. Packed rows are filled by best fit. Raises DataError for a conversation that the format refuses, and if no
     row is left.
     """
-    tokens: list[Ints] = []
-    labels: list[Ints] = []
-    columns: list[Records] = []
+    tokens: list[NDArray[np.int32]] = []
+    labels: list[NDArray[np.int32]] = []
+    columns: list[NDArray[np.void]] = []
     counts, total = Counts(blank=conversations.blank), len(conversations)
     for index in range(total):
         conversation = conversations.conversation(index)
@@ -99,7 +100,7 @@ def shortened(example: Tokens, length: int, counts: Counts) -> Tokens:
 
 def best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
     """Return the items of each row: the largest first, each in the fullest row that has room (best fit decreasing)."""
-    rows = []
+    rows: list[list[int]] = []
     room: list[tuple[int, int]] = []  # (free, row), sorted
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         place = bisect_left(room, (sizes[item], -1))
