@@ -6,7 +6,7 @@ observed trials with replacement, which is biased. The unbiased form averages th
 C(i - 1, n - 1) of the C(N, n) subsets.
 
 **Noise of the choice.** Trials are measured with noise, so that a repeated search chooses another trial, with another
-true result. A test of the chosen settings alone rejects up to 15 % of true nulls at a nominal 5 %. So a tuned
+true result. A test of the chosen settings alone rejects up to 9.9 % of true nulls at a nominal 5 %. So a tuned
 difference has one more variance: that of the chosen trial's result, if the results of all trials are drawn again
 around the measured ones (a parametric bootstrap). Trials vary as the seeds of the test do, and those of one seed by
 their examples, too. `tests/benchmarks/evidence/tuned_nulls.py` simulates it.
