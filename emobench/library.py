@@ -122,7 +122,7 @@ class ObjectiveLoss:
         `num_items_in_batch` takes the place of the number of target tokens, for gradient accumulation. Rows of padding
         of the head, which stand for no token, are left out where `objective` was given the model.
         """
-        if getattr(self.objective, "adaptive_cost", False):
+        if self.objective.adaptive_cost:
             raise ConfigError(
                 f"{self.objective.name} reads the head as it is trained; use loss.linear(hidden, head_weight, labels)."
             )

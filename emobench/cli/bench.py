@@ -35,10 +35,13 @@ def bench(
     from emobench.testing.bench import ROUNDS, measure
 
     device = resolve_device(device)
-    usual_shape, usual_dtype = "512,32000,512", "float32"
+    usual_shape = "512,32000,512"
+    usual_dtype = "float32"
     if device.startswith("cuda"):
-        usual_shape, usual_dtype = "8192,50257,768", "bfloat16"
-    shape, dtype = shape or usual_shape, dtype or usual_dtype
+        usual_shape = "8192,50257,768"
+        usual_dtype = "bfloat16"
+    shape = shape or usual_shape
+    dtype = dtype or usual_dtype
     try:
         sizes = list(map(int, shape.split(",")))
     except ValueError:

@@ -33,7 +33,7 @@ from emobench.runs.planning.request import Request, Search
 from emobench.runs.planning.resolve import merged, nested_rules, parts_of, suite_of
 from emobench.runs.stages.evaluate import Evaluation
 from emobench.runs.sweep import MadeRow, make_rows, plan_requests
-from emobench.runs.tuning import Dimension, Direction, grid_trials, next_tpe_trial, parse_space, random_trials
+from emobench.runs.tuning import Dimension, grid_trials, next_tpe_trial, parse_space, random_trials
 from emobench.tasks.scores import Score
 
 TRIAL_SEED = 1_000_000
@@ -63,10 +63,8 @@ class ObjectiveSearch:
         if self.search.sampler == "random":
             return random_trials(self.space, self.search.trials, TRIAL_SEED)
         finished = [(trial.settings, trial.value) for trial in self.trials]
-        direction: Direction = "minimize"
-        if metric_of(self.request)[1]:
-            direction = "maximize"
-        return [next_tpe_trial(self.space, finished, TRIAL_SEED, direction)]
+        higher = metric_of(self.request)[1]
+        return [next_tpe_trial(self.space, finished, TRIAL_SEED, maximise=higher)]
 
     def trial_request(self, point: Mapping[str, Any]) -> Request:
         """Return the request of a trial, which evaluates on validation data."""

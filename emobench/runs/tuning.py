@@ -14,14 +14,13 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from emobench.core.errors import ConfigError
 from emobench.core.settings import parse_overrides
 
-Direction = Literal["minimize", "maximize"]
 LOG_FACTOR = 10
 """A range whose ends differ by this factor or more is searched on a log scale."""
 DIGITS = 3
@@ -160,7 +159,8 @@ def next_tpe_trial(
     space: Sequence[Dimension],
     finished: Sequence[tuple[Mapping[str, Any], float | None]],
     seed: int,
-    direction: Direction,
+    *,
+    maximise: bool,
 ) -> dict[str, Any]:
     """Return the point that optuna's TPE sampler takes after finished trials and their results; None is a failed one.
 
@@ -170,7 +170,7 @@ def next_tpe_trial(
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=seed + len(finished))
-    study = optuna.create_study(direction=direction, sampler=sampler)
+    study = optuna.create_study(direction="maximize" if maximise else "minimize", sampler=sampler)
     distributions = {dimension.name: _distribution(dimension) for dimension in space}
     for settings, value in finished:
         result: dict[str, Any] = {"value": value}

@@ -179,9 +179,8 @@ def _points(curves: Mapping[str, Curve]) -> dict[str, dict[str, list[float | Non
     """Return the steps and values of curves; JSON has no NaN."""
     plain = {}
     for name, curve in curves.items():
-        values: list[float | None] = list(curve.values())
-        for place, value in enumerate(curve.values()):
-            if not math.isfinite(value):
-                values[place] = None
+        values = []
+        for value in curve.values():
+            values.append(value if math.isfinite(value) else None)
         plain[name] = {"steps": list(curve), "values": values}
     return plain

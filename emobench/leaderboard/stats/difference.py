@@ -192,10 +192,11 @@ def with_fixed_noise(difference: Difference, part: Part) -> Difference:
     if difference.noise is None or difference.ci95 is None or difference.p is None:
         return difference
     noise = replace(difference.noise, parts=(*difference.noise.parts, part), fixed=1)
-    wider = replace(difference, **_tested(difference.effect, noise))
-    low, high = noise.interval(difference.effect)
-    interval = min(low, difference.ci95[0]), max(high, difference.ci95[1])
-    return replace(wider, ci95=interval, p=max(noise.p_value(difference.effect), difference.p))
+    wider = _tested(difference.effect, noise)
+    low, high = wider["ci95"]
+    wider["ci95"] = min(low, difference.ci95[0]), max(high, difference.ci95[1])
+    wider["p"] = max(wider["p"], difference.p)
+    return replace(difference, **wider)
 
 
 def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[Seed], list[Seed]]:

@@ -116,7 +116,7 @@ def _require_token_loss(name: str) -> None:
     """Raise ConfigError unless an objective's loss is a function of one prediction and its target."""
     chosen = load_objective(name).objective
     reads = ", ".join(sorted(chosen.side_names))
-    if getattr(chosen, "adaptive_cost", False):
+    if chosen.adaptive_cost:
         reads = "the head in training"
     if not isinstance(chosen, TokenObjective):
         reads = "the model and the batch"

@@ -70,7 +70,7 @@ def test_tpe_goes_on_as_it_would_have_and_finds_the_best_region() -> None:
 
     def search(count: int, finished: list[tuple[dict[str, object], float | None]]) -> None:
         while len(finished) < count:
-            point = next_tpe_trial(tuned, finished, seed=5, direction="minimize")
+            point = next_tpe_trial(tuned, finished, seed=5, maximise=False)
             rate = float(point["recipe.learning_rate"])
             value = (math.log10(rate) + 4.5) ** 2 + abs(point["recipe.epochs"] - 2)
             finished.append((point, None if len(finished) == 3 else value))
