@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from emobench.runs.execution.reporter import Progress
 
 AGAIN = 0.05
 """Seconds after which a lost interrupt is sent once more."""
@@ -61,7 +63,7 @@ def require_uninterrupted() -> None:
         raise KeyboardInterrupt
 
 
-def interruptible(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+def interruptible(progress: Progress) -> Progress:
     """Return a progress callback that ends the work after a signal."""
 
     def checked(done: int, total: int) -> None:

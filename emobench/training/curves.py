@@ -70,7 +70,7 @@ def read_curves(folder: Path) -> TrainingCurves:
     return TrainingCurves(curves, done, max(steps, done))
 
 
-def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
+def mean_curve(curves: Sequence[Curve]) -> Curve:
     """Return the mean of several seeds' curves at the steps that they share."""
     means: dict[int, float] = {}
     for step in curves[0]:
@@ -80,7 +80,7 @@ def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
     return means
 
 
-def averaged(curve: Curve, most: int) -> dict[int, float]:
+def averaged(curve: Curve, most: int) -> Curve:
     """Return a curve in at most `most` blocks of steps: last step -> mean of the finite values, NaN without one."""
     blocks: dict[int, float] = {}
     for part in np.array_split(list(curve), min(most, len(curve)) or 1):

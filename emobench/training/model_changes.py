@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -25,6 +25,9 @@ from transformers.pytorch_utils import Conv1D
 from emobench.core.errors import ConfigError, ModelError, first_line
 from emobench.models.head import eval_mode, final_hidden
 from emobench.training.recipe import Lora, require_liger_on
+
+ClassValues: TypeAlias = list[tuple[Any, dict[str, Any]]]
+"""Modules and classes, each with its attributes."""
 
 LENGTH, TOLERANCE = 8, 1e-5
 """Tokens of a probed conversation, and the largest difference in float32, relative to the largest hidden state.
@@ -121,9 +124,9 @@ def liger_body(model: Any, **options: bool) -> Iterator[None]:
         _restore(before)
 
 
-def _transformers_values() -> list[tuple[Any, dict[str, Any]]]:
+def _transformers_values() -> ClassValues:
     """Return the modules of transformers' models and the classes that they define, each with its attributes."""
-    values: list[tuple[Any, dict[str, Any]]] = []
+    values: ClassValues = []
     for name, module in list(sys.modules.items()):
         if name.startswith("transformers.models."):
             owned = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
@@ -131,7 +134,7 @@ def _transformers_values() -> list[tuple[Any, dict[str, Any]]]:
     return values
 
 
-def _restore(before: list[tuple[Any, dict[str, Any]]], *, classes: bool = False) -> None:
+def _restore(before: ClassValues, *, classes: bool = False) -> None:
     """Restore replaced attributes: all, or only `classes`. A model looks up functions when it computes."""
     for owner, values in before:
         for name, value in values.items():

@@ -21,7 +21,7 @@ from emobench.inference.scoring.engines import (
     read_trie,
     scored_tokens,
 )
-from emobench.inference.scoring.trie import LabelPrompts, TrieRow, alike, make_row, trunks
+from emobench.inference.scoring.trie import LabelPrompts, Paths, TrieRow, alike, make_row, trunks
 from emobench.metrics.batching import by_length, reading
 from emobench.models.head import context_of, probe_head
 from emobench.objectives import GREEDY, token_statistics
@@ -248,7 +248,7 @@ class PromptScorer:
             read_2N = self._read(done.hidden_ND, scored.target_N)
         self.counts.tokens += done.tokens
         self.counts.slots += done.slots
-        read_of: dict[tuple[int, int], np.ndarray] = {}
+        read_of: Paths = {}
         first = 0
         for row, chosen_K in zip(rows, chosen, strict=True):
             read_2K = np.zeros((2, len(chosen_K)))
@@ -310,7 +310,7 @@ class PromptScorer:
         missed_N = 1 - statistics[GREEDY] if self._greedy else torch.zeros_like(statistics.log_prob)
         return torch.stack([-statistics.log_prob, missed_N]).double().cpu().numpy()
 
-    def _losses_of(self, b: int, prompt: LabelPrompts, read_of: dict[tuple[int, int], np.ndarray]) -> Losses:
+    def _losses_of(self, b: int, prompt: LabelPrompts, read_of: Paths) -> Losses:
         """Add up a prompt's losses, in float64; a label's own may begin in the trunk."""
         prompt_nats, prompt_tokens, label_nats, label_tokens, greedy = [], [], [], [], []
         for label, ids in enumerate(prompt.tokens):

@@ -13,8 +13,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+
+Paths: TypeAlias = dict[tuple[int, int], np.ndarray]
+"""(example, label) -> the nodes of the prompt."""
 
 TRUNK = -1
 """The parent of a node directly behind the trunk, or of a prompt's first token if there is no trunk."""
@@ -60,7 +64,7 @@ class TrieRow:
     """The first node behind the node's subtree."""
     owner_K: np.ndarray
     """The first prompt that has the node, as (example, label): (K, 2)."""
-    paths: dict[tuple[int, int], np.ndarray]
+    paths: Paths
     """(example, label) -> its nodes, from the trunk on."""
 
     @cached_property
@@ -87,7 +91,7 @@ def make_row(prompts: Sequence[LabelPrompts], examples: Sequence[int], trunk: in
     for b in examples:
         keys += [(ids, b, label) for label, ids in enumerate(prompts[b].tokens)]
     tokens, places, parents, owners, closed = [], [], [], [], []
-    paths: dict[tuple[int, int], np.ndarray] = {}
+    paths: Paths = {}
     last_T, path_K, count = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0
     for ids, b, label in sorted(keys):
         ids_T = np.asarray(ids[trunk:], dtype=np.int64)

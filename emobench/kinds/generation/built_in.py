@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import chain
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from emobench.core.hooks import hookimpl
 from emobench.kinds.generation.metric import MetricContext, MetricGroup
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts
+from emobench.kinds.interface import Scores
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.metrics.coherence import COHERENCE, coherence
 from emobench.metrics.mauve import MAUVE, MAUVE_RUNS, mauve_scores
@@ -20,7 +20,6 @@ from emobench.metrics.perplexity import PPL_ORACLE
 from emobench.metrics.repetition import DISTINCTNESS, REPETITION, SELF_BLEU, distinct, repetition, self_bleu
 from emobench.metrics.rouge import ROUGE, rouge
 from emobench.metrics.token_pass import oracle_perplexity
-from emobench.tasks.scores import Score
 
 
 class Mauve(MetricGroup):
@@ -30,7 +29,7 @@ class Mauve(MetricGroup):
     measures = MAUVE
     packages = MAUVE_PACKAGES
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         human_ND = context.features(texts.references, keep=True)
         generated_MD = context.features(list(chain.from_iterable(texts.texts)))
         runs_MD = np.split(generated_MD, len(texts.samples))
@@ -45,7 +44,7 @@ class OraclePerplexity(MetricGroup):
     name = "ppl-oracle"
     measures: ClassVar = {"ppl_oracle": PPL_ORACLE}
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         oracle, scope = context.model("oracle"), context.rules.oracle.scope
         given = (texts.pairs, texts.ids, oracle.model, oracle.tokenizer)
         with context.work("perplexity under the oracle", "texts") as progress:
@@ -59,7 +58,7 @@ class Rouge(MetricGroup):
     measures = ROUGE
     packages = rouge_packages(stemming=False)
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         with context.work("ROUGE", "prompts") as progress:
             return rouge(texts.texts, texts.references, texts.ids, stemming=context.rules.stemming, progress=progress)
 
@@ -70,7 +69,7 @@ class Repetition(MetricGroup):
     name = "repetition"
     measures = REPETITION
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         return repetition(texts.continuations, texts.ids)
 
 
@@ -80,7 +79,7 @@ class Distinct(MetricGroup):
     name = "distinct"
     measures = DISTINCTNESS
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         return distinct(texts.continuations)
 
 
@@ -90,7 +89,7 @@ class SelfBleu(MetricGroup):
     name = "self-bleu"
     measures: ClassVar = {"self_bleu": SELF_BLEU}
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         return {"self_bleu": self_bleu(texts.continuations)}
 
 
@@ -104,7 +103,7 @@ class Coherence(MetricGroup):
     measures: ClassVar = {"coherence": COHERENCE}
     packages = ("sentence-transformers",)
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         prefixes_ND = context.embed("coherence", texts.prefixes, keep=True)
         score = coherence(prefixes_ND, texts.continuations, texts.ids, lambda texts: context.embed("coherence", texts))
         return {"coherence": score}

@@ -27,13 +27,13 @@ from emobench.core.settings import PRETRAINED
 from emobench.core.versions import minor_versions
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import GeneratedTexts
-from emobench.kinds.interface import Progress, Subject
+from emobench.kinds.interface import Progress, Scores, Subject
 from emobench.kinds.shared_rules import MauveRule
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
 from emobench.metrics.features import embed
 from emobench.models.encoder import SentenceEncoder
 from emobench.models.model import AuxiliaryModel, Model
-from emobench.tasks.scores import Measure, Score
+from emobench.tasks.scores import Measure
 
 FEATURES = "features.npy"
 
@@ -88,7 +88,7 @@ class MetricGroup(ABC):
         return {}
 
     @abstractmethod
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         """Return a Score for each of `measures`.
 
         The same texts, parameters and models give the same scores. Raises MetricError, with the reason, where they
@@ -124,7 +124,7 @@ class Metric(MetricGroup):
         weights.
         """
 
-    def score(self, texts: GeneratedTexts, context: MetricContext) -> Mapping[str, Score]:
+    def score(self, texts: GeneratedTexts, context: MetricContext) -> Scores:
         values = self.values(texts, context)
         if isinstance(values, tuple):
             values, weights = values

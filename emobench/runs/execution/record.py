@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import emobench
 from emobench.core.errors import ConfigError, EmobenchError, MetricError
@@ -39,6 +39,9 @@ from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
 from emobench.training.trackers import Tracking, report_metrics
 
+Evaluations: TypeAlias = Sequence[Sequence[Evaluation]]
+"""Those of each run of a row, one for each task."""
+
 LOCK = ".lock"
 """Of a board, while an entry is recorded; what begins with a dot is no part of a board."""
 PACKAGES = (
@@ -51,12 +54,12 @@ PROMPTS = "prompts of"
 """What is known of a task only once it has generated begins with this in an entry's data."""
 
 
-def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution) -> Entry:
+def record_row(plan: Plan, row: PlannedRow, evaluations: Evaluations, execution: Execution) -> Entry:
     """Append the entry of a row, and return it; or the entry that holds these runs with the same results already.
 
-    `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
-    results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one. A new
-    declaration of a checkpoint supersedes the one before. Seeds of the board that differ in nothing else are pooled.
+    An entry of the same runs with other results (another machine's rounding) is superseded; one of fewer runs is hidden
+    behind the new one. A new declaration of a checkpoint supersedes the one before. Seeds of the board that differ in
+    nothing else are pooled.
     """
     fields, stages = _fields(plan, row, evaluations, execution), execution.stages
     board = Leaderboard(plan.request.leaderboard)
@@ -124,7 +127,7 @@ def _check_declaration(entry: Entry, fields: dict[str, Any], keys: Mapping[str, 
 
 
 def _pooled(
-    entry: Entry, fields: dict[str, Any], evaluations: Sequence[Sequence[Evaluation]], others: Mapping[int, PooledRun]
+    entry: Entry, fields: dict[str, Any], evaluations: Evaluations, others: Mapping[int, PooledRun]
 ) -> dict[str, Any]:
     """Return the fields of an entry with the runs of other seeds, in the order of the seeds."""
     of_seeds: dict[int, tuple[Any, Sequence[Evaluation]]] = {}
@@ -176,9 +179,7 @@ def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages)
     return False
 
 
-def _fields(
-    plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution
-) -> dict[str, Any]:
+def _fields(plan: Plan, row: PlannedRow, evaluations: Evaluations, execution: Execution) -> dict[str, Any]:
     request = plan.request
     protocols = {}
     changes = {}
@@ -205,7 +206,7 @@ def _fields(
     runs = [_run(plan, row, run, execution) for run in row.runs]
     tuning = {}
     if request.tuning is not None and row.objective is not None:
-        tuning["tuning"] = to_plain(request.tuning)
+        tuning["tuning"] = published(to_plain(request.tuning))
     return {
         **tuning,
         "kind": "measured",
@@ -264,7 +265,7 @@ def _file(path: Path, stages: Stages) -> dict[str, str]:
     return {"path": path.relative_to(stages.root).as_posix(), "sha256": digest(path)}
 
 
-def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any], dict[str, str]]:
+def _metrics(evaluations: Evaluations) -> tuple[dict[str, Any], dict[str, str]]:
     by_seed, metrics = list(map(merged_scores, evaluations)), {}
     missing: dict[str, str] = {}
     for evaluation in chain.from_iterable(evaluations):
@@ -314,7 +315,7 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     return {**recipes, **run}
 
 
-def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+def _cost(row: PlannedRow, evaluations: Evaluations, stages: Stages) -> dict[str, Any]:
     cost: dict[str, Any] = {"train_seconds": None, "tokens": None, "peak_memory_bytes": None}
     cost["evaluate_seconds"] = sum(evaluation.seconds for of_run in evaluations for evaluation in of_run)
     for run in row.runs:
@@ -406,7 +407,7 @@ def tracking_of(planned: PlannedTraining, execution: Execution) -> Tracking:
     return _tracking(words, execution)
 
 
-def track_metrics(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], execution: Execution) -> None:
+def track_metrics(row: PlannedRow, evaluations: Evaluations, execution: Execution) -> None:
     """Give the metrics of each of a row's runs to the trackers, in the curves of the training they belong to."""
     if not execution.request.trackers:
         return

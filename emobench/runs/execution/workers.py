@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emobench.core.errors import EmobenchError, NonFiniteLossError, RunError, UserError
 from emobench.models.device import Place
@@ -28,6 +28,9 @@ from emobench.runs.stages.stage import Stages
 if TYPE_CHECKING:
     from emobench.runs.planning.plan import Plan
 
+
+StartWorker: TypeAlias = Callable[[Place, Path], Any]
+"""Makes the worker of a place and a folder of runs, with the methods of `Worker`."""
 
 LAST_LINES = 15
 """Lines that a worker printed, in the error about its end."""
@@ -133,7 +136,7 @@ class Workers:
         jobs: Iterable[Job],
         folder: Path,
         reporter: Reporter,
-        start: Callable[[Place, Path], Any] | None = None,
+        start: StartWorker | None = None,
     ) -> None:
         self._folder = folder
         self._start = start or local_worker
