@@ -37,7 +37,7 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, product
@@ -52,7 +52,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.models.device import Place
 from emobench.runs.execution.execution import Execution
 from emobench.runs.execution.reporter import Reporter
-from emobench.runs.execution.workers import Job, Workers, jobs_of
+from emobench.runs.execution.workers import Job, StartWorker, Workers, jobs_of
 from emobench.runs.planning.ingredients import Ingredients
 from emobench.runs.planning.plan import Plan, PlannedRow, make_plan
 from emobench.runs.planning.request import Request, Search
@@ -226,7 +226,7 @@ def run_sweep(
     sweep: Sweep,
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Any] | None,
+    start: StartWorker | None,
 ) -> tuple[list[Entry], list[tuple[SweepRow, str]]]:
     """Make all that is not finished, and record each row when it is complete; failures stop nothing else.
 
@@ -287,7 +287,7 @@ def make_rows(
     jobs: Sequence[Job],
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Any] | None,
+    start: StartWorker | None,
 ) -> Generator[MadeRow]:
     """Make the planned stages of requests, and yield each row when its stages have ended; see `run_sweep`."""
     last: tuple[int, tuple[Plan, Execution]] | None = None
@@ -295,7 +295,10 @@ def make_rows(
     for row in rows:
         groups.append([stage.partition("/")[2] for stage in row.stages])
     runs = requests[0].runs.resolve()
+    to_make = {job.key for job in jobs}
+    finished = sum(map(to_make.isdisjoint, groups))
     with Workers(places, jobs, runs, reporter, start) as workers, reporter.work("sweep", "rows") as progress:
+        progress(finished, len(rows))  # the rate is that of the others
         for ended, (place, error) in enumerate(workers.completed(groups), 1):
             row = rows[place]
             made: tuple[Plan, Execution] | EmobenchError
@@ -311,7 +314,7 @@ def make_rows(
                 except EmobenchError as failure:
                     made = failure
             yield MadeRow(row, made)
-            progress(ended, len(rows))
+            progress(max(ended, finished), len(rows))
 
 
 def plan_requests(requests: Sequence[Request], reporter: Reporter) -> tuple[list[SweepRow], list[Job]]:

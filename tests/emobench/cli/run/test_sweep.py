@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emobench.cli.sweep import SHOWN, _show_status
+from emobench.runs.execution.reporter import Progress, Silent
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +68,9 @@ def sweep(
     return run
 
 
-def test_a_sweep_is_planned_run_and_run_again(sweep: Callable[..., Any], command: Callable[..., Any]) -> None:
+def test_a_sweep_is_planned_run_and_run_again(
+    sweep: Callable[..., Any], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its entries are those of `emobench run`."""
     plan = sweep("run", "--dry-run", "--json").ok().json
     assert plan["cells"] == 3
@@ -94,8 +98,16 @@ def test_a_sweep_is_planned_run_and_run_again(sweep: Callable[..., Any], command
 
     times = {path: path.stat().st_mtime_ns for path in Path("runs/train").glob("*/seal.json")}
     assert len(times) == 2
+    reports: list[tuple[str, int, int]] = []
+
+    def work(self: Silent, title: str, unit: str) -> AbstractContextManager[Progress]:
+        return nullcontext(lambda done, total: reports.append((title, done, total)))
+
+    monkeypatch.setattr(Silent, "work", work)
     again = sweep("run", "--quiet", "--json")
     assert again.code == 1
+    # Rows that were finished before do not count as work of this command: its rate would be too high.
+    assert [report for report in reports if report[0] == "sweep"] == [("sweep", done, 3) for done in (2, 2, 2, 3)]
     assert {path: path.stat().st_mtime_ns for path in Path("runs/train").glob("*/seal.json")} == times
     assert {one["id"] for one in again.json["entries"]} == {one["id"] for one in first.json["entries"]}
 
