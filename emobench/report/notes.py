@@ -333,7 +333,7 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     for entry in (baseline, candidate):
         if entry.tuning is not None:
             yield f"{entry.objective.name}: {in_words(entry.tuning)}."
-    if baseline.tuning is not None and candidate.tuning is not None:
+    if baseline.tuning is not None and candidate.tuning is not None and not unlike:
         yield (
             f"The interval and p of {baseline.tuning.metric}, which decided, include the noise of the choice of "
             "settings. Other metrics compare the chosen settings."

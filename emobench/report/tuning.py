@@ -7,8 +7,6 @@ says which objective is ahead with a smaller budget.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
-from operator import itemgetter
 from typing import Any
 
 from emobench.leaderboard.entry import Entry, Tuning
@@ -18,7 +16,10 @@ from emobench.report.charts.vega_lite import axis, known, panel
 from emobench.report.numbers import ABSENT, plain, scale, unit_label
 from emobench.report.tables import Cell, Table
 
-AVERAGED = "Expected best: the mean of the best validation result over all subsets of so many of the trials."
+AVERAGED = (
+    "Expected best: the mean of the best validation result over all subsets of so many of the trials. A trial without "
+    "a result is worse than any other; no value where all trials of a subset may be without one."
+)
 
 
 def tuned_rows(entries: Sequence[Entry]) -> dict[str, Tuning]:
@@ -45,31 +46,32 @@ def in_words(tuning: Tuning) -> str:
     return words
 
 
-def curve(tuning: Tuning) -> list[float]:
-    """Return the expected best of 1, 2, ... trials; trials without a result are left out."""
-    values = [trial.value for trial in tuning.trials if trial.value is not None]
-    return expected_best(values, higher_is_better=tuning.higher_is_better)
+def curve(tuning: Tuning) -> list[float | None]:
+    """Return the expected best of 1, 2, ... trials; see `expected_best`."""
+    return expected_best([trial.value for trial in tuning.trials], higher_is_better=tuning.higher_is_better)
 
 
-def _ahead(curves: Mapping[str, Sequence[float]], higher_is_better: bool) -> str:
+def _ahead(curves: Mapping[str, Sequence[float | None]], higher_is_better: bool) -> str:
     """Return who has the best expected result at which number of trials: "mle from 1, emo from 3"."""
     best = max if higher_is_better else min
-    first: list[tuple[str, int]] = []
-    for trials, results in enumerate(zip(*curves.values(), strict=False), 1):
-        label = best(zip(results, curves, strict=True), key=itemgetter(0))[1]
-        if not first or first[-1][0] != label:
+    first = [("", 0)]
+    for trials, results in enumerate(zip(*curves.values(), strict=True), 1):
+        highest = best([result for result in results if result is not None], default=None)
+        ahead = [label for label, result in zip(curves, results, strict=True) if result == highest]
+        label = " and ".join(ahead)
+        if highest is not None and first[-1][0] != label:
             first.append((label, trials))
-    parts = ", ".join(f"{label} from {trials}" for label, trials in first)
+    parts = ", ".join(f"{label} from {trials}" for label, trials in first[1:])
     return f"Best expected result by the number of trials: {parts}."
 
 
 def tuning_tables(entries: Sequence[Entry]) -> list[Table]:
-    """Return a table of the trials of each tuned entry, and one of their expected best results."""
+    """Return a table of the trials of each tuned entry, and one of their expected best results, if they compare."""
     tuned = tuned_rows(entries)
     shown = []
     for label, tuning in tuned.items():
         shown.append(_trials_table(label, tuning))
-    if len(tuned) > 1:
+    if len(tuned) > 1 and len(set(map(str, tuned.values()))) == 1:
         shown.append(_best_table(tuned))
     return shown
 
@@ -94,7 +96,7 @@ def _best_table(tuned: Mapping[str, Tuning]) -> Table:
     curves = {label: curve(tuning) for label, tuning in tuned.items()}
     rows = []
     first = next(iter(tuned.values()))
-    for trials, bests in enumerate(zip_longest(*curves.values()), 1):
+    for trials, bests in enumerate(zip(*curves.values(), strict=True), 1):
         results = [_result(first, best) for best in bests]
         rows.append(tuple(map(Cell, [str(trials), *results])))
     title = f"Expected best by the number of trials: {_heading(first)}"
@@ -129,7 +131,8 @@ def tuning_panels(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for label, tuning in tuned.items():
         names.update(dict.fromkeys(tuning.space))
         for trials, mean in enumerate(curve(tuning), 1):
-            best.append({"series": label, "trials": trials, "value": mean * scale(tuning.unit)})
+            if mean is not None:
+                best.append({"series": label, "trials": trials, "value": mean * scale(tuning.unit)})
     panels = []
     for name in names:
         points = _points(tuned, name)

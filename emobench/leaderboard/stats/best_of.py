@@ -28,18 +28,22 @@ HALF_WIDTH = NORMAL.inv_cdf(0.975)
 """Half the width of a 95 % interval, in standard errors."""
 
 
-def expected_best(values: Sequence[float], *, higher_is_better: bool) -> list[float]:
+def expected_best(values: Sequence[float | None], *, higher_is_better: bool) -> list[float | None]:
     """Return the expected best of 1, 2, ..., N trials, from the results of N trials, in the metric's unit.
 
-    The results must be independent, as those of a random search are.
+    The results must be independent, as those of a random search are. None: a trial without a result, worse than any
+    other; and the expected best of so few trials that all of them may be without one.
     """
-    ascending = sorted(values, reverse=not higher_is_better)
-    count = len(ascending)
-    curve = []
-    for trials in range(1, count + 1):
-        subsets = math.comb(count, trials)
-        shares = [math.comb(rank, trials - 1) / subsets for rank in range(count)]
-        curve.append(math.fsum(share * value for share, value in zip(shares, ascending, strict=True)))
+    best_first = sorted([value for value in values if value is not None], reverse=higher_is_better)
+    count = len(values)
+    curve: list[float | None] = [None] * (count - len(best_first))
+    for trials in range(len(curve) + 1, count + 1):
+        mean, share = 0.0, trials / count
+        for place, value in enumerate(best_first, 1):
+            mean += share * value
+            # The share of the subsets whose best is the next one: C(i - 1, n - 1) falls with i.
+            share *= 1 - (trials - 1) / max(count - place, 1)
+        curve.append(mean)
     return curve
 
 
@@ -58,7 +62,7 @@ def choice_noise(searches: Sequence[Tuning], of_seeds: float, *, log: bool) -> P
             if log:
                 value, error = math.log(value), error / value
             values.append(value)
-            squares.append(error**2)
+            squares.append(error * error)  # which, unlike a power, may be infinite
         squared = of_seeds / len(tuning.seeds)
         if len(tuning.seeds) == 1:  # whose intervals are over examples alone
             squared += math.fsum(squares) / len(squares)

@@ -34,21 +34,32 @@ def test_its_ends_are_the_mean_and_the_best() -> None:
     assert expected_best([7.0], higher_is_better=False) == [7.0]
 
 
+def test_a_trial_without_a_result_is_the_worst_of_any_subset() -> None:
+    """Leaving it out would flatter an objective that diverges."""
+    values = [*VALUES, None, None]
+    curve = expected_best(values, higher_is_better=True)
+    assert curve[:2] == [None, None]
+    for trials in range(3, len(values) + 1):
+        subsets = itertools.combinations([-math.inf if value is None else value for value in values], trials)
+        assert curve[trials - 1] == pytest.approx(statistics.fmean(map(max, subsets)), abs=1e-12)
+
+
 def search(values: Sequence[float | None], error: float = 0.0, seeds: int = 1) -> Tuning:
+    best = max([value for value in values if value is not None])
     trials = []
     for place, value in enumerate(values):
         trials.append(Trial(settings={"recipe.epochs": place}, value=value, half_width=HALF_WIDTH * error))
     return Tuning(
         asked={},
-        space={},
+        space={"recipe.epochs": "0..9"},
         sampler="grid",
         seeds=tuple(range(seeds)),
         metric="mauve",
-        unit="fraction",
+        unit="nats",
         higher_is_better=True,
         validation={},
         trials=tuple(trials),
-        chosen=0,
+        chosen=list(values).index(best),
     )
 
 
