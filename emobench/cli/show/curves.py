@@ -14,11 +14,15 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.terminal.console import print_json, print_table
+from emobench.cli.terminal.reports import print_report
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import DataError
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.newest import older_groups
 from emobench.report.numbers import alike
+from emobench.report.tables import Report
+from emobench.report.tuning import tuned_rows, tuning_tables
 from emobench.runs.inspect.trainings import FoundTraining, find_trainings, newest_trainings
 from emobench.training.curves import Curve, TrainingCurves, averaged, mean_curve, read_curves
 
@@ -35,7 +39,7 @@ class SeedGroup:
     label: str
     members: Sequence[Logged]
 
-    def means(self) -> dict[str, dict[int, float]]:
+    def means(self) -> dict[str, Curve]:
         """Return the means over the seeds of all that any of them logged."""
         by_name: dict[str, list[Curve]] = defaultdict(list)
         for _, log in self.members:
@@ -94,18 +98,23 @@ def curves(
 ) -> None:
     """Show training curves.
 
-    The loss, its parts and the validation loss over the steps, as means over seeds. Logs of an entry whose runs are not
-    here are read from its board, if the board is packed.
+    The loss, its parts and the validation loss over the steps, as means over seeds. Of tuned entries also the trials.
+    Logs of an entry whose runs are not here are read from its board, if the board is packed.
     """
     trainings = find_trainings(run or (), runs, leaderboard)
     older = 0
     if not (all_ or (run and all(map(_is_one, run)))):
         trainings, older = newest_trainings(trainings)
     groups = _grouped(trainings)
+    named: dict[str, Entry] = {}
+    for training in trainings:
+        if training.entry:
+            named[training.entry.id] = training.entry
+    entries = list(named.values())
     if more := older_groups(older, "name an entry, or give --all"):
         remark(more)
     if json:
-        print_json({"curves": [group.plain() for group in groups]})
+        print_json({"curves": [group.plain() for group in groups], "tuning": tuned_rows(entries)})
         return
     for group in groups:
         rows = []
@@ -117,6 +126,7 @@ def curves(
         header = ("part", "over the steps", "first", "middle", "last")
         print_table("", header, rows, unbroken=header[1:2])
         print_text("")
+    print_report(Report(tuple(tuning_tables(entries))), "text")
 
 
 def _is_one(name: str) -> bool:

@@ -31,6 +31,8 @@ class FoundTraining:
     """The facts of its stage; None before it is finished, and outside of a folder of runs."""
     recorded_key: str | None = None
     """Its key where its log is from a board; `facts` then come from its entry."""
+    entry: Entry | None = None
+    """The entry that named it."""
 
     @property
     def key(self) -> str:
@@ -148,7 +150,7 @@ def _of_log(entry: Entry, run: Run, place: int, runs: Path, boards: Sequence[Pat
     folder = recorded_file(file, runs, entry, boards).parent
     key = Path(file.path).parent.name
     if stage := _facts(folder):
-        return FoundTraining(folder, stage)
+        return FoundTraining(folder, stage, entry=entry)
     own = entry.recipe
     for name, values in entry.recipe.items():
         if name.startswith(f"{place + 1}. "):  # of several trainings, the recipe has the values of each
@@ -167,7 +169,7 @@ def _of_log(entry: Entry, run: Run, place: int, runs: Path, boards: Sequence[Pat
         # One key's logs of two machines are no two seeds.
         "log": "" if folder.name == key else folder.name,
     }
-    return FoundTraining(folder, facts, key)
+    return FoundTraining(folder, facts, key, entry)
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:
