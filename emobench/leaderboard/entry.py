@@ -166,6 +166,8 @@ YEARS = range(2000, 2100)
 DEEPEST = 16
 """Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
 
+MOST_TRIALS = 1000
+"""Trials of an objective."""
 LONGEST_NAME = 2000
 """Characters of a name: of a model, an objective with its parameters, a metric."""
 LONGEST_PART = 200
@@ -365,8 +367,26 @@ class Tuning:
     edge: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.chosen < len(self.trials) or self.trials[self.chosen].value is None:
-            raise ConfigError(f"`chosen` is {self.chosen}; expected the place of a trial that has a value.")
+        _refuse(self._wrong())
+
+    def _wrong(self) -> Iterator[str]:
+        _check_least(1, seeds=len(self.seeds))
+        if len(self.trials) > MOST_TRIALS:
+            yield f"`trials` are {len(self.trials):,}; expected {MOST_TRIALS:,} at most."
+        low, high = RANGES.get(self.unit, (-math.inf, math.inf))
+        results = []
+        for trial in self.trials:
+            _check_least(0, half_width=trial.half_width)
+            if trial.settings.keys() != self.space.keys():
+                yield f"A trial has the settings {list(trial.settings)}; expected {list(self.space)}."
+            if trial.value is not None:
+                results.append(trial.value)
+                if not low <= trial.value <= high:
+                    yield f"A trial has the value {trial.value}, no {self.unit}; expected [{low:g}, {high:g}]."
+        best = max if self.higher_is_better else min
+        chosen = self.trials[self.chosen : self.chosen + 1]
+        if not results or [trial.value for trial in chosen] != [best(results)]:
+            yield f"`chosen` is {self.chosen}; expected the place of a trial with the best value."
 
     @property
     def choice(self) -> Trial:
@@ -380,7 +400,10 @@ class Tuning:
 
     def __str__(self) -> str:
         """Return the condition that entries share which may be compared: all but the results."""
-        space = ", ".join(f"{name}={values}".rstrip("=") for name, values in self.asked.items())
+        asked = list(self.asked.items())
+        if self.sampler != "grid":  # whose first settings have most values
+            asked.sort()
+        space = ", ".join(f"{name}={values}".rstrip("=") for name, values in asked)
         tasks = ", ".join(f"{task} {protocol}" for task, protocol in self.validation.items())
         trials = f"{len(self.trials)} x {len(self.seeds)} ({self.sampler})"
         return f"tuned {trials}: {space}; by {self.metric} on {tasks}"

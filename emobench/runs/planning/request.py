@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from emobench.core.errors import ConfigError, UnknownNameError
 from emobench.core.settings import OPTIONAL, PRETRAINED, dotted_settings, to_plain, utf8
-from emobench.leaderboard.entry import Tuning
+from emobench.leaderboard.entry import MOST_TRIALS, Tuning
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted, rule_groups
@@ -24,7 +24,6 @@ MOST_EXAMPLES = 10**12
 RECIPE_SETTINGS = frozenset((*dotted(Recipe, "recipe."), *dotted(Lora, "recipe.lora.")))
 LONGEST_NAME = 100
 """Characters of the name of a declared recipe."""
-MOST_TRIALS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ def search(rng: np.random.Generator, world: World, objective: int) -> Tuning:
     assert best is not None
     return Tuning(
         asked={},
-        space={},
+        space={"place": ""},
         sampler="grid",
         seeds=tuple(range(world.trial_seeds)),
         metric="score",

@@ -170,3 +170,53 @@ def test_an_entry_of_another_schema_is_refused(fields: dict[str, Any], schema: A
         read_entry({**plain, "schema": schema}, "file")
     with pytest.raises(ConfigError, match="has no mapping"):
         read_entry([1], "file")
+
+
+TUNING = {
+    "asked": {"objective.gamma": "0..1"},
+    "space": {"objective.gamma": "0..1"},
+    "sampler": "random",
+    "seeds": [1_000_000],
+    "metric": "accuracy",
+    "unit": "fraction",
+    "higher_is_better": True,
+    "validation": {"sst2": "paper@3fa9c1"},
+    "trials": [
+        {"settings": {"objective.gamma": 0.2}, "value": 0.9, "half_width": 0.1},
+        {"settings": {"objective.gamma": 0.4}, "value": None, "missing": "it diverged"},
+        {"settings": {"objective.gamma": 0.8}, "value": 0.5},
+    ],
+    "chosen": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chosen": 1},
+        {"chosen": 2},
+        {"chosen": 3},
+        {"chosen": -3},
+        {"higher_is_better": False},
+        {"seeds": []},
+        {"trials": []},
+        {"trials": 400 * TUNING["trials"]},
+        {"trials": [{"settings": {}, "value": 0.9}]},
+        {"trials": [{"settings": {"objective.gamma": 0.2}, "value": 50.0}]},
+        {"trials": [{"settings": {"objective.gamma": 0.2}, "value": None}]},
+        {"trials": [{"settings": {"objective.gamma": 0.2}, "value": 0.9, "half_width": -0.1}]},
+    ],
+)
+def test_a_search_that_cannot_have_been_is_refused(changes: dict[str, Any]) -> None:
+    assert new_entry({**fields(), "tuning": TUNING}).tuning is not None
+    with pytest.raises(ConfigError):
+        new_entry({**fields(), "tuning": {**TUNING, **changes}})
+
+
+def test_equal_searches_are_one_condition_in_any_order_but_of_a_grid() -> None:
+    def condition(sampler: str, *names: str) -> str:
+        asked = dict.fromkeys(names, "0..1")
+        return str(new_entry({**fields(), "tuning": {**TUNING, "asked": asked, "sampler": sampler}}).tuning)
+
+    assert condition("random", "a", "b") == condition("random", "b", "a")
+    assert condition("grid", "a", "b") != condition("grid", "b", "a")
