@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from emobench.core.errors import ConfigError, EmobenchError, MetricError, NonFiniteLossError
@@ -27,6 +26,7 @@ from emobench.registry import load_kind, load_objective
 from emobench.report.tuning import in_words
 from emobench.runs.dry_run import Outline, Read, make_outline
 from emobench.runs.execution.reporter import Reporter, Silent
+from emobench.runs.execution.workers import StartWorker
 from emobench.runs.planning.plan import make_plan
 from emobench.runs.planning.prospects import prospects
 from emobench.runs.planning.request import Request, Search
@@ -40,6 +40,8 @@ TRIAL_SEED = 1_000_000
 """The first seed of the trainings of all trials, and the seed of the samplers."""
 MAIN = "objective.*"
 """In a space: the main parameter of each objective, by `main_parameter`."""
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Of the space: where its values are checked before any trial, since TPE takes one after the other."""
 AROUND = 10
 """The space of a parameter without bounds: its default divided and multiplied by this."""
 
@@ -61,10 +63,13 @@ class ObjectiveSearch:
         if self.search.sampler == "grid":
             return grid_trials(self.space, self.search.trials)
         if self.search.sampler == "random":
-            return random_trials(self.space, self.search.trials, TRIAL_SEED)
+            return self.random_points()
         finished = [(trial.settings, trial.value) for trial in self.trials]
         higher = metric_of(self.request)[1]
         return [next_tpe_trial(self.space, finished, TRIAL_SEED, maximise=higher)]
+
+    def random_points(self) -> list[dict[str, Any]]:
+        return random_trials(self.space, self.search.trials, TRIAL_SEED)
 
     def trial_request(self, point: Mapping[str, Any]) -> Request:
         """Return the request of a trial, which evaluates on validation data."""
@@ -92,7 +97,7 @@ class ObjectiveSearch:
         space, edge = {}, []
         for dimension in self.space:
             space[dimension.name] = str(dimension)
-            tried = {trial.settings[dimension.name] for trial in self.trials}
+            tried = [trial.settings[dimension.name] for trial in self.trials]
             if dimension.is_edge(self.trials[best].settings[dimension.name], tried):
                 edge.append(dimension.name)
         return Tuning(
@@ -126,12 +131,13 @@ def run_tuned(
     requests: Sequence[Request],
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Any] | None = None,
+    start: StartWorker | None = None,
 ) -> list[Entry]:
     """Make all trials of requests, choose, and test each choice; `places` and `start` are as for `run_sweep`.
 
     A trial whose loss becomes NaN or infinite has no value and cannot be chosen. Any other failure ends the run, so
-    that nothing is chosen among the trials that happened to finish; the same command goes on.
+    that nothing is chosen among the trials that happened to finish; the same command goes on. An objective without a
+    trial that has a value, or whose test diverges, is an error that is raised after the others are recorded.
     """
     searches: list[ObjectiveSearch] = []
     known = None
@@ -151,22 +157,34 @@ def run_tuned(
         for place, made in _made(trials, places, reporter, start).items():
             search, point = asked[place]
             search.trials.append(_trial(search, point, made))
+    entries, failed = [], []
     tests: list[Request] = []
     for search in searches:
-        tuning = search.tuning()
+        try:
+            tuning = search.tuning()
+        except MetricError as error:
+            failed.append(error)
+            continue
         reporter.note(f"{search.objective}: {in_words(tuning)}")
         tests.append(search.test_request(tuning.choice.settings, tuning))
     for request in requests:
-        if PRETRAINED in request.objectives:
+        if PRETRAINED in (request.objectives or suite_of(request).objectives):
             tests.append(replace(request, search=None, objectives=(PRETRAINED,)))
-    return [made.record() for made in _made(tests, places, reporter, start).values()]
+    for made in _made(tests, places, reporter, start).values() if tests else ():
+        try:
+            entries.append(made.record())
+        except EmobenchError as error:  # of a test that diverged
+            failed.append(error)
+    for error in failed:
+        raise error  # the others are recorded
+    return entries
 
 
 def _made(
     requests: Sequence[Request],
     places: Sequence[Place],
     reporter: Reporter,
-    start: Callable[[Place, Path], Any] | None,
+    start: StartWorker | None,
 ) -> dict[int, MadeRow]:
     """Make requests of one row each, and return their rows in order. Raises the first error but divergence."""
     rows, jobs = plan_requests(requests, Silent())
@@ -242,9 +260,9 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
     for text in wanted:
         own_names.update(parameters_of(text))
     given = dict(dotted_settings(request.settings))
-    for name in request.search.space:
+    for name, values in request.search.space.items():
         section, _, key = name.partition(".")
-        if section not in ("recipe", "objective") or not key:
+        if section not in ("recipe", "objective") or not key or (name == MAIN and values):
             raise ConfigError(f"--tune {name}: expected recipe.NAME, objective.NAME or {MAIN}.")
         if section == "objective" and name != MAIN and key not in own_names:
             raise ConfigError(f"--tune {name}: none of {', '.join(wanted)} has a parameter {key}; drop it.")
@@ -259,8 +277,11 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
                 "objectives have, such as --tune recipe.learning_rate=1e-6..1e-4."
             )
         search = ObjectiveSearch(request, text, request.search, space)
-        for point in search.points():  # a wrong name or value fails here
-            parts_of(search.trial_request(point), suite_of(request))
+        search.points()  # a number of trials that fits no grid fails here
+        for share in SHARES:  # and a wrong name or value here
+            trial = search.trial_request({dimension.name: dimension.at(share) for dimension in space})
+            parts_of(trial, suite_of(request))
+            load_objective(text, trial.section("objective"))
         searches.append(search)
     return searches
 
@@ -271,7 +292,7 @@ def _own_space(text: str, space: Mapping[str, str]) -> dict[str, str]:
     parameters = parameters_of(text)
     for name, values in space.items():
         if name == MAIN:
-            own |= main_parameter(text)
+            own = {**main_parameter(text), **own}
         elif name.startswith("recipe.") or name.partition(".")[2] in parameters:
             own[name] = values
     return own
@@ -298,9 +319,10 @@ def main_parameter(text: str) -> dict[str, str]:
         if isinstance(default, bool) or not isinstance(default, (int, float)):
             continue
         if high is None and default > 0:
-            low, high = default / AROUND, default * AROUND
+            low, high = max(default / AROUND, low or 0), default * AROUND
         if low is not None and high is not None:
-            return {f"objective.{parameter.name}": f"{low:g}..{high:g}"}
+            number = type(default)  # a range of floats is one of whole numbers if it is written as 0..1
+            return {f"objective.{parameter.name}": f"{number(low)}..{number(high)}"}
     return {}
 
 
@@ -351,10 +373,7 @@ def planned_requests(request: Request) -> list[tuple[str, Request]]:
     """Return the requests of all trials and tests, each with its purpose; trials and choices of TPE are stand-ins."""
     planned = []
     for search in searches_of(request):
-        stand_in = search
-        if search.search.sampler == "tpe":
-            stand_in = replace(search, search=replace(search.search, sampler="random"))
-        points = stand_in.points()
+        points = search.random_points() if search.search.sampler == "tpe" else search.points()
         for number, point in enumerate(points, 1):
             planned.append((f"trial {number}", search.trial_request(point)))
         planned.append(("test", search.test_request(points[0])))

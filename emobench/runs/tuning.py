@@ -24,7 +24,7 @@ from emobench.core.settings import parse_overrides
 LOG_FACTOR = 10
 """A range whose ends differ by this factor or more is searched on a log scale."""
 DIGITS = 3
-"""Significant digits of a value taken from a range."""
+"""Significant digits of a value taken from a range; without a log scale, of a tenth of the range."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,6 @@ class Dimension:
         """Whether the range is searched on a log scale."""
         return self.low > 0 and self.high >= LOG_FACTOR * self.low
 
-    @property
-    def size(self) -> float:
-        """The number of different values; infinite for a range of real numbers."""
-        if self.values:
-            return len(self.values)
-        return self.high - self.low + 1 if self.whole else math.inf
-
     def at(self, share: float) -> Any:
         """Return the value at a share of the range or list, from 0 to 1."""
         if self.values:
@@ -63,7 +56,8 @@ class Dimension:
         """Return a value of the range as it is written in a setting."""
         if self.whole:
             return round(value)
-        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+        width = value if self.log else (self.high - self.low) / 10
+        return min(max(round(value, DIGITS - 1 - math.floor(math.log10(width))), self.low), self.high)
 
     def grid(self, count: int) -> list[Any]:
         """Return `count` values at equal distances, both ends included; all values of a list that has no more."""
@@ -76,7 +70,7 @@ class Dimension:
     def is_edge(self, value: Any, tried: Collection[Any]) -> bool:
         """Whether a number is the smallest or the largest of those that were tried, of three or more."""
         numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in tried)
-        return numbers and len(tried) > 2 and value in (min(tried), max(tried))
+        return numbers and len(set(tried)) > 2 and value in (min(tried), max(tried))
 
     def __str__(self) -> str:
         if self.values:
@@ -95,6 +89,7 @@ def parse_space(given: Mapping[str, str]) -> tuple[Dimension, ...]:
 
 def _dimension(name: str, value: Any) -> Dimension:
     if isinstance(value, list):
+        value = list(map(_number, value))
         if len(value) < 2 or len(set(map(repr, value))) < len(value):
             raise ConfigError(f"--tune {name}={value}: expected at least two different values.")
         return Dimension(name, values=tuple(value))
@@ -112,12 +107,20 @@ def _dimension(name: str, value: Any) -> Dimension:
     return Dimension(name, low=ends[0], high=ends[1], whole=whole)
 
 
+def _number(value: Any) -> Any:
+    """Return what YAML reads as text although it is a number, such as 1e-5, as a number."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def grid_trials(space: Sequence[Dimension], trials: int) -> list[dict[str, Any]]:
     """Return every combination of a grid of exactly `trials` points, the finest in the settings that come first.
 
     Raises ConfigError if no grid has as many points.
     """
-    counts = next(_factors(trials, [dimension.size for dimension in space]), None)
+    counts = next(_factors(trials, space), None)
     if counts is None:
         names = ", ".join(dimension.name for dimension in space)
         raise ConfigError(
@@ -129,16 +132,17 @@ def grid_trials(space: Sequence[Dimension], trials: int) -> list[dict[str, Any]]
     return list(map(dict, itertools.product(*axes)))
 
 
-def _factors(number: int, sizes: Sequence[float]) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to write a number as a product of one factor of at least 2 for each size, the most even first."""
-    if not sizes:
+def _factors(number: int, space: Sequence[Dimension]) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to write a number as a product of the sizes, 2 or more, of grids, the most even first."""
+    if not space:
         if number == 1:
             yield ()
         return
-    even = number ** (1 / len(sizes))
-    factors = [factor for factor in range(2, number + 1) if number % factor == 0 and factor <= sizes[0]]
+    even = number ** (1 / len(space))
+    factors = [factor for factor in range(2, number + 1) if number % factor == 0]
     for factor in sorted(factors, key=lambda factor: (factor < even - 1e-9, abs(factor - even))):
-        for others in _factors(number // factor, sizes[1:]):
+        different = set(map(repr, space[0].grid(factor)))
+        for others in _factors(number // factor, space[1:]) if len(different) == factor else ():
             yield (factor, *others)
 
 

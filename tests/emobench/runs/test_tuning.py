@@ -7,6 +7,10 @@ import math
 import pytest
 
 from emobench.core.errors import ConfigError
+from emobench.leaderboard.entry import Trial
+from emobench.registry import load_objective, objective_names
+from emobench.runs.planning.request import Request, Search
+from emobench.runs.tuned import ObjectiveSearch, main_parameter
 from emobench.runs.tuning import Dimension, grid_trials, next_tpe_trial, parse_space, random_trials
 
 RATE = "recipe.learning_rate=1e-6..1e-4"
@@ -19,7 +23,7 @@ def space(*given: str) -> tuple[Dimension, ...]:
 def test_a_space_is_read_as_it_is_written() -> None:
     rate, epochs, batch, gamma = space(RATE, "recipe.epochs=1..4", "recipe.batch=[16, 32]", "objective.gamma=0.1..0.9")
     assert (rate.name, rate.low, rate.high, rate.log, rate.whole) == ("recipe.learning_rate", 1e-6, 1e-4, True, False)
-    assert (epochs.whole, epochs.log, epochs.size) == (True, False, 4)
+    assert (epochs.whole, epochs.log) == (True, False)
     assert batch.values == (16, 32)
     assert (gamma.log, gamma.whole) == (False, False)
 
@@ -51,6 +55,48 @@ def test_a_number_that_no_grid_has_is_refused(trials: int) -> None:
         grid_trials(space(RATE, "objective.gamma=0.1..0.9"), trials)
     with pytest.raises(ConfigError):
         grid_trials(space("recipe.epochs=1..3"), trials)
+
+
+def test_values_of_a_list_that_yaml_reads_as_text_are_numbers() -> None:
+    (rate,) = space("a=[1e-6, 1e-5, 1e-4]")
+    assert rate.values == (1e-6, 1e-5, 1e-4)
+    (schedule,) = space("a=[cosine, linear]")
+    assert schedule.values == ("cosine", "linear")
+
+
+@pytest.mark.parametrize("text", ["a=1..10", "a=1..1000", "a=0..1", "a=0.999..0.9999", "a=-5e-7..5e-7", "a=[1, 2, 5]"])
+@pytest.mark.parametrize("trials", range(2, 20))
+def test_no_trial_of_a_grid_is_another_one(text: str, trials: int) -> None:
+    try:
+        points = grid_trials(space(text), trials)
+    except ConfigError:
+        assert text in ("a=1..10", "a=1..1000", "a=0..1", "a=[1, 2, 5]")
+        return
+    assert len({point["a"] for point in points}) == trials
+
+
+def test_the_main_parameter_of_each_objective_has_a_valid_range() -> None:
+    known = {}
+    for name in objective_names():
+        for setting, values in main_parameter(name).items():
+            (dimension,) = space(f"{setting}={values}")
+            known[name] = dimension
+            for share in (0.0, 0.3, 1.0):
+                load_objective(name, {setting.removeprefix("objective."): dimension.at(share)})
+    assert known["tailr"].at(0.3) == 0.3
+    assert (known["psft"].low, known["psft"].whole) == (1, True)
+
+
+@pytest.mark.parametrize(("higher", "best"), [(True, 2), (False, 0)])
+def test_a_search_of_lists_is_recorded(higher: bool, best: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that cannot be hashed have no edge."""
+    monkeypatch.setattr("emobench.runs.tuned.metric_of", lambda request: ("mauve", higher, "fraction"))
+    request = Request(suite="lm-quick", model="tiny-lm")
+    search = ObjectiveSearch(request, "mle", Search(space={}, trials=3), space("a=[[q], [q, v], [k]]"))
+    for value, targets in zip((0.1, 0.2, 0.3), search.space[0].values, strict=True):
+        search.trials.append(Trial(settings={"a": targets}, value=value))
+    tuning = search.tuning()
+    assert (tuning.chosen, tuning.edge) == (best, ())
 
 
 def test_random_trials_of_a_setting_do_not_depend_on_the_others() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from emobench.leaderboard.store import Leaderboard
+
 pytestmark = pytest.mark.slow
 
 FAST = (
@@ -115,9 +117,26 @@ def test_the_same_command_makes_nothing_again_and_explains_itself(
     ids = [entry["id"] for entry in entries]
     text = command("compare", *ids, *board, "--explain").ok().out
     assert "recipe.learning_rate=3.0" in text
+    curves = command("curves", *ids, *board)
+    assert curves.ok().out.count("chosen") == len(ids)
+    shown = command("curves", *ids, *board, "--json").json["tuning"]
+    assert [tuning["chosen"] for tuning in shown.values()] == [entry["tuning"]["chosen"] for entry in entries]
     figure = folder / "tuning.svg"
     command("figures", *ids, *board, "--out", figure).ok()
     assert "<svg" in figure.read_text()
+
+
+def test_an_objective_that_always_diverges_does_not_stop_the_others(
+    command: Callable[..., Any], model: Path, tmp_path: Path
+) -> None:
+    search = ("--tune", "recipe.learning_rate=[30.0, 31.0]", "--trials", 2, "--sampler", "grid", "--seed", 0)
+    for objectives, recorded in ((("mle", "0.12*mle"), ["0.12*mle"]), (("mle",), [])):
+        options = given(model, tmp_path / str(len(recorded)), *objectives)
+        done = command("run", *options, *SGD, *search)
+        assert done.code != 0
+        assert "No trial of mle" in done.err
+        entries = Leaderboard(tmp_path / str(len(recorded)) / "board").entries()
+        assert [entry.objective.label for entry in entries] == recorded
 
 
 @pytest.mark.parametrize(
@@ -130,6 +149,9 @@ def test_the_same_command_makes_nothing_again_and_explains_itself(
         (("--tune", "recipe.learning_rate=1e-5..1e-3", "--sampler", "guess"), "sampler"),
         (("--tune", "objective.gamma=0..1"), "gamma"),
         (("--tune", "objective.*"), "mle"),
+        (("--tune", "objective.*=0.2..0.4"), "objective.*"),
+        (("--tune", "recipe.epochs=-1..4", "--sampler", "tpe"), "epochs"),
+        (("--tune", "recipe.epochs=[1, abc, 2]", "--sampler", "tpe"), "epochs"),
         (("--tune", "generation.sampling.top_p=0.5..1"), "generation.sampling.top_p"),
         (("--tune", "recipe.learning_rate=1e-5..1e-3", "--set", "oracle.split=validation"), "oracle.split"),
         (("--tune", "recipe.learning_rate=1e-5..1e-3", "--set", "recipe.learning_rate=1"), "recipe.learning_rate"),
