@@ -134,7 +134,7 @@ class ForeignLoss(CheckedObjective):
         if self.form != "linear":
             # Half-precision logits are rounded by the model: in each dtype of the loss they are the same numbers.
             places = (hidden.double() @ weight.double().T).to(self.hidden_ND.dtype).to(dtype)
-        targets = self.labels_N[rows]
+        targets = self.labels_N[rows].clone()  # a loss may write into its labels
         weights = torch.ones(len(targets)) if self.weights_N is None else self.weights_N[rows]
         count = (self.batch["labels"][:, 1:] != IGNORED).sum()
 
@@ -222,16 +222,16 @@ def foreign_loss(
 
 def _arguments(function: Callable[..., Any], name: str, form: str | None) -> tuple[str, dict[str, str]]:
     """Return the form of a loss, and the further arguments that it gets. Raises ConfigError if it needs others."""
-    signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    first = next(iter(signature.parameters), "")
-    if form is None:
-        form = "outputs" if "output" in first else "linear" if "weight" in first else "logits"
-    named = {given: NAMED[given] for given in signature.parameters if given in NAMED}
     try:
+        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
+        first = next(iter(signature.parameters), "")
+        if form is None:
+            form = "outputs" if "output" in first else "linear" if "weight" in first else "logits"
+        named = {given: NAMED[given] for given in signature.parameters if given in NAMED}
         signature.bind(*FORMS[form], **named)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{name}{signature} cannot be called in the form {form}: {error}. Expected the first arguments of --form "
+            f"{name} cannot be called as a loss: {str(error).rstrip('.')}. Expected the first arguments of --form "
             "logits (logits, labels), --form outputs (outputs, labels) or --form linear (weight, hidden, labels)."
         ) from None
     return form, named

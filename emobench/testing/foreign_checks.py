@@ -99,11 +99,13 @@ def gradient(subject: ForeignLoss) -> None:
 
 @check("A constant factor acts as another learning rate: multiply by it, or document it.")
 def scale(subject: ForeignLoss) -> None:
-    """The constant is 1."""
-    factor, _ = _relation(_vector(subject.run()), _vector(subject.expected()))
-    ratio, words = (factor, "larger") if abs(factor) > 1 else (1 / factor, "smaller")
-    if abs(ratio - 1) > max(ALIKE, tolerance(subject)):
-        raise Broken(f"it is {ratio:#.5g} times {words} than {subject.objective!r}, a constant factor")
+    """The constant is 1, of the gradient and of the value."""
+    result, expected = subject.run(), subject.expected()
+    factor, _ = _relation(_vector(result), _vector(expected))
+    for found, what in ((factor, "it"), (result.values[SUM] / expected.values[SUM], "its value")):
+        ratio, words = (found, "larger") if abs(found) > 1 else (1 / found, "smaller")
+        if abs(ratio - 1) > max(ALIKE, tolerance(subject)):
+            raise Broken(f"{what} is {ratio:#.5g} times {words} than {subject.objective!r}, a constant factor")
 
 
 @check("It divides by the targets of each micro-batch, a mean of means: see `accumulation`.")
@@ -140,15 +142,15 @@ def _require_like_reference(subject: ForeignLoss, what: str, result: EngineResul
 
 def _require_alike(subject: ForeignLoss, what: str, found: Tensor, expected: Tensor) -> None:
     """Raise Broken unless a vector is another one times a number."""
-    _, error = _relation(found, expected)
-    if not error < max(ALIKE, tolerance(subject)):
+    factor, error = _relation(found, expected)
+    if not factor or not error < max(ALIKE, tolerance(subject)):
         raise Broken(f"its {what} and that of {subject.objective!r} differ by {error:.1e}, and by no constant factor")
 
 
-def _relation(found: Tensor, expected: Tensor) -> tuple[float, float]:
+def _relation(found: Tensor, expected: Tensor) -> tuple[Tensor, float]:
     """Return the factor that brings `expected` nearest to `found`, and the relative error that is left."""
     factor = (found @ expected) / (expected @ expected)
-    return float(factor), distance(found, factor * expected)
+    return factor, distance(found, factor * expected)
 
 
 def _vector(result: EngineResult) -> Tensor:

@@ -138,6 +138,38 @@ def test_a_constant_factor_is_named() -> None:
     )
 
 
+def test_a_factor_of_the_value_alone_is_named() -> None:
+    """Of the value a user reads, whatever autograd does."""
+
+    def doubled(logits: Tensor, labels: Tensor) -> Tensor:
+        loss = own_mean(logits, labels)
+        return loss + loss.detach()
+
+    assert "2.0000 times larger" in found(doubled, like="mle")["scale"].found
+
+    def nothing(logits: Tensor, labels: Tensor) -> Tensor:
+        loss = own_mean(logits, labels)
+        return loss - loss.detach()
+
+    assert {"value", "scale"} <= failed(nothing, like="mle")
+
+
+def test_a_loss_that_writes_into_its_labels_is_checked_on_the_labels() -> None:
+    def written(logits: Tensor, labels: Tensor) -> Tensor:
+        mask = labels != -100
+        labels[~mask] = 0
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        return (loss * mask.flatten()).sum()
+
+    assert failed(written, like="mle") == set()
+
+    def counted(logits: Tensor, labels: Tensor) -> Tensor:
+        labels[labels == -100] = 0
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+
+    assert {"value", "gradient", "masking"} <= failed(counted, like="mle")
+
+
 def asft(outputs: Any, labels: Tensor, ref_logits: Tensor, alpha: float = 0.1) -> Tensor:
     """LLaMA-Factory's ASFT: means over the micro-batch, whatever the number of targets of the whole batch."""
     loss, rows = next_tokens(outputs.logits, labels)
@@ -259,6 +291,9 @@ def scaled_by_batch(logits: Tensor, labels: Tensor) -> Tensor:
         (lambda outputs, labels, num_items_in_batch: shifted(outputs.logits, labels) / num_items_in_batch, PluginError),
         (lambda logits, labels, reward: own_mean(logits, labels), ConfigError),
         (lambda logits: logits.sum(), ConfigError),
+        (torch.logsumexp, ConfigError),
+        (dict, ConfigError),
+        (7, ConfigError),
     ],
 )
 def test_a_loss_that_cannot_be_checked_is_refused(function: Callable[..., Any], error: type[Exception]) -> None:
