@@ -301,7 +301,10 @@ class CostFunction(GroundCost):
         targets = tokens_U.tolist()
 
         def returned() -> Tensor:
-            return torch.as_tensor(self._function(self._texts, targets), dtype=out_UV.dtype, device="cpu")
+            costs = self._function(self._texts, targets)
+            if "complex" in str(getattr(costs, "dtype", "")):
+                raise PluginError("expected real numbers, and they are complex")
+            return torch.as_tensor(costs, dtype=out_UV.dtype, device="cpu")
 
         cost_UV = run_foreign(returned, f"The ground cost of {self._file}", "fails", str(self._file.absolute()))
         self._refuse_wrong(cost_UV, targets)
@@ -378,7 +381,7 @@ def _matrix_rows(file: Path, tokens: int) -> UserCosts:
     """Return a function of the rows of a matrix, which stays on the disk."""
     try:
         matrix_VV = np.lib.format.open_memmap(file, mode="r")
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever numpy raises for a damaged header
         raise ConfigError(f"{file} cannot be read ({first_line(error)}); expected a file of numpy.save.") from None
     if matrix_VV.shape != (tokens, tokens):
         raise ConfigError(

@@ -219,7 +219,8 @@ def _with_costs(digest: str, objectives: Iterable[Objective]) -> str:
             continue
         if not is_file(file):
             raise ConfigError(f"There is no file {file}; expected a ground cost as ./FILE.py:FUNCTION or ./FILE.npy.")
-        files[file] = code_sha256([str(file)]) if file.suffix == ".py" else file_sha256(file)
+        digest_of = partial(code_sha256, [str(file)]) if file.suffix == ".py" else partial(file_sha256, file)
+        files[file] = run_foreign(digest_of, f"The file {file}", "cannot be read", str(file.absolute()))
     if not files:
         return digest
     return hashlib.sha256("".join([digest, *sorted(files.values())]).encode()).hexdigest()

@@ -158,6 +158,7 @@ def test_dense_targets_over_a_ground_cost(name: str, tmp_path: Path) -> None:
         ("cost + np.inf", ["inf"]),
         ("cost / 0", ["ZeroDivisionError"]),
         ("'far'", ["cost.py"]),
+        ("cost + 1j", ["complex"]),
     ],
 )
 def test_costs_that_a_function_may_not_return(returned: str, words: list[str], tmp_path: Path) -> None:
@@ -171,10 +172,21 @@ def test_costs_that_a_function_may_not_return(returned: str, words: list[str], t
         assert word in str(error.value)
 
 
+def test_a_file_that_is_no_python_is_named(tmp_path: Path) -> None:
+    for content in (b"def f(:\n", b"\xff\x00", b"(" * 5000):
+        (tmp_path / "bad.py").write_bytes(content)
+        with pytest.raises(UserError, match=r"bad\.py"):
+            load_objective(f'emo(cost="{tmp_path}/bad.py:f")')
+
+
 def test_sources_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cost.py").write_text(FUNCTION)
     np.save(tmp_path / "small.npy", np.zeros((3, T)))
     (tmp_path / "text.npy").write_text("0 1\n1 0\n")
+    whole = (tmp_path / "small.npy").read_bytes()
+    headers = {"open": b"{'descr", "large": b"{'shape': (9" + 30 * b"9" + b",)}", "order": b"  {1:2}\n {"}
+    for name, header in headers.items():
+        (tmp_path / f"{name}.npy").write_bytes(whole[:10] + header.ljust(118) + whole[128:])
     refused: list[tuple[str, type[UserError]]] = [
         ("cost.py:length", UnknownNameError),
         ("cost.py:np", UnknownNameError),
@@ -182,6 +194,7 @@ def test_sources_that_are_refused(tmp_path: Path) -> None:
         ("small.npy", ConfigError),
         ("text.npy", ConfigError),
         ("none.npy", ConfigError),
+        *((f"{name}.npy", ConfigError) for name in headers),
     ]
     for source, error in refused:
         with pytest.raises(error, match=source.partition(":")[0]):
