@@ -104,6 +104,11 @@ def _dimension(name: str, value: Any) -> Dimension:
             f"{name}=[1, 2]."
         )
     whole = low.strip().lstrip("-").isdecimal() and high.strip().lstrip("-").isdecimal()
+    if whole and ends[1] - ends[0] == 1:
+        raise ConfigError(
+            f"--tune {name}={value}: these are two whole numbers; expected a range with a decimal point, "
+            f"{name}={ends[0]}..{ends[1]}, or the list {name}=[{low}, {high}]."
+        )
     return Dimension(name, low=ends[0], high=ends[1], whole=whole)
 
 
