@@ -90,7 +90,7 @@ def compare(
     )
     comparisons = compared.comparisons
     if json:
-        print_json({"comparisons": [compare_table.to_json(comparison) for comparison in comparisons]})
+        print_json({"comparisons": list(map(compare_table.to_json, comparisons))})
     elif csv:
         print_text(compare_table.to_csv(comparisons))
     else:

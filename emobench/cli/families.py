@@ -41,6 +41,8 @@ MORE = {
 NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
 """Facts that `show` prints at the top or at the end, without a label."""
 NOT_LABELLED |= {"title", "definition", "higher_is_better", "secondary", "fewest"}  # of a metric; others repeat them
+Facts = dict[str, Any]
+"""What `list` and `show` tell of a plugin, by name."""
 CALL = 'A name of `list`, or "name(key=value)"; of an objective also ./file.py:Class, or a sum.'
 
 
@@ -108,9 +110,9 @@ def commands(plural: str) -> typer.Typer | None:
 # list and show: the facts of a class.
 
 
-def facts_of(family: Family[Any], name: str) -> dict[str, Any]:
+def facts_of(family: Family[Any], name: str) -> Facts:
     """Return the facts of a plugin's class; of a plugin that cannot be used, its error."""
-    known: dict[str, Any] = {"name": name, "origin": family.origin(name)}
+    known: Facts = {"name": name, "origin": family.origin(name)}
     try:
         cls: Any = family.class_of(name)
     except EmobenchError as error:
@@ -124,7 +126,7 @@ def facts_of(family: Family[Any], name: str) -> dict[str, Any]:
     return known
 
 
-def _parameters(cls: Any) -> list[dict[str, Any]]:
+def _parameters(cls: Any) -> list[Facts]:
     """Return the parameters of a plugin's class: the fields of a dataclass."""
     if not dataclasses.is_dataclass(cls):
         return []
@@ -143,7 +145,7 @@ def _list(family: Family[Any], json: bool) -> None:
     if json:
         print_json(entries)
         return
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Facts]] = {}
     for entry in entries:
         groups.setdefault(entry.get("group", family.title), []).append(entry)
     for title in sorted(groups, key=lambda title: (title == "Unusable", title)):
@@ -190,9 +192,9 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def facts_of_call(family: Family[Any], text: str) -> list[dict[str, Any]]:
+def facts_of_call(family: Family[Any], text: str) -> list[Facts]:
     """Return the facts of a plugin, of the terms of a sum, or of another name that the family defines."""
-    shown: list[dict[str, Any]] = []
+    shown: list[Facts] = []
     if family.glossary and text not in family.names():  # such as a metric of another kind of task
         for facts in resolve_name(family.glossary)(text).values():
             shown.append({**facts, "summary": facts["title"], "about": facts["definition"], "parameters": []})
@@ -203,7 +205,7 @@ def facts_of_call(family: Family[Any], text: str) -> list[dict[str, Any]]:
     return shown
 
 
-def print_facts(shown: Sequence[dict[str, Any]], json: bool) -> None:
+def print_facts(shown: Sequence[Facts], json: bool) -> None:
     """Print the facts of plugins, as text or as JSON."""
     if json:
         print_json(shown if len(shown) > 1 or "weight" in shown[0] else shown[0])
@@ -214,7 +216,7 @@ def print_facts(shown: Sequence[dict[str, Any]], json: bool) -> None:
         print_out(*_page(facts))
 
 
-def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:
+def facts_of_terms(family: Family[Any], text: str) -> list[Facts]:
     """Return the facts of a plugin, or of each term of a sum with its weight.
 
     A call such as `focal(gamma=9)` has the values of its parameters, and its use.
@@ -234,7 +236,7 @@ def facts_of_terms(family: Family[Any], text: str) -> list[dict[str, Any]]:
     return shown
 
 
-def _page(facts: dict[str, Any]) -> list[Any]:
+def _page(facts: Facts) -> list[Any]:
     """Return the facts of a plugin as `show` prints them."""
     title = Text(facts["name"], style="bold")
     if "version" in facts:

@@ -120,7 +120,7 @@ def reproduce(
         return
     results = tables.reproduce(chosen, request, reporter(quiet), scale)
     if json:
-        print_json({"table": chosen, "results": [_plain(result) for result in results]})
+        print_json({"table": chosen, "results": list(map(_plain, results))})
     else:
         for result in results:
             shown = [paper_table(result.found)]

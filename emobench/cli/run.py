@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -47,7 +47,7 @@ from emobench.runs.dry_run import (
 from emobench.runs.execution.launch import JoinedLaunch, Launch
 from emobench.runs.execution.reporter import Reporter
 from emobench.runs.planning.plan import Plan, Planner, make_plan
-from emobench.runs.planning.request import Request, declared_fields
+from emobench.runs.planning.request import Request, RequestFields, declared_fields
 from emobench.runs.run import evaluate_plan, require_one_model, run_plan, run_stage, train_plan, trained_model
 from emobench.runs.tuned import run_tuned, tuned_outline
 
@@ -103,7 +103,7 @@ def run(
     _push(planned[0], entries, push)
 
 
-def _run_tuned(training: LaunchOptions, start: StartOptions, fields: dict[str, Any]) -> list[Entry]:
+def _run_tuned(training: LaunchOptions, start: StartOptions, fields: RequestFields) -> list[Entry]:
     """Tune, choose and test within the limits of the budget; return the entries, none after a dry run."""
     places = training.places(training.device) or default_places(training.device)
     request = replace(training, device=places[0].device).training(**fields, max_memory=start.memory)
@@ -257,7 +257,7 @@ def stage_run(
 
 
 def _planned(
-    stack: ExitStack, training: LaunchOptions, start: StartOptions, fields: dict[str, Any]
+    stack: ExitStack, training: LaunchOptions, start: StartOptions, fields: RequestFields
 ) -> tuple[Plan, Reporter, list[Place], Launch | None] | None:
     """Return what `run` and `train` work with, within the limits of the budget; `fields` are further ones of a request.
 

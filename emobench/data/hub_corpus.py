@@ -37,6 +37,8 @@ WORDS: dict[Split, str] = {
     "test": "test|testing|eval",
 }
 """Words for a split in the name of a file, between separators."""
+DatasetFields = dict[str, Any]
+"""Some fields of the `dataset:` of a task file, by name."""
 NAMED = ("label_text", "label_name", "text_label", "label_names")
 """Columns that may hold the names of labels that are numbers."""
 MOST_CLASSES = 100
@@ -204,7 +206,7 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) or "none"
 
 
-def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
+def hub_labelled(name: str, *, offline: bool) -> DatasetFields:
     """Return the `dataset:` of a data set of the hub: its classes, files, sizes and the commit.
 
     The model answers the examples of the test split, or of the validation split if the test split has no labels. Raises
@@ -217,7 +219,7 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     data = find_files(corpus, offline=offline)
     columns = (corpus.column, label)
     pool = labelled_rows(data.rows("train"), columns)
-    dataset: dict[str, Any] = {
+    dataset: DatasetFields = {
         "name": corpus.repo.rpartition("/")[2].lower(),
         "repo": corpus.repo,
         "revision": data.commit,
@@ -246,7 +248,7 @@ def labelled_rows(rows: Rows, columns: Sequence[str]) -> list[Row]:
     return kept
 
 
-def labelled_facts(rows: Sequence[Row], columns: Sequence[str], file: Path, origin: str) -> dict[str, Any]:
+def labelled_facts(rows: Sequence[Row], columns: Sequence[str], file: Path, origin: str) -> DatasetFields:
     """Return the fields of a `dataset:` for columns of a text and a label: its classes, and the meaning of numbers.
 
     If `file`, the first one, does not say what numbers mean, they are classes; the author of the task names them.
@@ -263,7 +265,7 @@ def labelled_facts(rows: Sequence[Row], columns: Sequence[str], file: Path, orig
             f"{origin}: '{label}' has {len(classes)} different values; expected the classes of a task, 2 to "
             f"{MOST_CLASSES}."
         )
-    facts: dict[str, Any] = {"classes": classes, "fields": [text], "label": label}
+    facts: DatasetFields = {"classes": classes, "fields": [text], "label": label}
     if names:
         facts["names"] = names
     return facts

@@ -17,7 +17,7 @@ from typing import Any
 from emobench.core.errors import ConfigError, DataError
 from emobench.core.reading import expand_home
 from emobench.core.settings import content_hash, file_sha256
-from emobench.data.hub_corpus import labelled_facts, labelled_rows
+from emobench.data.hub_corpus import DatasetFields, labelled_facts, labelled_rows
 from emobench.data.local_files import LocalData
 from emobench.data.rows import (
     Row,
@@ -274,7 +274,7 @@ def _of_path(source: LabelledSource, part: LabelledSplit) -> tuple[list[Example]
     return examples, f"{origin}, {HALF}"
 
 
-def local_labelled(data: LocalData) -> dict[str, Any]:
+def local_labelled(data: LocalData) -> DatasetFields:
     """Return the `dataset:` of a task on local files: its classes, the path and the splits.
 
     Raises ConfigError for a column that cannot be labels, DataError for a row that lacks one.

@@ -31,6 +31,8 @@ from emobench.tasks.lm_eval_numbers import Values, clip, number
 
 Json = Mapping[str, Any]
 """An object of JSON."""
+Fields = dict[str, Any]
+"""An object of JSON whose fields are filled in."""
 MOST_NAMED = 4
 """Differences that are named one by one."""
 LONGEST = 60
@@ -60,9 +62,9 @@ class Measured:
     scale: str = ""
     flags: tuple[str, ...] = ()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Fields:
         """Return the number as the plain summary of an entry's metric."""
-        summary: dict[str, Any] = {
+        summary: Fields = {
             "mean": self.value,
             "std": None,
             "values": [self.value],
@@ -190,7 +192,7 @@ def entry_facts(
     version: str | None,
     rules: Mapping[str, Json],
     prompts: Mapping[str, Mapping[str, str]],
-) -> dict[str, Any]:
+) -> Fields:
     """Return an Evaluation's `harness`, `version`, `tasks`, `cite` and `provenance`, from the facts by task.
 
     `made` says what the file is, such as "log of inspect".
@@ -238,7 +240,7 @@ class Samples:
     targets: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, list[str]] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    values: Fields = field(default_factory=dict)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -256,7 +258,7 @@ class Samples:
     def units(self) -> dict[str, str]:
         return joined_units(self.inputs, self.named)
 
-    def renamed(self, of_samples: Mapping[str, Any]) -> dict[str, Any]:
+    def renamed(self, of_samples: Mapping[str, Any]) -> Fields:
         """Return a mapping by samples as one by their content."""
         return {self.names[sample]: value for sample, value in of_samples.items()}
 

@@ -16,13 +16,13 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from emobench.core.errors import DataError
 from emobench.data.sampling_units import content_digest
 from emobench.exchange.evaluation import (
     UNNAMED,
     Evaluation,
+    Fields,
     Json,
     Measured,
     Samples,
@@ -111,7 +111,7 @@ def _texts_of(values: Json) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
-def record(entry: Entry) -> dict[str, Any]:
+def record(entry: Entry) -> Fields:
     """Return an entry as an aggregate record. A metric without a better direction, which a record needs, is missing."""
     created = created_at(entry.provenance)
     evaluation = _evaluation_id(entry)
@@ -149,9 +149,9 @@ def record(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _model_info(entry: Entry) -> dict[str, Any]:
+def _model_info(entry: Entry) -> Fields:
     deployment = "self_deployed" if entry.kind == "measured" else UNKNOWN
-    details: dict[str, Any] = {
+    details: Fields = {
         "deployment_type": deployment,
         "model_availability": UNKNOWN,
         "base_model": None if entry.untrained else entry.model.source,
@@ -161,13 +161,13 @@ def _model_info(entry: Entry) -> dict[str, Any]:
     details |= {"seeds": " ".join(map(str, entry.seeds)) or None, "parameters": entry.model.parameters}
     if entry.declared:
         details["declared_recipe"] = entry.recipe["name"]
-    info: dict[str, Any] = {"name": entry.model.name, "id": _identity(entry)}
+    info: Fields = {"name": entry.model.name, "id": _identity(entry)}
     if "/" not in info["id"]:
         info["developer"] = DEVELOPER
     return {**info, "additional_details": _texts_of(details)}
 
 
-def _result(entry: Entry, name: str, metric: MetricSummary, identity: str) -> dict[str, Any]:
+def _result(entry: Entry, name: str, metric: MetricSummary, identity: str) -> Fields:
     task, kind = name.split("/", 1)
     low, high = RANGES.get(metric.unit, (-math.inf, math.inf))
     details = {
@@ -176,13 +176,13 @@ def _result(entry: Entry, name: str, metric: MetricSummary, identity: str) -> di
         "standard deviation over seeds": metric.std,
         "interval covers": metric.ci95_of,
     }
-    uncertainty: dict[str, Any] = {}
+    uncertainty: Fields = {}
     if metric.n is not None:
         uncertainty["num_samples"] = metric.n
     if metric.ci95:
         lower, upper = metric.ci95
         uncertainty["confidence_interval"] = {"lower": lower, "upper": upper, "confidence_level": 0.95}
-    score: dict[str, Any] = {"score": metric.mean, "details": _texts_of(details)}
+    score: Fields = {"score": metric.mean, "details": _texts_of(details)}
     if uncertainty:
         score["uncertainty"] = uncertainty
     config = {
@@ -293,7 +293,7 @@ def record_evaluation(path: Path, data: Json) -> Evaluation:
     revision = text_of(details, "revision") or text_of(details, "model_revision")
     if revision and revision not in DEFAULT_REVISIONS:
         variant = f"@{clip(revision, 60)}"
-    row: dict[str, Any] = {"name": text_of(data, "model_info", "name"), "source": text_of(details, "base_model")}
+    row: Fields = {"name": text_of(data, "model_info", "name"), "source": text_of(details, "base_model")}
     if None in row.values():
         row = named_model(path, identity, variant, slashes=2)
     else:  # the model that it was trained from, whose name and revision it has
@@ -393,7 +393,7 @@ def _read_instances(path: Path, data: Json, results: Mapping[str, Json]) -> dict
     return read
 
 
-def _rules_of_tasks(results: Mapping[str, Json]) -> dict[str, dict[str, Any]]:
+def _rules_of_tasks(results: Mapping[str, Json]) -> dict[str, Fields]:
     """Return the rules of each task: where those of its metrics differ, all of them."""
     values: dict[str, dict[str, set[str]]] = {}
     for name, result in results.items():

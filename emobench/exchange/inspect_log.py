@@ -20,6 +20,7 @@ from emobench.data.sampling_units import content_digest
 from emobench.exchange.evaluation import (
     UNNAMED,
     Evaluation,
+    Fields,
     Json,
     Measured,
     Samples,
@@ -220,7 +221,7 @@ def _values(data: Json, score: Json, metric: str, value: float, of_epochs: Epoch
     return NO_MEAN if len(candidates) > 1 else f"the log has no such `reductions` by {clip(str(reducer), 40)}"
 
 
-def _rules(data: Json, spec: Json, scores: Sequence[Json]) -> dict[str, Any]:
+def _rules(data: Json, spec: Json, scores: Sequence[Json]) -> Fields:
     """Return the facts that decide numbers beside model and samples: the task's version, arguments, solvers, limits."""
     steps = [[step.get("solver"), step.get("params")] for step in listed(data, "plan", "steps")]
     # The settings of the model, and before them those of the task.
@@ -228,7 +229,7 @@ def _rules(data: Json, spec: Json, scores: Sequence[Json]) -> dict[str, Any]:
     for name in WITHOUT_EFFECT:
         generation.pop(name, None)
     roles = {name: at(role, "model") or role for name, role in mapping(spec, "model_roles").items()}
-    rules: dict[str, Any] = {"version": spec.get("task_version")}
+    rules: Fields = {"version": spec.get("task_version")}
     parts = {
         "arguments": spec.get("task_args") or {},
         "solvers": steps,

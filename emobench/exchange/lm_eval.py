@@ -24,6 +24,7 @@ from emobench.exchange.evaluation import (
     TEMPLATE_ARGUMENTS,
     UNNAMED,
     Evaluation,
+    Fields,
     Json,
     Measured,
     Samples,
@@ -81,14 +82,14 @@ def lm_eval_evaluation(path: Path, data: Json, *, lenient: bool = False) -> Eval
     model, version, date = file.model, text_of(data, "lm_eval_version"), number(data.get("date"))
     sha = text_of(model.config, "model_sha")
     count = count_of(model.config.get("model_num_parameters"))
-    row: dict[str, Any] = {**named_model(path, model.name, model.variant), "revision": None, "parameters": None}
+    row: Fields = {**named_model(path, model.name, model.variant), "revision": None, "parameters": None}
     if sha is not None:
         row["revision"] = sha + model.changed_weights
     if count is not None and count > 0:
         row["parameters"] = count
     versions = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
     packages = dict(filter(itemgetter(1), versions.items()))
-    provenance: dict[str, Any] = {
+    provenance: Fields = {
         "commit": text_of(data, "git_hash"),
         "packages": packages,
         "hardware": text_of(model.config, "device"),
@@ -261,7 +262,7 @@ class ResultsFile:
             self._protocols[task] = f"{'-'.join(words)}@{digest_of(facts)[:6]}"
         return self._protocols[task]
 
-    def rules(self, task: str) -> dict[str, Any]:
+    def rules(self, task: str) -> Fields:
         """Return the facts that decide a task's numbers beside the model and the data, under names for people.
 
         Of a chat template it is whether there is one, and how it shows the examples. Members of a group and windows are
@@ -316,7 +317,7 @@ def _cite(path: Path, config: Json) -> str:
 def read_samples(results: Path) -> dict[str, Samples]:
     """Return the samples in the files next to the results, by task. Raises DataError for a line that is no sample."""
     samples = {}
-    documents: dict[str, dict[str, Any]] = {}
+    documents: dict[str, Fields] = {}
     for path, task in samples_files(results):
         name = task_name(task)
         of_task = samples.setdefault(name, Samples())

@@ -16,7 +16,16 @@ from emobench.core.reading import expand_home, is_file, is_folder, path_exists
 from emobench.core.settings import PRETRAINED, file_sha256, parse_call, to_plain
 from emobench.data.rows import file_rows
 from emobench.exchange import every_eval_ever, inspect_log, lm_eval, score_tables
-from emobench.exchange.evaluation import EXPECTED, LONGEST, MOST_NAMED, Evaluation, read_json, remarks, unpaired
+from emobench.exchange.evaluation import (
+    EXPECTED,
+    LONGEST,
+    MOST_NAMED,
+    Evaluation,
+    Fields,
+    read_json,
+    remarks,
+    unpaired,
+)
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.private_paths import published, published_value
@@ -149,7 +158,7 @@ def import_results(
     return Imported(entry, True, replaced, paired, tuple(notes))
 
 
-def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, Any]:
+def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> Fields:
     """Return an entry's fields, without `runs`, from one evaluation or one for each seed.
 
     One file's intervals are those that it gives, several files' come from the values and examples of the seeds. Raises
@@ -184,7 +193,7 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
         "data": first.data,
         "created": max(map(_created, read)).isoformat(timespec="seconds"),
     }
-    fields: dict[str, Any] = {
+    fields: Fields = {
         "kind": "imported",
         "supersedes": None,
         "suite": {"name": first.format, "version": 1},
@@ -203,7 +212,7 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> dict[str, 
     return {**fields, "provenance": provenance}
 
 
-def _of_seeds(read: Sequence[Evaluation]) -> tuple[dict[str, Any], dict[str, str]]:
+def _of_seeds(read: Sequence[Evaluation]) -> tuple[Fields, dict[str, str]]:
     """Return the metrics over the seeds, and why others are missing."""
     metrics = {}
     missing = {}

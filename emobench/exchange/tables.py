@@ -12,8 +12,11 @@ from emobench.leaderboard.query.standings import View
 from emobench.report.board_table import report
 from emobench.report.tables import csv_text, markdown_text
 
+Cells = dict[str, Any]
+"""Cells of a row by the names of their columns."""
 
-def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+
+def metric_rows(entries: Iterable[Entry]) -> Iterator[Cells]:
     """Return a flat mapping for each metric, then for each missing one, whose numbers are None.
 
     Fractions stay fractions; `ci95_low` and `ci95_high` are the interval's bounds.
@@ -31,9 +34,9 @@ def to_csv(entries: Iterable[Entry]) -> str:
     return csv_text(list(rows[0]) if rows else [], rows)
 
 
-def _facts(entry: Entry, name: str) -> dict[str, Any]:
+def _facts(entry: Entry, name: str) -> Cells:
     task, metric = name.split("/", 1)
-    facts: dict[str, Any] = {
+    facts: Cells = {
         "id": entry.id,
         "kind": entry.kind,
         "created": entry.provenance.created,
@@ -50,9 +53,9 @@ def _facts(entry: Entry, name: str) -> dict[str, Any]:
     return {**facts, "task": task, "metric": metric, "protocol": entry.protocols.get(task)}
 
 
-def _numbers(metric: MetricSummary | None) -> dict[str, Any]:
+def _numbers(metric: MetricSummary | None) -> Cells:
     names = ("mean", "std", "values", "n", "ci95_low", "ci95_high", "ci95_of", "higher_is_better", "unit", "flags")
-    numbers: dict[str, Any] = {name: getattr(metric, name, None) for name in names}
+    numbers: Cells = {name: getattr(metric, name, None) for name in names}
     if metric and metric.ci95:
         numbers["ci95_low"], numbers["ci95_high"] = metric.ci95
     for name in ("values", "flags"):

@@ -39,7 +39,7 @@ from emobench.runs.execution.record import (
 from emobench.runs.planning.plan import Plan
 from emobench.runs.planning.rebuild import differences
 from emobench.runs.planning.request import Recorded, Request
-from emobench.runs.planning.resolve import nested_rules, rule_changes
+from emobench.runs.planning.resolve import Values, nested_rules, rule_changes
 from emobench.tasks.spec import Suite, short_name
 from emobench.training.recipe import optimizer_of
 
@@ -147,7 +147,7 @@ def _followed(entry: Entry, given: Request, suite: Suite) -> Iterator[tuple[str,
         for name in run.tasks:
             names[short_name(name)] = name
     for task, changes in entry.changes.items():
-        settings: Mapping[str, Any] = {}
+        settings: Values = {}
         if task in names:
             own = kind_of_name(names[task])
             kind = own[0] if own else load_kind(find_task(names[task]).kind)
@@ -155,7 +155,7 @@ def _followed(entry: Entry, given: Request, suite: Suite) -> Iterator[tuple[str,
         yield f"changes.{task}", _kept(nested_rules(changes, {}), settings)
 
 
-def _kept(rules: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _kept(rules: Values, settings: Values) -> Values:
     """Return nested rules without those that settings replace."""
     kept = {}
     for name, value in rules.items():
@@ -270,7 +270,7 @@ def _model(entry: Entry) -> str:
     return f"{name}@{revision}" if pinned else name
 
 
-def _recipes(entry: Entry) -> list[Mapping[str, Any]]:
+def _recipes(entry: Entry) -> list[Values]:
     """Return the values of each training; with several, they are numbered in an entry."""
     if entry.untrained:
         return []

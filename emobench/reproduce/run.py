@@ -364,7 +364,7 @@ def _problems(table: Table, request: Request, base: Model) -> Iterator[tuple[str
 
 
 def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: Model) -> str:
-    given = [at.task_data(task) for task in alike]
+    given = list(map(at.task_data, alike))
     readable = None not in given
     for split in ("train", "validation"):
         readable = readable and bool(at.training_texts(recipe, split))

@@ -141,7 +141,7 @@ def verify(
     the per-example results, step logs and samples that they name against their digests. Entries that supersede a
     missing one, and files that a stopped write left, are problems, too.
     """
-    boards = [Leaderboard(folder) for folder in leaderboard or [options.DEFAULT_BOARD]]
+    boards = list(map(Leaderboard, leaderboard or [options.DEFAULT_BOARD]))
     for board in boards:
         board.require_folder()
     results = []

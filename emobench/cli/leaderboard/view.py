@@ -77,7 +77,7 @@ def view(
 
     Ctrl-C ends it. Only this machine can read the pages.
     """
-    boards = [Leaderboard(root) for root in leaderboard or [options.DEFAULT_BOARD]]
+    boards = list(map(Leaderboard, leaderboard or [options.DEFAULT_BOARD]))
     with TemporaryDirectory(prefix="emobench-view-") as folder, suppress(KeyboardInterrupt):
         try:
             server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=folder))

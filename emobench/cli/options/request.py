@@ -31,7 +31,7 @@ from emobench.models.device import (
 )
 from emobench.runs.dry_run import Read
 from emobench.runs.execution.launch import LAUNCHERS, ZERO, JoinedLaunch, Launch, LocalLaunch, world_size
-from emobench.runs.planning.request import UNNAMED, Request, Search
+from emobench.runs.planning.request import UNNAMED, Request, RequestFields, Search
 from emobench.runs.tuned import tuned_outline
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -53,7 +53,7 @@ class LoadingOptions:
     ] = AUTO
     trust_remote_code: options.TrustRemoteCode = False
 
-    def loading(self) -> dict[str, Any]:
+    def loading(self) -> RequestFields:
         """Return these options as fields of a request. --offline takes effect here, before anything is loaded."""
         if self.offline:
             os.environ["HF_HUB_OFFLINE"] = "1"  # read by huggingface_hub when it is imported, which is later
@@ -271,7 +271,7 @@ class CheckpointOptions:
 class SweepOptions(LoadingOptions, PlaceOptions):
     """How a sweep loads models, and by how many processes."""
 
-    def placed(self) -> tuple[dict[str, Any], list[Place]]:
+    def placed(self) -> tuple[RequestFields, list[Place]]:
         """Return fields of a request, and where worker processes compute: by default all GPUs, or one process."""
         places = self.places(self.device) or default_places(self.device)
         return replace(self, device=places[0].device).loading(), places
@@ -310,7 +310,7 @@ class TuneOptions:
         ),
     ] = None
 
-    def search(self) -> dict[str, Any]:
+    def search(self) -> RequestFields:
         """Return these options as fields of a request."""
         if not self.tune:
             if (self.trials, self.trial_seeds, self.sampler) != (None, None, None):

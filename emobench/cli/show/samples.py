@@ -121,7 +121,7 @@ def figures(
     entries, notes = newest_of(entry, leaderboard, lambda one: can_draw(one, runs, boards))
     drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard), boards)
     if json:
-        print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
+        print_json({"files": list(map(str, drawn.files)), "notes": drawn.notes})
         return
     print_lines(*notes, *map(str, drawn.files))
     for note in drawn.notes:

@@ -28,7 +28,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.run_files import ExamplesOf
 from emobench.report.palette import style_sheet
 from emobench.report.site.data import BoardData, details
-from emobench.report.site.runs import RunFiles
+from emobench.report.site.runs import Plain, RunFiles
 
 CHUNK = 64
 """Entries whose details a page decompresses together."""
@@ -40,7 +40,7 @@ SCRIPTS = (
 MARK = '<meta name="generator" content="emobench leaderboard site">'
 """Stands in every file that we write, and tells it from a foreign one."""
 _HERE = Path(__file__).parent
-TermsOf: TypeAlias = Callable[[Entry], Sequence[dict[str, Any]]]
+TermsOf: TypeAlias = Callable[[Entry], Sequence[Plain]]
 """The terms of an entry's objective as installed here, () if it is not: {"name", "version", "equation", "about",
 "source", "code"}. `code` is None unless it is the code that the entry was trained with."""
 
@@ -94,10 +94,10 @@ def write_site(
     if about.title:
         heads[0]["title"] = about.title
     shown = {"author": about.author, "notes": markdown_html(about.notes)}
-    terms: dict[str, Sequence[dict[str, Any]]] = {}
+    terms: dict[str, Sequence[Plain]] = {}
     for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
         data = BoardData(board.entries, examples_of, baseline)
-        of_entries: list[dict[str, Any]] = []
+        of_entries: list[Plain] = []
         samples: dict[str, str] = {}
         for entry, columns in data.entries:
             objective = f"{entry.objective.name} {entry.objective.source_sha256}"
@@ -146,7 +146,7 @@ def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
     return paths
 
 
-def _head(board: Board, path: Path) -> dict[str, Any]:
+def _head(board: Board, path: Path) -> Plain:
     """Return the head of a board's page: its title, counts and suites."""
     suites: dict[str, None] = {}
     models, objectives, newest = set(), set(), ""

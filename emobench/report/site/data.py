@@ -49,7 +49,7 @@ from emobench.report.numbers import (
 )
 from emobench.report.palette import slots
 from emobench.report.site.finding import GroupDifference, finding
-from emobench.report.site.runs import links
+from emobench.report.site.runs import Plain, links
 from emobench.report.tables import Notes
 from emobench.report.tuning import tuning_panels
 
@@ -262,9 +262,9 @@ class BoardData:
             groups_of.setdefault(str(group.first.suite), []).append(group)
         contrasts = PageContrasts(examples_of)
         self.entries: list[tuple[Entry, list[MetricColumn]]] = []
-        self.groups: list[list[dict[str, Any]]] = []
-        suites: list[dict[str, Any]] = []
-        plain_entries: list[dict[str, Any]] = []
+        self.groups: list[list[Plain]] = []
+        suites: list[Plain] = []
+        plain_entries: list[Plain] = []
         numbers: dict[str, int] = {}  # an entry's id -> its place in `plain_entries`
         for place, label in enumerate(dict.fromkeys(str(entry.suite) for entry in entries)):
             suite = _Suite(groups_of[label], baseline)
@@ -279,7 +279,7 @@ class BoardData:
                 self.groups[-1].append({"title": title, **suite.group(group, numbers, contrasts)})
             shown = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
             suites.append({**shown, "finding": finding(suite.baseline, suite.differences, untested=suite.untested)})
-        self.plain: dict[str, Any] = {
+        self.plain: Plain = {
             "suites": suites,
             "entries": plain_entries,
             "fields": FIELDS,
@@ -331,7 +331,7 @@ class _Suite:
         """Return the column in which a metric stands."""
         return key.split("/", 1)[1] if self._any_task else key
 
-    def _metric(self, key: str) -> dict[str, Any]:
+    def _metric(self, key: str) -> Plain:
         """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" if it is of any."""
         first = self._firsts[key]
         task, metric = ("", key) if self._any_task else key.split("/", 1)
@@ -371,7 +371,7 @@ class _Suite:
             columns.append(MetricColumn(key, metric["title"], places))
         return columns
 
-    def group(self, group: BoardGroup, numbers: Mapping[str, int], contrasts: PageContrasts) -> dict[str, Any]:
+    def group(self, group: BoardGroup, numbers: Mapping[str, int], contrasts: PageContrasts) -> Plain:
         """Return a group: its rows are [entry's number, label, rank or why there is none, counts, cells]."""
         first, ranking, columns = group.first, group.standings.ranking, self.columns(group)
         metrics = group.standings.metrics
@@ -414,14 +414,14 @@ class _Suite:
             "tests": contrasts.both_ways(group.rows, compared),
         }
 
-    def _cell(self, group: BoardGroup, entry: Entry, column: MetricColumn) -> dict[str, Any] | str | None:
+    def _cell(self, group: BoardGroup, entry: Entry, column: MetricColumn) -> Plain | str | None:
         """Return a cell: the facts of a value, the reason why it is missing, or None."""
         metric = group.value(entry, column.key)
         if metric is None:
             return entry.missing.get(column.key)
         text, _, spread = number(metric, column.places).partition(" ± ")
         flags = captions.flag_texts(metric)
-        facts: dict[str, Any] = {"text": text, "spread": spread, "about": "; ".join(flags)}
+        facts: Plain = {"text": text, "spread": spread, "about": "; ".join(flags)}
         facts["interval"] = metric.ci95 and interval_of(metric, column.places)
         facts["marks"] = " ".join(map(str, self._notes.number(flags)))
         facts["best"] = group.standings.best.get(column.key) == entry.id
@@ -466,7 +466,7 @@ def _counts(entry: Entry, metrics: Sequence[str]) -> list[int]:
     return sorted({min(counts), max(counts)}) if counts else []
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Entry) -> Plain:
     sizes = {}
     if entry.model.parameters:
         sizes["parameters"] = [entry.model.parameters, large(entry.model.parameters)]
@@ -486,7 +486,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def details(entry: Entry, columns: Sequence[MetricColumn]) -> dict[str, Any]:
+def details(entry: Entry, columns: Sequence[MetricColumn]) -> Plain:
     """Return all that an entry holds, and the conditions that comparable ones share.
 
     A row of `metrics` is title, mean, deviation, interval, what that covers, n, values; or title and why it is missing.

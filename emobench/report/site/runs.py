@@ -23,6 +23,9 @@ from emobench.report.numbers import scale
 from emobench.tasks.scores import Measure
 from emobench.training.curves import Curve, averaged, mean_curve, read_curves
 
+Plain: TypeAlias = dict[str, Any]
+"""A part of a page as JSON has it, by name."""
+
 TextsOf: TypeAlias = Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
 """What a run wrote, by task; nothing if it wrote no texts. Raises UserError."""
 
@@ -55,13 +58,13 @@ class RunFiles:
     boards: Sequence[Path]
     texts_of: TextsOf
 
-    def of(self, entry: Entry) -> dict[str, Any]:
+    def of(self, entry: Entry) -> Plain:
         """Return {"curves", "samples", "problems"} of an entry, plain; a problem is a sentence on a file not used."""
         problems: list[str] = []
         curves = self._curves(entry, problems)
         return {"curves": curves, "samples": self._samples(entry, problems), "problems": problems}
 
-    def _curves(self, entry: Entry, problems: list[str]) -> list[dict[str, Any]]:
+    def _curves(self, entry: Entry, problems: list[str]) -> list[Plain]:
         """Return, for each training of a run, its parts: steps, the mean over seeds, and each seed's values."""
         trainings = []
         for place in range(max((len(run.curves) for run in entry.runs), default=0)):
@@ -85,7 +88,7 @@ class RunFiles:
                 trainings.append({"training": place + 1, "parts": parts})
         return trainings
 
-    def _samples(self, entry: Entry, problems: list[str]) -> list[dict[str, Any]]:
+    def _samples(self, entry: Entry, problems: list[str]) -> list[Plain]:
         """Return the texts of the first prompts, of each run and task: {"task", "seed", "texts", "metrics"}.
 
         `metrics` has the [title, whether higher is better] of each metric in the texts' `scores`.
@@ -159,7 +162,7 @@ def _thin(curve: Curve) -> dict[str, list[Any]]:
     return {"steps": list(blocks), "values": values}
 
 
-def _samples(texts: Sequence[WrittenText], scores: Scores) -> dict[str, Any]:
+def _samples(texts: Sequence[WrittenText], scores: Scores) -> Plain:
     """Return the texts of the first prompts with their scores, and the metrics of these."""
     prompts = list(dict.fromkeys(text.prompt for text in texts))[:PROMPTS]
     shown = []
@@ -174,7 +177,7 @@ def _samples(texts: Sequence[WrittenText], scores: Scores) -> dict[str, Any]:
     return {"texts": shown, "metrics": metrics}
 
 
-def _sample(text: WrittenText) -> dict[str, Any]:
+def _sample(text: WrittenText) -> Plain:
     """Return a text as a page shows it; prefix and reference are absent if they are not available."""
     parts = {"prefix": text.prefix, "reference": text.human, "source": text.source, "text": text.generated}
     if text.preferred == TIE:
@@ -183,7 +186,7 @@ def _sample(text: WrittenText) -> dict[str, Any]:
         parts["verdict"] = "A judge prefers it."
     elif text.preferred is not None:
         parts["verdict"] = "A judge prefers the reference."
-    sample: dict[str, Any] = {"prompt": text.prompt, "sample": text.sample, "scores": {}}
+    sample: Plain = {"prompt": text.prompt, "sample": text.sample, "scores": {}}
     for name, part in parts.items():
         if part is not None:
             if len(part) > LONGEST_TEXT:

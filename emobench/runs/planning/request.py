@@ -16,6 +16,8 @@ from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted, rule_groups
 from emobench.training.recipe import Lora, Recipe
 
+RequestFields = dict[str, Any]
+"""Some fields of a request, by name."""
 UNNAMED = "unnamed"
 """The recipe of a declared training whose user names none."""
 _EXAMPLES = {"objective": "", "recipe": "", "tasks": "sst2,trec", "corpus": "ag_news", "protocol": "paper"}
@@ -202,7 +204,7 @@ class Request:
 
 def declared_fields(
     objectives: Sequence[str], base: str | None, trained_with: str | None, recipe: str | None
-) -> dict[str, Any]:
+) -> RequestFields:
     """Return the fields of a request that evaluates with --from, --trained-with and --recipe-name, if they are given.
 
     Raises ConfigError for a combination of them that means nothing.

@@ -31,6 +31,8 @@ from emobench.training.recipe import Recipe
 
 MOST_STAGES = 20_000
 """Trainings and evaluations of a plan."""
+Values = Mapping[str, Any]
+"""Settings or rules by name; those of a section are nested."""
 LOCAL = "local"
 """An entry has this in place of a folder's name."""
 
@@ -131,7 +133,7 @@ def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task
         raise ConfigError(f"--set {unread[0]}: no task or training of this command has such rules; drop it.")
 
 
-def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
+def recipe_of(request: Request, name: str, settings: Values) -> Recipe:
     """Return a recipe with a suite's settings and the request's; `precision` is resolved for the device."""
     changes = dict(request.section("recipe"))
     corpus = request.word("corpus")
@@ -185,7 +187,7 @@ def labelled_task_of(request: Request, name: str) -> Task:
     return task
 
 
-def _recorded_rules(kind: Kind, task: str, changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _recorded_rules(kind: Kind, task: str, changes: Values, given: Values) -> Values:
     """Return an entry's rules for a task, with the folders in them that the user gives.
 
     Raises ConfigError for a rule that no entry of emobench has: a folder of code, a judge's address.
@@ -209,7 +211,7 @@ def _recorded_rules(kind: Kind, task: str, changes: Mapping[str, Any], given: Ma
     return rules
 
 
-def nested_rules(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def nested_rules(changes: Values, given: Values) -> Values:
     """Return rules by their dotted names as nested ones, with what the user gives of them.
 
     Raises ConfigError for a rule within another one.
@@ -226,7 +228,7 @@ def nested_rules(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     return merged(nested, to_plain(given))
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Values, above: Values) -> Values:
     """Return nested settings of both; `above` wins."""
     both = dict(below)
     for name, value in above.items():
@@ -237,7 +239,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return both
 
 
-def rule_changes(request: Request, kind: Kind) -> dict[str, Any]:
+def rule_changes(request: Request, kind: Kind) -> Values:
     """Return what `--set` and `--limit` change in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
     changes = dict(request.section(kind.name))
     for group in rule_groups(kind.rules):
