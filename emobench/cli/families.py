@@ -38,9 +38,11 @@ MORE = {
     "judges": {"score": "emobench.cli.judge:score"},
 }
 """Further commands of a family. One with the name of a general command takes its place."""
-NOT_LABELLED = {"name", "version", "summary", "about", "equation", "group", "parameters"}
+NOT_LABELLED = {
+    "name", "version", "summary", "about", "equation", "group", "parameters",
+    "title", "definition", "higher_is_better", "secondary", "fewest",  # of a metric; others repeat them
+}  # fmt: skip
 """Facts that `show` prints at the top or at the end, without a label."""
-NOT_LABELLED |= {"title", "definition", "higher_is_better", "secondary", "fewest"}  # of a metric; others repeat them
 Facts = dict[str, Any]
 """What `list` and `show` tell of a plugin, by name."""
 CALL = 'A name of `list`, or "name(key=value)"; of an objective also ./file.py:Class, or a sum.'

@@ -68,8 +68,15 @@ def plan(
     pilot = study.pilot
     if json:
         noise = {"entries": [pilot.candidate, pilot.baseline], "seeds": pilot.seeds, "items": pilot.items}
-        plain = {"metric": pilot.metric, "detect": detect, "target_power": POWER, "level": ALPHA}
-        print_json({**plain, "noise": {**noise, **vars(pilot.noise)}, "choices": study.choices})
+        plain = {
+            "metric": pilot.metric,
+            "detect": detect,
+            "target_power": POWER,
+            "level": ALPHA,
+            "noise": {**noise, **vars(pilot.noise)},
+            "choices": study.choices,
+        }
+        print_json(plain)
         return
     rows = []
     for choice in study.choices:

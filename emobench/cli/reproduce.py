@@ -183,8 +183,7 @@ def show_scaling(figure: scaling.Scaling, plot: Path | None, *, json: bool) -> N
     if json:
         fitted = []
         for (panel, row), line in lines.items():
-            facts = {"slope": line.slope, "slope_ci95": line.slope_ci95}
-            fitted.append({"panel": panel, "row": row, **facts})
+            fitted.append({"panel": panel, "row": row, "slope": line.slope, "slope_ci95": line.slope_ci95})
         print_json({"tasks": figure.tasks, "points": figure.points, "lines": fitted, "remarks": figure.remarks})
     else:
         print_table(figure.title, HEADER, rows)

@@ -303,8 +303,14 @@ def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
 def show_outline(outline: Outline, json: bool) -> None:
     """Print a dry run. Its times are for one process."""
     if json:
-        plain = {"plan": outline.lines, "totals": outline.totals(), "machine": outline.machine.name}
-        print_json({**plain, "verdicts": outline.verdicts, "notes": outline.notes()})
+        plain = {
+            "plan": outline.lines,
+            "totals": outline.totals(),
+            "machine": outline.machine.name,
+            "verdicts": outline.verdicts,
+            "notes": outline.notes(),
+        }
+        print_json(plain)
         return
     rows = [(line.stage, line.what, line.amount, line.estimate, line.state) for line in grouped(outline)]
     print_table(outline.title, ("stage", "what", "amount", "rough estimate", "state"), rows)

@@ -207,9 +207,10 @@ def entry_fields(read: Sequence[Evaluation], given: ImportedModel) -> Fields:
         "metrics": metrics,
         "missing": missing,
         "cost": {},
+        "source": {"cite": "; ".join(one.cite for one in read)},
+        "provenance": provenance,
     }
-    fields["source"] = {"cite": "; ".join(one.cite for one in read)}
-    return {**fields, "provenance": provenance}
+    return fields
 
 
 def _of_seeds(read: Sequence[Evaluation]) -> tuple[Fields, dict[str, str]]:

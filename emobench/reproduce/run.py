@@ -188,8 +188,7 @@ def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
         name = names.get(key) or f"{names.get(task, task)}{slash}{metric}"
         ours[key] = name
         metrics[name] = summary
-        own_task, _, _ = name.partition("/")
-        protocols[own_task] = entry.protocols[task]
+        protocols[name.partition("/")[0]] = entry.protocols[task]
     for key, family in entry.families.items():
         families[ours[key]] = family
     primary = entry.primary and ours[entry.primary]
@@ -561,7 +560,7 @@ def _compared(
     available = {}
     reasons = {}
     for entry in entries:
-        available.update(dict.fromkeys(entry.metrics))
+        available.update(entry.metrics)
         for metric, why in entry.missing.items():
             reasons.setdefault(metric, why)
     if published:
@@ -632,7 +631,9 @@ def _duels(
     duels = []
     missing = []
     for rule, (row, entry) in product(judges_of(table, request), measured.items()):
-        for seed in entry.seeds if row != table.baseline else ():
+        if row == table.baseline:
+            continue
+        for seed in entry.seeds:
             pair = [entry, measured[table.baseline]]
             tables = compared(pair, request.runs, seed=seed)
             try:

@@ -687,10 +687,10 @@ def time_parts(plan: Plan, reporter: Reporter) -> Probe:
         missing = ", ".join(plan.ingredients.missing) or f"the device {request.device}"
         raise ConfigError(f"--probe does a part of the work. Not on this machine: {missing}. Drop --probe.")
     require_writable(request.runs, "--runs")
-    settings, recipes = dict(request.settings), [planned.recipe for planned in plan.trainings()]
-    if recipes:
-        tokens = max(STEPS * recipe.batch * recipe.max_length for recipe in recipes)
-        most = min(recipe.max_tokens or tokens for recipe in recipes)
+    settings = dict(request.settings)
+    if plan.trainings():
+        tokens = max(STEPS * recipe.batch * recipe.max_length for recipe in plan.recipes)
+        most = min(recipe.max_tokens or tokens for recipe in plan.recipes)
         few = {"max_tokens": min(tokens, most), "epochs": 1, "warmup": 0}
         settings["recipe"] = {**request.section("recipe"), **few}
     with TemporaryDirectory(dir=request.runs, prefix="probe-") as place:

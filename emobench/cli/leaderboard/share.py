@@ -79,8 +79,14 @@ def pull(
     place = sharing.find_place(repo)
     done = sharing.pull(Leaderboard(leaderboard), place)
     if json:
-        received = {"received": done.entries, "skipped": done.there, "files": done.files, "hidden": done.hidden}
-        print_json({"repo": place.name, **received})
+        plain = {
+            "repo": place.name,
+            "received": done.entries,
+            "skipped": done.there,
+            "files": done.files,
+            "hidden": done.hidden,
+        }
+        print_json(plain)
         return
     print_text(
         f"{leaderboard}: entries received: {done.entries:,}, with {done.files:,} files of runs; skipped, which it has: "

@@ -95,7 +95,7 @@ def write_site(
         heads[0]["title"] = about.title
     shown = {"author": about.author, "notes": markdown_html(about.notes)}
     terms: dict[str, Sequence[Plain]] = {}
-    for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
+    for place, (board, path, head) in enumerate(zip(boards, paths, heads, strict=True)):
         data = BoardData(board.entries, examples_of, baseline)
         of_entries: list[Plain] = []
         samples: dict[str, str] = {}
@@ -110,14 +110,13 @@ def write_site(
         chunks = []
         for start in range(0, len(of_entries), CHUNK):
             chunks.append(_packed(of_entries[start : start + CHUNK]))
-        newest = heads[place]["newest"]
-        cite = {"title": heads[place]["title"], "author": about.author, "year": newest[:4], "version": __version__}
+        cite = {"title": head["title"], "author": about.author, "year": head["newest"][:4], "version": __version__}
         page = {"index": _packed(data.plain | {"chunk": CHUNK, "cite": cite}), "objectives": _packed(terms)}
         # A suite's groups are most of an index: a page reads those of a suite when it shows it.
         page |= {"groups": list(map(_packed, data.groups)), "chunks": chunks, "samples": samples}
-        head = heads[place] | {"links": heads, "place": place, "problems": board.problems, **shown}
+        whole = head | {"links": heads, "place": place, "problems": board.problems, **shown}
         scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
-        _write(path, "page.html.j2", scripts, _of_itables("dt_bundle.css") + style, **head, **page)
+        _write(path, "page.html.j2", scripts, _of_itables("dt_bundle.css") + style, **whole, **page)
     _write(index, "index.html.j2", [], style, boards=heads, title=about.title or "Leaderboards", **shown)
     return [index, *paths]
 
@@ -162,8 +161,14 @@ def _head(board: Board, path: Path) -> Plain:
         "objectives": len(objectives),
     }
     counts = [f"{name}: {number:,}" for name, number in numbers.items()]
-    head = {"name": board.name, "href": path.name, "suites": list(suites), "counts": counts, "newest": newest}
-    return {**head, "title": f"{board.name} leaderboard"}
+    return {
+        "name": board.name,
+        "href": path.name,
+        "suites": list(suites),
+        "counts": counts,
+        "newest": newest,
+        "title": f"{board.name} leaderboard",
+    }
 
 
 def _check_ours(path: Path) -> None:

@@ -277,8 +277,14 @@ class BoardData:
                     plain_entries.append({"suite": place, **_entry(entry)})
                     self.entries.append((entry, columns))
                 self.groups[-1].append({"title": title, **suite.group(group, numbers, contrasts)})
-            shown = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
-            suites.append({**shown, "finding": finding(suite.baseline, suite.differences, untested=suite.untested)})
+            shown = {
+                "label": label,
+                "metrics": suite.metrics,
+                "baseline": suite.baseline,
+                "legend": suite.legend(),
+                "finding": finding(suite.baseline, suite.differences, untested=suite.untested),
+            }
+            suites.append(shown)
         self.plain: Plain = {
             "suites": suites,
             "entries": plain_entries,
@@ -520,6 +526,10 @@ def details(entry: Entry, columns: Sequence[MetricColumn]) -> Plain:
     }
 
 
+PlacedContrast = tuple[int, int, int, Contrast]
+"""The place of the baseline, that of the candidate, that of the metric, and the contrast."""
+
+
 class PageContrasts:
     """Compares entries of comparable groups until the page's budget of pairs is spent."""
 
@@ -527,14 +537,14 @@ class PageContrasts:
         self._left, self._ties = BUDGET, MOST_TIES
         self._examples_of = examples_of
 
-    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[tuple[int, int, int, Contrast]]:
-        """Return (place of the baseline, place of the candidate, place of the metric, contrast) of each pair.
+    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[PlacedContrast]:
+        """Return the contrasts of each pair.
 
         A large group has the pairs with its baseline alone; these come first.
         """
         numbers = {key: place for place, key in enumerate(keys)}
         order = sorted(range(len(group)), key=lambda place: place != baseline)
-        pairs: list[tuple[int, int, int, Contrast]] = []
+        pairs: list[PlacedContrast] = []
         series = series_reader(self._examples_of)
         for index, base in enumerate(order[:-1]):
             candidates = order[index + 1 :]
@@ -548,7 +558,7 @@ class PageContrasts:
                         pairs.append((base, place, numbers[contrast.metric], contrast))
         return pairs
 
-    def both_ways(self, group: Sequence[Entry], pairs: Sequence[tuple[int, int, int, Contrast]]) -> list[list[Any]]:
+    def both_ways(self, group: Sequence[Entry], pairs: Sequence[PlacedContrast]) -> list[list[Any]]:
         """Return contrasts in both directions, as lists of `FIELDS`; the first `MOST_TIES` ties say what decides."""
         shown = []
         for base, place, metric, contrast in pairs:
@@ -572,8 +582,15 @@ def _turned(contrast: Contrast) -> Contrast:
     if contrast.beyond_noise:
         verdict = "worse" if verdict == "better" else "better"
     interval = contrast.ci95 and (-contrast.ci95[1], -contrast.ci95[0])
-    turned = replace(contrast, effect=-contrast.effect, ci95=interval, verdict=verdict, within=tuple(within))
-    return replace(turned, baseline_mean=contrast.candidate_mean, candidate_mean=contrast.baseline_mean)
+    return replace(
+        contrast,
+        effect=-contrast.effect,
+        ci95=interval,
+        verdict=verdict,
+        within=tuple(within),
+        baseline_mean=contrast.candidate_mean,
+        candidate_mean=contrast.baseline_mean,
+    )
 
 
 def _shown(contrast: Contrast, deciding: str) -> list[Any]:

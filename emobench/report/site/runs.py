@@ -26,9 +26,6 @@ from emobench.training.curves import Curve, averaged, mean_curve, read_curves
 Plain: TypeAlias = dict[str, Any]
 """A part of a page as JSON has it, by name."""
 
-TextsOf: TypeAlias = Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
-"""What a run wrote, by task; nothing if it wrote no texts. Raises UserError."""
-
 Scores: TypeAlias = dict[str, tuple[Measure, dict[str, float]]]
 """Metric -> what it is, and the score of each prompt: fractions in percent."""
 
@@ -56,13 +53,17 @@ class RunFiles:
 
     root: Path
     boards: Sequence[Path]
-    texts_of: TextsOf
+    texts_of: Callable[[Entry, Run], Mapping[str, Sequence[WrittenText]]]
+    """Gives what a run wrote, by task; nothing if it wrote no texts. Raises UserError."""
 
     def of(self, entry: Entry) -> Plain:
         """Return {"curves", "samples", "problems"} of an entry, plain; a problem is a sentence on a file not used."""
         problems: list[str] = []
-        curves = self._curves(entry, problems)
-        return {"curves": curves, "samples": self._samples(entry, problems), "problems": problems}
+        return {
+            "curves": self._curves(entry, problems),
+            "samples": self._samples(entry, problems),
+            "problems": problems,
+        }
 
     def _curves(self, entry: Entry, problems: list[str]) -> list[Plain]:
         """Return, for each training of a run, its parts: steps, the mean over seeds, and each seed's values."""

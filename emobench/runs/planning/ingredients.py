@@ -170,6 +170,7 @@ class Ingredients:
         if look:
             request = replace(request, offline=True)
         self.request = request
+        self._where: Any = {"data_dirs": request.data_dirs, "offline": request.offline}
         self.missing: dict[str, Missing] = {}
         self._read: dict[object, Any] = {}
         """Texts, conversations, data of tasks and models, by what was asked for."""
@@ -211,13 +212,12 @@ class Ingredients:
 
     def texts(self, corpus: str, split: str) -> Texts | None:
         """Return a split of a corpus, None if it is missing."""
-        where: Any = {"data_dirs": self.request.data_dirs, "offline": self.request.offline}
-        texts = self._once(("texts", corpus, split), partial(load_texts, corpus, split, **where))
+        texts = self._once(("texts", corpus, split), partial(load_texts, corpus, split, **self._where))
         source = CORPORA.get(corpus)
         if texts is None and source is not None:
             part: SplitSource = source.splits[split]  # type: ignore[index]
             for other in part.reads:
-                self._once(("texts", corpus, other), partial(load_texts, corpus, other, **where))
+                self._once(("texts", corpus, other), partial(load_texts, corpus, other, **self._where))
         return texts
 
     def training_texts(self, recipe: Recipe, split: str) -> Texts | None:
@@ -226,17 +226,15 @@ class Ingredients:
         if recipe.template == "none" and not fields:
             return self.texts(recipe.corpus, split)
         read: Any = load_texts if recipe.template == "none" else load_conversations
-        where: Any = {"data_dirs": self.request.data_dirs, "offline": self.request.offline, "fields": fields}
         key = (read.__name__, recipe.corpus, split, tuple(fields.items()))
-        return self._once(key, partial(read, recipe.corpus, split, **where))
+        return self._once(key, partial(read, recipe.corpus, split, fields=fields, **self._where))
 
     def task_data(self, task: Task) -> Any:
         """Return what a task reads, None if it is missing."""
-        request, kind = self.request, load_kind(task.kind)
+        kind = load_kind(task.kind)
         before, data = self._read.get(("task", task.name), (None, None))
         if before != task or data is None:
-            where: Any = {"data_dirs": request.data_dirs, "offline": request.offline}
-            data = self.read(partial(kind.runtime.load, task, **where))
+            data = self.read(partial(kind.runtime.load, task, **self._where))
             self._read["task", task.name] = task, data
         return data
 

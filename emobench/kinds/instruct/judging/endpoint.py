@@ -94,13 +94,15 @@ class Endpoint:
 
     def check_key(self) -> str:
         """Return the key, "none" for an address of one's own. Raises ModelError without one for OpenAI's."""
-        key = os.environ.get("OPENAI_API_KEY") or (None if self.address == OPENAI else "none")
-        if key is None:
+        key = os.environ.get("OPENAI_API_KEY")
+        if key:
+            return key
+        if self.address == OPENAI:
             raise ModelError(
                 "Judging with OpenAI's models needs a key. Set OPENAI_API_KEY, or --set judge.url=URL for another "
                 "endpoint, or --set judge.backend=local."
             )
-        return key
+        return "none"
 
     def check(self, request: JudgeRequest) -> None:
         """Refuse nothing: only the server knows."""
