@@ -121,8 +121,13 @@ def facts_of(family: Family[Any], name: str) -> Facts:
         return {**known, "group": "Unusable", "summary": f"unusable: {error}", "error": str(error), "parameters": []}
     about = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
     summary, _, _ = about.partition("\n")
-    known |= {"name": cls.name, "file": inspect.getfile(cls), "summary": summary.rstrip("."), "about": about}
-    known["parameters"] = _parameters(cls)
+    known |= {
+        "name": cls.name,
+        "file": inspect.getfile(cls),
+        "summary": summary.rstrip("."),
+        "about": about,
+        "parameters": _parameters(cls),
+    }
     if family.facts:
         known |= resolve_name(family.facts)(cls)
     return known

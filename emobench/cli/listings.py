@@ -299,8 +299,12 @@ def _usable(find: Callable[[str], T], names: Sequence[str]) -> list[T]:
 
 def _task(task: Any) -> dict[str, Any]:
     plain = {name: getattr(task, name) for name in ("name", "version", "kind", "corpus", "description")}
-    rules, dataset = to_plain(task.protocol), to_plain(task.dataset)
-    return {**plain, "protocol": task.protocol_id, "rules": rules, "dataset": dataset}
+    return {
+        **plain,
+        "protocol": task.protocol_id,
+        "rules": to_plain(task.protocol),
+        "dataset": to_plain(task.dataset),
+    }
 
 
 def _print_values(values: Any, prefix: str = "", meanings: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -92,5 +92,8 @@ def plan(
     unit = {"fraction": "points", "perplexity": "%"}.get(pilot.unit, pilot.unit)
     title = f"To show a difference of {detect:g} {unit} of {pilot.metric} ({100 * POWER:.0f} % power)"
     print_table(title, ("examples", "seeds of each objective", "trainings", "rough time"), rows)
-    pair = f"{pilot.candidate} against {pilot.baseline}, {place(study.entry)}, {pilot.seeds} seeds"
-    print_out("", f"Noise: {pair}. [95 % interval] of the seeds. Rough times, as a dry run gives them.")
+    print_out(
+        "",
+        f"Noise: {pilot.candidate} against {pilot.baseline}, {place(study.entry)}, {pilot.seeds} seeds. "
+        "[95 % interval] of the seeds. Rough times, as a dry run gives them.",
+    )

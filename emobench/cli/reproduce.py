@@ -156,9 +156,12 @@ def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, st
 
 def _plain(result: tables.Reproduction) -> dict[str, object]:
     compared = result.found
-    plain: dict[str, object] = {"model": result.model}
-    plain["published_model"] = result.published_model if compared.published else None
-    plain |= {"chosen": result.choices, "cells": cells(compared)}
+    plain: dict[str, object] = {
+        "model": result.model,
+        "published_model": result.published_model if compared.published else None,
+        "chosen": result.choices,
+        "cells": cells(compared),
+    }
     plain["entries"] = {row: entry.id for row, entry in compared.measured.items()}
     plain["remarks"] = compared.remarks
     if result.duels:

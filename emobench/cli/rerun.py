@@ -123,8 +123,11 @@ def rerun(
             rows.append([*row, one.verdict])
         print_table("", ("metric", "recorded", "rerun", "difference", "sd over seeds", "agrees"), rows)
         board = shlex.quote(str(folder / BOARD))
-        agree = f"{len(compared) - len(wrong)} of {len(compared)} metrics of {recorded.id} agree"
-        print_out("", f"{agree}. Its entry is {again.id}: emobench leaderboard show --leaderboard {board}")
+        print_out(
+            "",
+            f"{len(compared) - len(wrong)} of {len(compared)} metrics of {recorded.id} agree. Its entry is {again.id}: "
+            f"emobench leaderboard show --leaderboard {board}",
+        )
     if wrong:
         raise typer.Exit(1)
 

@@ -359,8 +359,9 @@ def remarks(ours: Evaluation, theirs: Evaluation) -> list[str]:
     if unlike:
         sentences.append(f"The models were not run alike: {'; '.join(unlike)}.")
     if ours.version and theirs.version and ours.version != theirs.version:
-        versions = f"{ours.harness} {ours.version} and {theirs.version}"
-        sentences.append(f"The files are of {versions}, which may score differently.")
+        sentences.append(
+            f"The files are of {ours.harness} {ours.version} and {theirs.version}, which may score differently."
+        )
     return sentences
 
 

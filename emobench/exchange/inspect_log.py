@@ -92,9 +92,14 @@ def inspect_evaluation(path: Path, data: Json) -> Evaluation:
     prompts, rules = {task: samples.renamed(samples.prompts)}, {task: _rules(data, spec, scores)}
     facts = entry_facts(path, "log of inspect", FORMAT, version, rules, prompts)
     row = named_model(path, model, arguments.variant, slashes=2)  # the name begins with the provider
-    created = text_of(spec, "created")
     read = Evaluation(
-        path=path, format=FORMAT, model=model, variant=arguments.variant, row=row, created=created, **facts
+        path=path,
+        format=FORMAT,
+        model=model,
+        variant=arguments.variant,
+        row=row,
+        created=text_of(spec, "created"),
+        **facts,
     )
     read.precision = arguments.precision | arguments.deciding | _own_grader(spec, scores)
     for score in scores:

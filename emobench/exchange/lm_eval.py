@@ -88,10 +88,9 @@ def lm_eval_evaluation(path: Path, data: Json, *, lenient: bool = False) -> Eval
     if count is not None and count > 0:
         row["parameters"] = count
     versions = {"lm-eval": version, "transformers": text_of(data, "transformers_version")}
-    packages = dict(filter(itemgetter(1), versions.items()))
     provenance: Fields = {
         "commit": text_of(data, "git_hash"),
-        "packages": packages,
+        "packages": dict(filter(itemgetter(1), versions.items())),
         "hardware": text_of(model.config, "device"),
     }
     read = Evaluation(

@@ -219,7 +219,8 @@ def _of_seeds(read: Sequence[Evaluation]) -> tuple[Fields, dict[str, str]]:
     missing = {}
     names = {}
     for one in read:
-        names.update(dict.fromkeys((*one.numbers, *one.absent)))
+        names.update(one.numbers)
+        names.update(one.absent)
     for name in names:
         without = [one.path.name for one in read if name not in one.numbers]
         if without:

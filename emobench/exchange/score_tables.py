@@ -93,8 +93,8 @@ def table_evaluation(path: Path, rows: Rows) -> Evaluation:
 
 def _evaluation(path: Path, scores: Scores) -> Evaluation:
     """Return the scores of one model as an evaluation."""
-    name, row = path.stem, {"name": path.stem, "source": path.name}
-    read = Evaluation(path=path, format=FORMAT, harness=FORMAT, model=name, row=row, cite=f"table {path.name}")
+    row = {"name": path.stem, "source": path.name}
+    read = Evaluation(path=path, format=FORMAT, harness=FORMAT, model=path.stem, row=row, cite=f"table {path.name}")
     for (task, metric), values in scores.values.items():
         recorded = {}
         for example, value in values.items():

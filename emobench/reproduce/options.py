@@ -12,12 +12,8 @@ from emobench.leaderboard.entry import Entry
 from emobench.registry import load_kind
 from emobench.reproduce.rerun import request_of
 from emobench.runs.planning.request import Request
-from emobench.runs.planning.resolve import parts_of, suite_of
+from emobench.runs.planning.resolve import Parts, parts_of, suite_of
 from emobench.tasks.rules import rule_groups
-from emobench.tasks.spec import Task
-from emobench.training.recipe import Recipe
-
-Parts = list[tuple[Recipe, list[Task]]]
 
 
 def options_file(entry: Entry) -> str:

@@ -110,9 +110,10 @@ def request_of(entry: Entry, given: Request) -> Request:
         corpora=_corpora(entry, suite),
         recipes=tuple(_recipes(entry)),
     )
-    request = replace(given, suite=given.suite or entry.suite.name, model=given.model or _model(entry))
     return replace(
-        request,
+        given,
+        suite=given.suite or entry.suite.name,
+        model=given.model or _model(entry),
         objectives=(objective,),
         seeds=entry.seeds,
         settings=settings,

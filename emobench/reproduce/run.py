@@ -129,8 +129,14 @@ def outline_table(
     for row, candidates in table.rows.items():
         if len(candidates) > 1:
             assumptions.append(f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here.")
-    title, lines = f"{table.name}: {table.description}", (*outline.lines, *judging)
-    return replace(outline, title=title, lines=lines, assumptions=(*assumptions, *remarks), several=True)
+    title = f"{table.name}: {table.description}"
+    return replace(
+        outline,
+        title=title,
+        lines=(*outline.lines, *judging),
+        assumptions=(*assumptions, *remarks),
+        several=True,
+    )
 
 
 def reproduce(
@@ -289,8 +295,7 @@ def _scaling_steps(table: Table, request: Request, names: Sequence[str], tokens:
         points.append((last, count, (DATA,)))
     points.append((last, most, (MODEL, DATA)))
     for name, count, panels in points:
-        settings: dict[str, Any] = dict(request.settings)
-        settings["recipe"] = {**request.section("recipe"), "max_tokens": count}
+        settings = {**request.settings, "recipe": {**request.section("recipe"), "max_tokens": count}}
         own = replace(
             request,
             model=request.stand_ins.get(name, name),

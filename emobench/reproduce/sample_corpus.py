@@ -236,8 +236,11 @@ def with_oracle(table: Table, oracle: Oracle, reporter: Reporter, request: Reque
         offline=request.offline,
     )
     texts = sample_corpus(sampling, reporter)
-    settings = {**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}}
-    return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))
+    return replace(
+        request,
+        settings={**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}},
+        data_dirs=(texts, *request.data_dirs),
+    )
 
 
 def without_oracle(table: Table, request: Request) -> Request:
@@ -278,12 +281,11 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
 def _teaching(table: Table, oracle: Oracle, request: Request) -> Request:
     """Return the request that trains the oracle: the suite's recipe, MLE, other texts."""
     (run,) = find_suite(table.suite).runs
-    settings = {"recipe": {**request.section("recipe"), "corpus": oracle.taught}}
     return replace(
         request,
         suite=None,
         recipe=run.recipe,
-        settings=settings,
+        settings={"recipe": {**request.section("recipe"), "corpus": oracle.taught}},
         objectives=(table.baseline,),
         seeds=(0,),
     )

@@ -343,12 +343,11 @@ def make_outline(
     if plan.evaluated():
         verdicts.append(prospects(plan, seconds_of_a_run(lines)))
     lines.sort(key=lambda line: ORDER.index(line.stage))
-    assumptions = _assumptions(plan, costs, probe)
     return Outline(
         title=f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
         lines=tuple(lines),
         machine=costs.machine,
-        assumptions=tuple(assumptions),
+        assumptions=tuple(_assumptions(plan, costs, probe)),
         ahead=tuple(ahead),
         verdicts=tuple(verdicts),
         model=plan.model.name,
@@ -691,8 +690,7 @@ def time_parts(plan: Plan, reporter: Reporter) -> Probe:
     if plan.trainings():
         tokens = max(STEPS * recipe.batch * recipe.max_length for recipe in plan.recipes)
         most = min(recipe.max_tokens or tokens for recipe in plan.recipes)
-        few = {"max_tokens": min(tokens, most), "epochs": 1, "warmup": 0}
-        settings["recipe"] = {**request.section("recipe"), **few}
+        settings["recipe"] = {**request.section("recipe"), "max_tokens": min(tokens, most), "epochs": 1, "warmup": 0}
     with TemporaryDirectory(dir=request.runs, prefix="probe-") as place:
         here = replace(
             request,

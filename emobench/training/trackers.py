@@ -53,8 +53,8 @@ class Tracking:
     def _variables(self) -> dict[str, str]:
         """Return the environment by which trackers know the run of this training."""
         folder = Path(os.environ.get(TENSORBOARD) or self.folder).expanduser()
-        variables = {TENSORBOARD: str(folder / self.name)}
-        variables |= {
+        variables = {
+            TENSORBOARD: str(folder / self.name),
             "WANDB_PROJECT": os.environ.get("WANDB_PROJECT", PROJECT),
             "WANDB_RESUME": "allow",
             "WANDB_RUN_ID": content_hash(self.name)[:16],

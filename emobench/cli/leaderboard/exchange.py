@@ -171,9 +171,7 @@ def import_(
             remark(clean(f"{name}: {note}"))
         outcomes.append(clean(f"{name}: {_outcome(imported)}"))
     if json:
-        entries = [one.entry for one in done]
-        added = [one.added for one in done]
-        print_json({"entries": entries, "added": sum(added)})
+        print_json({"entries": [one.entry for one in done], "added": sum(one.added for one in done)})
     else:
         print_out(*outcomes)
     if problems:

@@ -58,8 +58,7 @@ class InstructKind(Kind):
         from emobench.kinds.instruct.responses import ENDED, TOKENS
         from emobench.metrics.rouge import ROUGE
 
-        responses = {"ended": ENDED, "response_tokens": TOKENS, "rougeL": ROUGE["rougeL"]}
-        return {**MEASURES, **PUBLISHED, **responses}
+        return {**MEASURES, **PUBLISHED, "ended": ENDED, "response_tokens": TOKENS, "rougeL": ROUGE["rougeL"]}
 
     def key_facts(self, task: Task, model: Model | None) -> KeyFacts:
         """All rules but the judge's, which reads the same responses, and the version of the rules of chat templates.

@@ -5,7 +5,7 @@ Nothing is read here but plugins and their YAML: no model, no corpus, no data se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,8 @@ MOST_STAGES = 20_000
 """Trainings and evaluations of a plan."""
 Values = Mapping[str, Any]
 """Settings or rules by name; those of a section are nested."""
+Parts = list[tuple[Recipe, list[Task]]]
+"""The recipes of a suite, each with its tasks."""
 LOCAL = "local"
 """An entry has this in place of a folder's name."""
 
@@ -82,7 +84,7 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
     return objectives
 
 
-def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
+def parts_of(request: Request, suite: Suite) -> Parts:
     """Return the recipes of a suite, each with those of its tasks that the request wants, or that an entry recorded.
 
     Raises UserError for a task that the suite lacks, and for recorded rules or trainings that differ from those here.
@@ -117,7 +119,7 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
     return [(recipe, tasks) for recipe, (_, tasks) in zip(recipes, parts, strict=True)]
 
 
-def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
+def check_sections(request: Request, parts: Parts, *, trains: bool) -> None:
     """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
     read, corpus = {"objective", "tasks", "protocol"}, trains
     for _, tasks in parts:
@@ -228,7 +230,7 @@ def nested_rules(changes: Values, given: Values) -> Values:
     return merged(nested, to_plain(given))
 
 
-def merged(below: Values, above: Values) -> Values:
+def merged(below: Values, above: Values) -> dict[str, Any]:
     """Return nested settings of both; `above` wins."""
     both = dict(below)
     for name, value in above.items():

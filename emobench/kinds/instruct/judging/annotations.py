@@ -147,9 +147,14 @@ def length_controlled(rows: Annotations, gamed: Path) -> float | None:
     longer = set()
     for row in rows:
         preference = preference_of(row)
-        names = {"generator_1": "reference", "generator_2": "model"}
-        texts = {"output_1": row["output_1"], "output_2": row["output_2"]}
-        judged.append({**names, **texts, "preference": None if preference is None else 1 + preference})
+        annotation = {
+            "generator_1": "reference",
+            "generator_2": "model",
+            "output_1": row["output_1"],
+            "output_2": row["output_2"],
+            "preference": None if preference is None else 1 + preference,
+        }
+        judged.append(annotation)
         longer.add(len(row["output_1"]) - len(row["output_2"]))
     if len(longer) == 1:
         return None
