@@ -370,7 +370,9 @@ class Tuning:
         _refuse(self._wrong())
 
     def _wrong(self) -> Iterator[str]:
-        _check_least(1, seeds=len(self.seeds))
+        _check_least(0, chosen=self.chosen)
+        if not self.seeds:
+            yield "`seeds` is empty; a trial has at least one."
         if len(self.trials) > MOST_TRIALS:
             yield f"`trials` are {len(self.trials):,}; expected {MOST_TRIALS:,} at most."
         low, high = RANGES.get(self.unit, (-math.inf, math.inf))

@@ -208,7 +208,7 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
 def _with_costs(digest: str, objectives: Iterable[Objective]) -> str:
     """Return the digest of objectives' code with the files of their ground costs, which are part of what they compute.
 
-    Raises ConfigError if there is no such file.
+    Raises ConfigError if there is no such file, and PluginError for one that cannot be read.
     """
     from emobench.objectives.cost import cost_file
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from emobench.leaderboard.comparable import comparison_key
 from emobench.leaderboard.entry import Entry, Tuning
 from emobench.leaderboard.labels import clean, labels
 from emobench.leaderboard.stats.best_of import expected_best
@@ -29,6 +30,11 @@ def tuned_rows(entries: Sequence[Entry]) -> dict[str, Tuning]:
         if entry.tuning is not None:
             tuned[label] = entry.tuning
     return tuned
+
+
+def comparable(entries: Sequence[Entry]) -> bool:
+    """Return whether the searches of all tuned entries have one condition."""
+    return len({comparison_key(entry) for entry in entries if entry.tuning is not None}) == 1
 
 
 def in_words(tuning: Tuning) -> str:
@@ -71,7 +77,7 @@ def tuning_tables(entries: Sequence[Entry]) -> list[Table]:
     shown = []
     for label, tuning in tuned.items():
         shown.append(_trials_table(label, tuning))
-    if len(tuned) > 1 and len(set(map(str, tuned.values()))) == 1:
+    if len(tuned) > 1 and comparable(entries):
         shown.append(_best_table(tuned))
     return shown
 

@@ -40,8 +40,8 @@ TRIAL_SEED = 1_000_000
 """The first seed of the trainings of all trials, and the seed of the samplers."""
 MAIN = "objective.*"
 """In a space: the main parameter of each objective, by `main_parameter`."""
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Of the space: where its values are checked before any trial, since TPE takes one after the other."""
+SHARES = 20
+"""Steps through a space at which its values are checked before any trial, since TPE takes one after the other."""
 AROUND = 10
 """The space of a parameter without bounds: its default divided and multiplied by this."""
 
@@ -168,16 +168,24 @@ def run_tuned(
         reporter.note(f"{search.objective}: {in_words(tuning)}")
         tests.append(search.test_request(tuning.choice.settings, tuning))
     for request in requests:
-        if PRETRAINED in (request.objectives or suite_of(request).objectives):
-            tests.append(replace(request, search=None, objectives=(PRETRAINED,)))
+        tests += _untrained(request)
     for made in _made(tests, places, reporter, start).values() if tests else ():
         try:
             entries.append(made.record())
-        except EmobenchError as error:  # of a test that diverged
+        except EmobenchError as error:  # as of a test that diverged
             failed.append(error)
-    for error in failed:
-        raise error  # the others are recorded
+    for error in failed[1:]:
+        reporter.note(str(error))
+    if failed:
+        raise failed[0]
     return entries
+
+
+def _untrained(request: Request) -> list[Request]:
+    """Return the request that tests the model as it is, if a run is to have it."""
+    if PRETRAINED not in (request.objectives or suite_of(request).objectives):
+        return []
+    return [replace(request, search=None, objectives=(PRETRAINED,))]
 
 
 def _made(
@@ -263,7 +271,7 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
     for name, values in request.search.space.items():
         section, _, key = name.partition(".")
         if section not in ("recipe", "objective") or not key or (name == MAIN and values):
-            raise ConfigError(f"--tune {name}: expected recipe.NAME, objective.NAME or {MAIN}.")
+            raise ConfigError(f"--tune {name}: expected recipe.NAME, objective.NAME, or {MAIN} alone.")
         if section == "objective" and name != MAIN and key not in own_names:
             raise ConfigError(f"--tune {name}: none of {', '.join(wanted)} has a parameter {key}; drop it.")
         if name in given:
@@ -278,8 +286,8 @@ def searches_of(request: Request) -> list[ObjectiveSearch]:
             )
         search = ObjectiveSearch(request, text, request.search, space)
         search.points()  # a number of trials that fits no grid fails here
-        for share in SHARES:  # and a wrong name or value here
-            trial = search.trial_request({dimension.name: dimension.at(share) for dimension in space})
+        for step in range(SHARES + 1):  # and a wrong name or value here
+            trial = search.trial_request({dimension.name: dimension.at(step / SHARES) for dimension in space})
             parts_of(trial, suite_of(request))
             load_objective(text, trial.section("objective"))
         searches.append(search)
@@ -292,7 +300,8 @@ def _own_space(text: str, space: Mapping[str, str]) -> dict[str, str]:
     parameters = parameters_of(text)
     for name, values in space.items():
         if name == MAIN:
-            own = {**main_parameter(text), **own}
+            for setting, around in main_parameter(text).items():
+                own.setdefault(setting, around)
         elif name.startswith("recipe.") or name.partition(".")[2] in parameters:
             own[name] = values
     return own
@@ -310,7 +319,8 @@ def parameters_of(text: str) -> dict[str, dataclasses.Field[Any]]:
 def main_parameter(text: str) -> dict[str, str]:
     """Return the space of an objective's main parameter, its first number; empty if it has none.
 
-    From its lower to its upper bound, or else from a tenth of its default to ten times it.
+    From its lower to its upper bound. Without one of these it is a tenth of the default, but no less than the lower
+    bound, or ten times the default.
     """
     if "(" in text:
         return {}
@@ -318,11 +328,12 @@ def main_parameter(text: str) -> dict[str, str]:
         low, high, default = parameter.metadata.get("low"), parameter.metadata.get("high"), parameter.default
         if isinstance(default, bool) or not isinstance(default, (int, float)):
             continue
-        if high is None and default > 0:
-            low, high = max(default / AROUND, low or 0), default * AROUND
+        if default > 0 and None in (low, high):
+            low, high = max(default / AROUND, low or 0), high or default * AROUND
         if low is not None and high is not None:
-            number = type(default)  # a range of floats is one of whole numbers if it is written as 0..1
-            return {f"objective.{parameter.name}": f"{number(low)}..{number(high)}"}
+            # A range that is written as 0..1 is of whole numbers.
+            ends = (math.ceil(low), math.floor(high)) if isinstance(default, int) else (float(low), float(high))
+            return {f"objective.{parameter.name}": f"{ends[0]}..{ends[1]}"}
     return {}
 
 
@@ -377,6 +388,7 @@ def planned_requests(request: Request) -> list[tuple[str, Request]]:
         for number, point in enumerate(points, 1):
             planned.append((f"trial {number}", search.trial_request(point)))
         planned.append(("test", search.test_request(points[0])))
+    planned += [("test", untrained) for untrained in _untrained(request)]
     return planned
 
 

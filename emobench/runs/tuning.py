@@ -49,7 +49,7 @@ class Dimension:
             return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
         value = self.low + (self.high - self.low) * share
         if self.log:
-            value = self.low * (self.high / self.low) ** share
+            value = self.low ** (1 - share) * self.high**share
         return self.rounded(value)
 
     def rounded(self, value: float) -> float:
@@ -57,14 +57,13 @@ class Dimension:
         if self.whole:
             return round(value)
         width = value if self.log else (self.high - self.low) / 10
-        return min(max(round(value, DIGITS - 1 - math.floor(math.log10(width))), self.low), self.high)
+        rounded = round(value, DIGITS - 1 - math.floor(math.log10(width))) + 0.0  # not -0.0
+        return min(max(rounded, self.low), self.high)
 
     def grid(self, count: int) -> list[Any]:
-        """Return `count` values at equal distances, both ends included; all values of a list that has no more."""
-        if count == 1:
-            return [self.at(0.5)]
+        """Return `count` values, 2 or more, at equal distances, both ends included; of a list all values."""
         if self.values:
-            return list(self.values[:count])
+            return list(self.values)
         return [self.at(point / (count - 1)) for point in range(count)]
 
     def is_edge(self, value: Any, tried: Collection[Any]) -> bool:
@@ -98,7 +97,7 @@ def _dimension(name: str, value: Any) -> Dimension:
         ends = float(low), float(high)
     except ValueError:
         ends = math.nan, math.nan
-    if not dots or not math.isfinite(ends[0]) or not math.isfinite(ends[1]) or ends[0] >= ends[1]:
+    if not dots or not 0 < (ends[1] - ends[0]) / 10 < math.inf:
         raise ConfigError(
             f"--tune {name}={value}: expected a range of numbers, such as {name}=1e-6..1e-4, or a list, such as "
             f"{name}=[1, 2]."
@@ -106,7 +105,7 @@ def _dimension(name: str, value: Any) -> Dimension:
     whole = low.strip().lstrip("-").isdecimal() and high.strip().lstrip("-").isdecimal()
     if whole and ends[1] - ends[0] == 1:
         raise ConfigError(
-            f"--tune {name}={value}: these are two whole numbers; expected a range with a decimal point, "
+            f"--tune {name}={value}: the range has only two whole numbers; expected a range with a decimal point, "
             f"{name}={ends[0]}..{ends[1]}, or the list {name}=[{low}, {high}]."
         )
     return Dimension(name, low=ends[0], high=ends[1], whole=whole)

@@ -134,7 +134,7 @@ class ForeignLoss(CheckedObjective):
         if self.form != "linear":
             # Half-precision logits are rounded by the model: in each dtype of the loss they are the same numbers.
             places = (hidden.double() @ weight.double().T).to(self.hidden_ND.dtype).to(dtype)
-        targets = self.labels_N[rows].clone()  # a loss may write into its labels
+        targets = self.labels_N[rows]
         weights = torch.ones(len(targets)) if self.weights_N is None else self.weights_N[rows]
         count = (self.batch["labels"][:, 1:] != IGNORED).sum()
 
@@ -151,7 +151,7 @@ class ForeignLoss(CheckedObjective):
             "outputs": CausalLMOutput(logits=places),  # type: ignore[arg-type]
             "hidden": places,
             "weight": weight,
-            "labels": at_labels(targets, IGNORED),
+            "labels": at_labels(targets.clone(), IGNORED),  # into which a loss may write
             "count": count,
             "weights": at_labels(weights.to(dtype), 0),
             "vocabulary": self.vocabulary,
@@ -231,7 +231,7 @@ def _arguments(function: Callable[..., Any], name: str, form: str | None) -> tup
         signature.bind(*FORMS[form], **named)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{name} cannot be called as a loss: {str(error).rstrip('.')}. Expected the first arguments of --form "
+            f"{name} cannot be called in the form {form or 'logits'}: {error}. Expected the first arguments of --form "
             "logits (logits, labels), --form outputs (outputs, labels) or --form linear (weight, hidden, labels)."
         ) from None
     return form, named

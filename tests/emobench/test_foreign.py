@@ -163,6 +163,15 @@ def test_a_loss_that_writes_into_its_labels_is_checked_on_the_labels() -> None:
 
     assert failed(written, like="mle") == set()
 
+    def unwritten(logits: Tensor, labels: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    def mean(logits: Tensor, labels: Tensor) -> Tensor:
+        count = (labels != -100).sum()
+        return written(logits, labels) / count
+
+    assert failed(mean, like="mle") == failed(unwritten, like="mle")
+
     def counted(logits: Tensor, labels: Tensor) -> Tensor:
         labels[labels == -100] = 0
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")

@@ -17,7 +17,6 @@ from emobench.cli.terminal.console import print_json, print_table
 from emobench.cli.terminal.reports import print_report
 from emobench.cli.terminal.streams import print_text, remark
 from emobench.core.errors import DataError
-from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.query.newest import older_groups
 from emobench.report.numbers import alike
@@ -98,19 +97,14 @@ def curves(
 ) -> None:
     """Show training curves.
 
-    The loss, its parts and the validation loss over the steps, as means over seeds. Of tuned entries also the trials.
-    Logs of an entry whose runs are not here are read from its board, if the board is packed.
+    The loss, its parts and the validation loss over the steps, as means over seeds; and the trials, where entries are
+    given that were tuned. Logs of an entry whose runs are not here are read from its board, if the board is packed.
     """
-    trainings = find_trainings(run or (), runs, leaderboard)
+    trainings, entries = find_trainings(run or (), runs, leaderboard)
     older = 0
     if not (all_ or (run and all(map(_is_one, run)))):
         trainings, older = newest_trainings(trainings)
     groups = _grouped(trainings)
-    named: dict[str, Entry] = {}
-    for training in trainings:
-        if training.entry:
-            named[training.entry.id] = training.entry
-    entries = list(named.values())
     if more := older_groups(older, "name an entry, or give --all"):
         remark(more)
     if json:

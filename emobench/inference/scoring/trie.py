@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 Paths: TypeAlias = dict[tuple[int, int], np.ndarray]
-"""(example, label) -> the nodes of the prompt."""
+"""(example, label) -> an array over the nodes of the prompt."""
 
 TRUNK = -1
 """The parent of a node directly behind the trunk, or of a prompt's first token if there is no trunk."""

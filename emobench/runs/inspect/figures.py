@@ -15,7 +15,7 @@ from emobench.leaderboard.store import file_of
 from emobench.metrics.mauve import MAUVE_RUNS
 from emobench.report.charts.generation_charts import cross_entropy_points, divergence_curves, histograms, scatter
 from emobench.report.charts.vega_lite import HUMAN, SUFFIXES, picture, stacked, write_picture, write_pictures
-from emobench.report.tuning import tuning_panels
+from emobench.report.tuning import comparable, tuning_panels
 from emobench.runs.inspect.answers import answered_tasks
 from emobench.runs.inspect.recorded_runs import read_json, score_stages, texts_of
 
@@ -76,7 +76,7 @@ def draw(entries: Sequence[Entry], runs: Path, out: Path, boards: Sequence[Path]
     if entropies := rows("entropies", _entropies):
         title, unit = "Entropy of the model's next-token distribution", "mean of a block of test text (nats per token)"
         pictures["entropies"] = histograms(entropies, title=title, unit=unit, counted="blocks")
-    if any(entry.tuning is not None for entry in entries):
+    if comparable(entries):
         pictures["tuning"] = picture("Tuning", tuning_panels(entries))
     if not pictures:
         why = " ".join(drawn.notes) or "They have no texts, no entropies and no cross-entropies of both directions."

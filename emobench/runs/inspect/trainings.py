@@ -31,8 +31,6 @@ class FoundTraining:
     """The facts of its stage; None before it is finished, and outside of a folder of runs."""
     recorded_key: str | None = None
     """Its key where its log is from a board; `facts` then come from its entry."""
-    entry: Entry | None = None
-    """The entry that named it."""
 
     @property
     def key(self) -> str:
@@ -87,8 +85,8 @@ class FoundTraining:
         return content_hash({name: value for name, value in self.facts.items() if name not in own})
 
 
-def find_trainings(given: Sequence[str], runs: Path, board: Path) -> list[FoundTraining]:
-    """Return the trainings behind each name, each once, in order.
+def find_trainings(given: Sequence[str], runs: Path, board: Path) -> tuple[list[FoundTraining], list[Entry]]:
+    """Return the trainings behind each name, each once, in order, and the entries that are named.
 
     A name is the folder of a training, of its model or of all runs, the key of a training, or what `select` takes for
     entries of the board, whose logs are read from the board if they are not in `runs`. Without names: all in `runs`.
@@ -97,13 +95,19 @@ def find_trainings(given: Sequence[str], runs: Path, board: Path) -> list[FoundT
     if not given and not any(runs.glob(f"train/*/{LOG}")):
         raise DataError(f"There is no training in {runs} yet; `emobench run` makes some, or give their --runs DIR.")
     trainings: dict[Path, FoundTraining] = {}
+    entries: dict[str, Entry] = {}
     for name in given or [str(runs)]:
         folders = [Path(name), runs / "train" / name, runs / "train" / f"{name}{PART}"]
         folder = next(filter(Path.is_dir, folders), None)
-        named = _of_board(name, runs, board) if folder is None else _of_folder(folder, runs)
+        if folder is not None:
+            named = _of_folder(folder, runs)
+        else:
+            trained = _trained(name, board)
+            entries |= {entry.id: entry for entry in trained}
+            named = _of_entries(trained, runs, boards_of([name], board))
         for training in named:
             trainings.setdefault(training.folder, training)
-    return list(trainings.values())
+    return list(trainings.values()), list(entries.values())
 
 
 def newest_trainings(trainings: Sequence[FoundTraining]) -> tuple[list[FoundTraining], int]:
@@ -120,11 +124,14 @@ def newest_trainings(trainings: Sequence[FoundTraining]) -> tuple[list[FoundTrai
     return [one for one in trainings if one.conditions in ("", newest)], max(len(times) - 1, 0)
 
 
-def _of_board(name: str, runs: Path, board: Path) -> Iterator[FoundTraining]:
+def _trained(name: str, board: Path) -> list[Entry]:
     trained = [entry for entry in select(name, board) if entry.runs and not (entry.untrained or entry.declared)]
     if not trained:
         raise ConfigError(f"{name} names no training by emobench, and so no curves.")
-    boards = boards_of([name], board)
+    return trained
+
+
+def _of_entries(trained: Sequence[Entry], runs: Path, boards: Sequence[Path]) -> Iterator[FoundTraining]:
     for entry in trained:
         for run in entry.runs:
             for place in range(len(run.curves)):
@@ -150,7 +157,7 @@ def _of_log(entry: Entry, run: Run, place: int, runs: Path, boards: Sequence[Pat
     folder = recorded_file(file, runs, entry, boards).parent
     key = Path(file.path).parent.name
     if stage := _facts(folder):
-        return FoundTraining(folder, stage, entry=entry)
+        return FoundTraining(folder, stage)
     own = entry.recipe
     for name, values in entry.recipe.items():
         if name.startswith(f"{place + 1}. "):  # of several trainings, the recipe has the values of each
@@ -169,7 +176,7 @@ def _of_log(entry: Entry, run: Run, place: int, runs: Path, boards: Sequence[Pat
         # One key's logs of two machines are no two seeds.
         "log": "" if folder.name == key else folder.name,
     }
-    return FoundTraining(folder, facts, key, entry)
+    return FoundTraining(folder, facts, key)
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:

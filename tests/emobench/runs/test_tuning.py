@@ -30,7 +30,21 @@ def test_a_space_is_read_as_it_is_written() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a=", "a=1", "a=1..", "a=2..1", "a=1..1", "a=nan..1", "a=0..inf", "a=[1]", "a=[1, 1]", "a=low..high", "a=0..1"],
+    [
+        "a=",
+        "a=1",
+        "a=1..",
+        "a=2..1",
+        "a=1..1",
+        "a=nan..1",
+        "a=0..inf",
+        "a=[1]",
+        "a=[1, 1]",
+        "a=low..high",
+        "a=0..1",
+        "a=0..5e-324",
+        "a=-1e308..1e308",
+    ],
 )
 def test_a_space_without_two_values_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--tune a="):
@@ -56,6 +70,21 @@ def test_a_number_that_no_grid_has_is_refused(trials: int) -> None:
         grid_trials(space(RATE, "objective.gamma=0.1..0.9"), trials)
     with pytest.raises(ConfigError):
         grid_trials(space("recipe.epochs=1..3"), trials)
+
+
+def test_a_grid_has_all_values_of_a_list() -> None:
+    points = grid_trials(space(RATE, "b=[8, 16, 32, 64]"), 8)
+    assert {point["b"] for point in points} == {8, 16, 32, 64}
+    with pytest.raises(ConfigError):
+        grid_trials(space("b=[8, 16, 32]"), 2)
+
+
+@pytest.mark.parametrize("text", ["a=1e-300..1e300", "a=-1e300..1e300", "a=-1.0..1.0", "a=1e-320..1e-310"])
+def test_a_range_of_any_size_has_values_inside(text: str) -> None:
+    (dimension,) = space(text)
+    for value in dimension.grid(9):
+        assert dimension.low <= value <= dimension.high
+        assert str(value) != "-0.0"
 
 
 def test_values_of_a_list_that_yaml_reads_as_text_are_numbers() -> None:
