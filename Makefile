@@ -52,7 +52,7 @@ docs: setup
 	@echo "Open docs/_build/index.html."
 
 site: setup
-	@$(BIN)/emobench leaderboard site site --all $(addprefix --leaderboard ,$(wildcard leaderboards/measured) studies:smollm2 published:)
+	@$(BIN)/emobench leaderboard site site --all $(addprefix --leaderboard ,$(wildcard leaderboards/measured) studies:smollm2 studies:fair published:)
 
 check: setup
 	@$(BIN)/ruff check .

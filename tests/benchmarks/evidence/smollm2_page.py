@@ -234,7 +234,7 @@ def differences_table(study: Study) -> str:
         for metric, heading in {**MEANS, "ppl_test": COLUMNS["ppl_test"][0]}.items():
             one = study.contrast(main_cell(study, task)[0], metric)
             if one is not None:
-                rows.append([CORPORA[task], heading, *_judged(one)])
+                rows.append([CORPORA[task], heading, *judged(one)])
     return table(["corpus", "metric", "EMO minus MLE, 95 % interval", "p", "detectable", "verdict"], rows)
 
 
@@ -259,7 +259,7 @@ def _p(p: float) -> str:
     return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def _judged(one: Contrast) -> list[str]:
+def judged(one: Contrast) -> list[str]:
     """Return the difference, p, what is detectable and the verdict; perplexities in percent, others in points."""
     verdict = one.verdict or "–"
     if one.p_holm is None or one.ci95 is None:

@@ -122,7 +122,7 @@ def test_it_is_a_json_schema() -> None:
 
 
 def test_real_entries_are_valid() -> None:
-    boards = [REPOSITORY / "leaderboards" / name for name in ("published", "studies/smollm2")]
+    boards = [REPOSITORY / "leaderboards" / name for name in ("published", "studies/smollm2", "studies/fair")]
     read = [entry for root in boards for entry in Leaderboard(root).entries()]
     assert len(read) > 1
     for plain in (*map(to_plain, read), *made_entries(100)):

@@ -72,7 +72,7 @@ def test_a_whole_board_has_no_findings(board: Leaderboard, runs: Path) -> None:
 
 
 def test_boards_of_the_repository_are_whole() -> None:
-    for name in ("published", "studies/smollm2"):
+    for name in ("published", "studies/smollm2", "studies/fair"):
         root = Path(__file__).parents[3] / "leaderboards" / name
         count, findings = verify(Leaderboard(root), None)
         assert count > 0
