@@ -62,7 +62,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built: tuple[Path, 
     assert not {name for name in names if name.startswith(("tests/", "plugins/", "tasks/"))}
 
 
-@pytest.mark.parametrize(("file", "megabytes"), [(0, 8.0), (1, 7.5)], ids=["wheel", "sdist"])
+@pytest.mark.parametrize(("file", "megabytes"), [(0, 8.0), (1, 8.5)], ids=["wheel", "sdist"])
 def test_an_archive_stays_within_its_size_budget(built: tuple[Path, Path], file: int, megabytes: float) -> None:
     """Entries of studies, with their examples, are most of both. Raise a budget only for what users need."""
     assert built[file].stat().st_size <= megabytes * 1e6
