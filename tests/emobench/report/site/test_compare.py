@@ -81,6 +81,7 @@ def test_samples_are_sorted_searched_walked_and_linked(board: Callable[..., Page
     def order() -> list[str]:
         return [text.split()[-1] for text in page.locator(".browser li").all_inner_texts()]
 
+    expect(page.locator(".browser li")).to_have_count(4)
     assert order() == ["3", "2", "1", "0"]
     assert page.locator(".browser li b").all_inner_texts() == ["+7.5", "+2.5", "-2.5", "-7.5"]
     page.get_by_label("Order", exact=True).select_option("largest loss in ROUGE-1")
