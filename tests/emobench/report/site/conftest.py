@@ -136,7 +136,7 @@ class Opened:
         page.on("request", lambda request: self._note(not request.url.startswith("file:"), f"request: {request.url}"))
         page.goto(path.as_uri() + place)
         page.wait_for_selector("html[data-ready]")
-        expect(page.locator(".chart:empty:visible")).to_have_count(0)
+        expect(page.locator(".chart:empty:visible")).to_have_count(0, timeout=15_000)
         return page
 
     def _note(self, wrong: bool, text: str) -> None:
