@@ -146,7 +146,9 @@ def _factors(number: int, space: Sequence[Dimension]) -> Iterator[tuple[int, ...
     factors = [factor for factor in range(2, number + 1) if number % factor == 0]
     for factor in sorted(factors, key=lambda factor: (factor < even - 1e-9, abs(factor - even))):
         different = set(map(repr, space[0].grid(factor)))
-        for others in _factors(number // factor, space[1:]) if len(different) == factor else ():
+        if len(different) != factor:
+            continue
+        for others in _factors(number // factor, space[1:]):
             yield (factor, *others)
 
 
