@@ -169,7 +169,7 @@ def run_tuned(
         tests.append(search.test_request(tuning.choice.settings, tuning))
     for request in requests:
         tests += _untrained(request)
-    for made in _made(tests, places, reporter, start).values() if tests else ():
+    for made in _made(tests, places, reporter, start).values():
         try:
             entries.append(made.record())
         except EmobenchError as error:  # as of a test that diverged
@@ -195,8 +195,10 @@ def _made(
     start: StartWorker | None,
 ) -> dict[int, MadeRow]:
     """Make requests of one row each, and return their rows in order. Raises the first error but divergence."""
-    rows, jobs = plan_requests(requests, Silent())
     by_request: dict[int, MadeRow] = {}
+    if not requests:
+        return by_request
+    rows, jobs = plan_requests(requests, Silent())
     with closing(make_rows(requests, rows, jobs, places, reporter, start)) as all_made:
         for made in all_made:
             if isinstance(made.made, EmobenchError) and not isinstance(made.made, NonFiniteLossError):
@@ -319,8 +321,8 @@ def parameters_of(text: str) -> dict[str, dataclasses.Field[Any]]:
 def main_parameter(text: str) -> dict[str, str]:
     """Return the space of an objective's main parameter, its first number; empty if it has none.
 
-    From its lower to its upper bound. Without one of these it is a tenth of the default, but no less than the lower
-    bound, or ten times the default.
+    It goes from the lower to the upper bound. If one is missing, it begins at a tenth of the default, but not below the
+    lower bound, or ends at ten times the default.
     """
     if "(" in text:
         return {}
